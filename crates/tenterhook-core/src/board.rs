@@ -1,0 +1,151 @@
+//! A typed board on which hooks leave values for each other.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::state::StateError;
+
+/// A value that may stand on the board: it must survive a checkpoint.
+pub trait BoardValue: Any + Send + Clone + Serialize + DeserializeOwned {}
+
+impl<T: Any + Send + Clone + Serialize + DeserializeOwned> BoardValue for T {}
+
+/// The name and type of a place on the board.
+///
+/// ```
+/// use tenterhook_core::{Board, Key};
+/// const BEST: Key<f64> = Key::new("best_accuracy");
+/// let board = Board::default();
+/// board.put(BEST, 0.95);
+/// assert_eq!(board.get(BEST), Some(0.95));
+/// ```
+pub struct Key<T> {
+    name: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Key<T> {}
+
+impl<T> Key<T> {
+    /// A place of this name for values of type `T`.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Key<T> {
+        Key { name, value: PhantomData }
+    }
+
+    /// The name under which hooks declare that they read or write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+trait Stored: Any + Send {
+    fn to_json(&self) -> Result<Value, serde_json::Error>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: BoardValue> Stored for T {
+    fn to_json(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+enum Slot {
+    Live(Box<dyn Stored>),
+    /// Read from a checkpoint; it gets its type when somebody first asks for it.
+    Restored(Value),
+}
+
+/// Values that hooks leave for each other, by typed key.
+#[derive(Default)]
+pub struct Board {
+    slots: RefCell<BTreeMap<String, Slot>>,
+}
+
+impl Board {
+    /// Puts a value, replacing the one that stood there.
+    pub fn put<T: BoardValue>(&self, key: Key<T>, value: T) {
+        self.slots.borrow_mut().insert(key.name.to_owned(), Slot::Live(Box::new(value)));
+    }
+
+    /// The value that stands there; `None` when there is none or it is of another type.
+    #[must_use]
+    pub fn get<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
+        match self.slots.borrow().get(key.name)? {
+            Slot::Live(value) => (**value).as_any().downcast_ref::<T>().cloned(),
+            Slot::Restored(json) => serde_json::from_value(json.clone()).ok(),
+        }
+    }
+
+    /// Takes the value away.
+    pub fn take<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
+        let value = self.get(key)?;
+        self.slots.borrow_mut().remove(key.name);
+        Some(value)
+    }
+
+    /// Everything on the board, as a checkpoint holds it.
+    pub fn to_json(&self) -> Result<BTreeMap<String, Value>, StateError> {
+        let slots = self.slots.borrow();
+        let json = slots.iter().map(|(name, slot)| {
+            let value = match slot {
+                Slot::Live(value) => (**value).to_json()?,
+                Slot::Restored(json) => json.clone(),
+            };
+            Ok((name.clone(), value))
+        });
+        json.collect()
+    }
+
+    /// Puts back what a checkpoint held, and nothing else.
+    pub fn restore(&self, values: BTreeMap<String, Value>) {
+        *self.slots.borrow_mut() =
+            values.into_iter().map(|(name, json)| (name, Slot::Restored(json))).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEST: Key<f64> = Key::new("best");
+    const NAMES: Key<Vec<String>> = Key::new("names");
+
+    #[test]
+    fn a_value_is_read_back_by_its_key_and_type_only() {
+        let board = Board::default();
+        board.put(BEST, 0.25);
+        assert_eq!(board.get(BEST), Some(0.25));
+        assert_eq!(board.get(Key::<String>::new("best")), None);
+        assert_eq!(board.get(NAMES), None);
+        assert_eq!(board.take(BEST), Some(0.25));
+        assert_eq!(board.get(BEST), None);
+    }
+
+    #[test]
+    fn the_board_survives_a_checkpoint() {
+        let board = Board::default();
+        board.put(BEST, 0.1 + 0.2);
+        board.put(NAMES, vec!["a".to_owned()]);
+        let copy = Board::default();
+        copy.restore(board.to_json().expect("it serialises"));
+        assert_eq!(copy.get(BEST), Some(0.1 + 0.2));
+        assert_eq!(copy.to_json().expect("it serialises"), board.to_json().expect("it serialises"));
+    }
+}

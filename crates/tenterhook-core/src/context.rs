@@ -1,0 +1,328 @@
+//! One context per event, holding only what exists at that moment.
+//!
+//! Gradients are fields of the events between backward and zero-grad and of no other, so reading
+//! dead gradients does not compile. A context borrows from the loop, so no hook can keep one.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::erased::AnyHook;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::flow::Decision;
+use crate::hook::HookResult;
+use crate::moment::{Batch, Moment, Outcome, Stage};
+use crate::state::StateError;
+use crate::tensor::{Scalar, Tensors};
+
+/// What every event's context is: a moment of the run that can be offered to a hook.
+pub trait Context {
+    /// The event this is the context of.
+    const EVENT: Event;
+    /// The moment it happens at.
+    fn moment(&self) -> &Moment<'_>;
+    #[doc(hidden)]
+    fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision>;
+}
+
+macro_rules! contexts {
+    ($($(#[$doc:meta])* $Event:ident { $($(#[$field_doc:meta])* $field:ident: $Field:ty,)* })*) => {$(
+        $(#[$doc])*
+        pub struct $Event<'a> {
+            /// The state of the run, also reached through `Deref`: `cx.epoch`, `cx.step`, `cx.params()`.
+            pub moment: Moment<'a>,
+            $($(#[$field_doc])* pub $field: $Field,)*
+        }
+
+        impl<'a> std::ops::Deref for $Event<'a> {
+            type Target = Moment<'a>;
+            fn deref(&self) -> &Moment<'a> {
+                &self.moment
+            }
+        }
+    )*};
+}
+
+contexts! {
+    /// See [`Event::Setup`].
+    Setup {
+        /// The call that is being set up.
+        stage: Stage,
+        /// The full configuration.
+        config: &'a Value,
+    }
+    /// See [`Event::Teardown`].
+    Teardown {
+        /// The call that is being torn down.
+        stage: Stage,
+        /// How it ended.
+        outcome: &'a Outcome,
+    }
+    /// See [`Event::FitStart`].
+    FitStart {
+        /// The full configuration.
+        config: &'a Value,
+    }
+    /// See [`Event::FitEnd`].
+    FitEnd {
+        /// How it ended.
+        outcome: &'a Outcome,
+    }
+    /// See [`Event::SanityCheckStart`].
+    SanityCheckStart {}
+    /// See [`Event::SanityCheckEnd`].
+    SanityCheckEnd {}
+    /// See [`Event::TrainStart`].
+    TrainStart {
+        /// The full configuration.
+        config: &'a Value,
+    }
+    /// See [`Event::TrainEnd`].
+    TrainEnd {
+        /// How it ended.
+        outcome: &'a Outcome,
+    }
+    /// See [`Event::TrainEpochStart`].
+    TrainEpochStart {}
+    /// See [`Event::TrainEpochEnd`]. The epoch's metrics are in `cx.metrics()`.
+    TrainEpochEnd {}
+    /// See [`Event::TrainBatchStart`].
+    TrainBatchStart {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::TrainBatchEnd`].
+    TrainBatchEnd {
+        /// The batch.
+        batch: Batch<'a>,
+        /// Its loss, undivided; `None` when the step yielded none or was skipped.
+        loss: Option<Scalar<'a>>,
+    }
+    /// See [`Event::BeforeForward`].
+    BeforeForward {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::AfterForward`].
+    AfterForward {
+        /// The batch.
+        batch: Batch<'a>,
+        /// How long the module's step took.
+        duration: Duration,
+    }
+    /// See [`Event::BeforeZeroGrad`].
+    BeforeZeroGrad {
+        /// The gradients of the last window.
+        gradients: Tensors<'a>,
+    }
+    /// See [`Event::BeforeBackward`].
+    BeforeBackward {
+        /// The loss, undivided.
+        loss: Scalar<'a>,
+    }
+    /// See [`Event::AfterBackward`].
+    AfterBackward {
+        /// The loss, undivided.
+        loss: Scalar<'a>,
+        /// The gradients accumulated in this window so far.
+        gradients: Tensors<'a>,
+    }
+    /// See [`Event::BeforeOptimizerStep`].
+    BeforeOptimizerStep {
+        /// Which optimizer is about to step.
+        optimizer: usize,
+        /// The gradients, before update hooks and clipping.
+        gradients: Tensors<'a>,
+    }
+    /// See [`Event::GradientClip`].
+    GradientClip {
+        /// Which optimizer is about to step.
+        optimizer: usize,
+        /// The norm after update hooks and before clipping.
+        norm_before: Scalar<'a>,
+        /// The norm after clipping.
+        norm_after: Scalar<'a>,
+        /// How it clips, where clipping is configured.
+        rule: Option<ClipRule>,
+        /// The gradients as the optimizer will use them.
+        gradients: Tensors<'a>,
+    }
+    /// See [`Event::AfterOptimizerStep`].
+    AfterOptimizerStep {
+        /// Which optimizer has stepped.
+        optimizer: usize,
+        /// The gradients it used.
+        gradients: Tensors<'a>,
+    }
+    /// See [`Event::StepEnd`].
+    StepEnd {
+        /// The loss of the batch that completed the step, undivided.
+        loss: Scalar<'a>,
+        /// The norm of all gradients, after update hooks and before clipping.
+        grad_norm: Scalar<'a>,
+        /// The learning rate that the update used (the first optimizer's first group).
+        lr: f64,
+        /// The learning rate that the next update will use.
+        next_lr: f64,
+    }
+    /// See [`Event::ValidationStart`].
+    ValidationStart {}
+    /// See [`Event::ValidationEpochStart`].
+    ValidationEpochStart {}
+    /// See [`Event::ValidationBatchStart`].
+    ValidationBatchStart {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::ValidationBatchEnd`].
+    ValidationBatchEnd {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::ValidationEpochEnd`].
+    ValidationEpochEnd {}
+    /// See [`Event::ValidationEnd`].
+    ValidationEnd {}
+    /// See [`Event::TestStart`].
+    TestStart {}
+    /// See [`Event::TestEpochStart`].
+    TestEpochStart {}
+    /// See [`Event::TestBatchStart`].
+    TestBatchStart {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::TestBatchEnd`].
+    TestBatchEnd {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::TestEpochEnd`].
+    TestEpochEnd {}
+    /// See [`Event::TestEnd`].
+    TestEnd {}
+    /// See [`Event::PredictStart`].
+    PredictStart {}
+    /// See [`Event::PredictEpochStart`].
+    PredictEpochStart {}
+    /// See [`Event::PredictBatchStart`].
+    PredictBatchStart {
+        /// The batch.
+        batch: Batch<'a>,
+    }
+    /// See [`Event::PredictBatchEnd`].
+    PredictBatchEnd {
+        /// The batch.
+        batch: Batch<'a>,
+        /// What the module predicted.
+        prediction: &'a dyn Any,
+    }
+    /// See [`Event::PredictEpochEnd`].
+    PredictEpochEnd {}
+    /// See [`Event::PredictEnd`].
+    PredictEnd {}
+    /// See [`Event::SaveCheckpoint`].
+    SaveCheckpoint {
+        /// The checkpoint's free entries.
+        entries: &'a Entries,
+    }
+    /// See [`Event::LoadCheckpoint`].
+    LoadCheckpoint {
+        /// The checkpoint's free entries.
+        entries: &'a Entries,
+    }
+    /// See [`Event::CheckpointSaved`].
+    CheckpointSaved {
+        /// The step it holds.
+        saved_step: u64,
+        /// The checkpoint.
+        path: &'a Path,
+        /// The directory of all checkpoints.
+        root: &'a Path,
+    }
+    /// See [`Event::CheckpointLoaded`].
+    CheckpointLoaded {
+        /// The checkpoint.
+        path: &'a Path,
+        /// The directory it lies in.
+        root: &'a Path,
+    }
+    /// See [`Event::Exception`].
+    Exception {
+        /// What failed, and where it came from.
+        failure: &'a Failure,
+    }
+}
+
+macro_rules! offer_to_handler {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
+        impl Context for $Event<'_> {
+            const EVENT: Event = Event::$Event;
+            fn moment(&self) -> &Moment<'_> {
+                &self.moment
+            }
+            #[inline]
+            fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision> {
+                hook.0.$handler(self)
+            }
+        }
+    )*};
+}
+
+for_each_event!(offer_to_handler);
+
+/// How gradients are clipped.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClipRule {
+    /// The norm of all of an optimizer's gradients together is at most this.
+    Norm(f64),
+    /// No value is larger than this.
+    Value(f64),
+}
+
+impl GradientClip<'_> {
+    /// Whether clipping changed anything. Reading it makes both norms materialise.
+    #[must_use]
+    pub fn clipped(&self) -> bool {
+        self.norm_after.value() < self.norm_before.value()
+    }
+}
+
+/// Free entries of a checkpoint, which hooks and the module may add and read.
+#[derive(Debug, Default)]
+pub struct Entries(RefCell<BTreeMap<String, Value>>);
+
+impl Entries {
+    /// Entries with these contents.
+    #[must_use]
+    pub fn new(entries: BTreeMap<String, Value>) -> Entries {
+        Entries(RefCell::new(entries))
+    }
+
+    /// Adds an entry, or replaces the one of this key.
+    pub fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StateError> {
+        let value = serde_json::to_value(value)?;
+        self.0.borrow_mut().insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Reads an entry, `None` when there is none of this key.
+    pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StateError> {
+        let value = self.0.borrow().get(key).cloned();
+        value.map(|value| serde_json::from_value(value).map_err(StateError::from)).transpose()
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn into_map(self) -> BTreeMap<String, Value> {
+        self.0.into_inner()
+    }
+}

@@ -1,0 +1,93 @@
+//! The private twin of [`Hook`] without its associated type, so that hooks of both kinds fit one list.
+
+use crate::access::Access;
+use crate::context::*;
+use crate::event::Events;
+use crate::failure::Policy;
+use crate::flow::Decision;
+use crate::hook::{Hook, HookResult, Verdict};
+use crate::plan::Tier;
+use crate::roster::HookKind;
+use crate::state::State;
+
+macro_rules! as_decision {
+    (steer $answer:expr) => {
+        $answer.map(Into::into)
+    };
+    (watch $answer:expr) => {
+        $answer.map(|()| Decision::CONTINUE)
+    };
+}
+
+macro_rules! define_erased {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        pub(crate) trait Erased: Send {
+            fn kind(&self) -> HookKind;
+            fn events(&self) -> Events;
+            fn name(&self) -> String;
+            fn access(&self) -> Access;
+            fn tier(&self) -> Tier;
+            fn policy(&self) -> Policy;
+            fn state_dict(&self) -> HookResult<State>;
+            fn load_state_dict(&mut self, state: &State) -> HookResult;
+            $(fn $handler(&mut self, cx: &$Event<'_>) -> HookResult<Decision>;)*
+        }
+
+        impl<H: Hook> Erased for H {
+            fn kind(&self) -> HookKind {
+                H::Verdict::KIND
+            }
+            fn events(&self) -> Events {
+                self.__events()
+            }
+            fn name(&self) -> String {
+                Hook::name(self)
+            }
+            fn access(&self) -> Access {
+                Hook::access(self)
+            }
+            fn tier(&self) -> Tier {
+                Hook::tier(self)
+            }
+            fn policy(&self) -> Policy {
+                Hook::policy(self)
+            }
+            fn state_dict(&self) -> HookResult<State> {
+                Hook::state_dict(self)
+            }
+            fn load_state_dict(&mut self, state: &State) -> HookResult {
+                Hook::load_state_dict(self, state)
+            }
+            $(
+                #[inline]
+                fn $handler(&mut self, cx: &$Event<'_>) -> HookResult<Decision> {
+                    as_decision!($mode Hook::$handler(self, cx))
+                }
+            )*
+        }
+    };
+}
+
+for_each_event!(define_erased);
+
+/// A hook of either kind, boxed.
+pub struct AnyHook(pub(crate) Box<dyn Erased>);
+
+impl AnyHook {
+    /// Boxes a hook.
+    pub fn new(hook: impl Hook) -> AnyHook {
+        AnyHook(Box::new(hook))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+impl<H: Hook> From<H> for AnyHook {
+    fn from(hook: H) -> AnyHook {
+        AnyHook::new(hook)
+    }
+}

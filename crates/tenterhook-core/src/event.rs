@@ -1,0 +1,333 @@
+//! The table of events, from which handlers, the erased twin, wrappers and closures are made.
+
+/// Calls `$then!` with every event, one row each: how it is answered, its handler and its name.
+///
+/// `steer`: a controller's decision counts here. `watch`: nobody decides anything here, whatever
+/// the kind of hook; the run is already ending, or is being saved or loaded.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_event {
+    ($then:ident) => {
+        $then! {
+            /// Before anything else, once per call of fit, validate, test or predict.
+            steer setup Setup;
+            /// After everything else, exactly once, also after a failure.
+            watch teardown Teardown;
+            /// Everything is set up; nothing has run yet.
+            steer on_fit_start FitStart;
+            /// Fitting is over.
+            watch on_fit_end FitEnd;
+            /// A few validation batches follow, to find mistakes before the first epoch.
+            steer on_sanity_check_start SanityCheckStart;
+            /// The sanity check passed; its metrics are forgotten.
+            steer on_sanity_check_end SanityCheckEnd;
+            /// The first epoch is about to begin.
+            steer on_train_start TrainStart;
+            /// The last epoch is over, by its limit or by a request to stop.
+            steer on_train_end TrainEnd;
+            /// An epoch begins.
+            steer on_train_epoch_start TrainEpochStart;
+            /// An epoch ends. Monitors receive it after the module.
+            steer on_train_epoch_end TrainEpochEnd;
+            /// A micro-batch has been fetched.
+            steer on_train_batch_start TrainBatchStart;
+            /// A micro-batch is done, after the step it completed.
+            steer on_train_batch_end TrainBatchEnd;
+            /// The module's training step is about to run.
+            steer on_before_forward BeforeForward;
+            /// The module's training step has returned.
+            steer on_after_forward AfterForward;
+            /// The gradients of the last window are about to be cleared, once per accumulation window.
+            steer on_before_zero_grad BeforeZeroGrad;
+            /// The loss is about to be propagated back.
+            steer on_before_backward BeforeBackward;
+            /// The gradients of this window so far exist.
+            steer on_after_backward AfterBackward;
+            /// Before update hooks, clipping and the update, once per optimizer.
+            steer on_before_optimizer_step BeforeOptimizerStep;
+            /// After clipping, whether or not it clipped.
+            steer on_gradient_clip GradientClip;
+            /// The weights have changed; the gradients they changed by are still readable.
+            steer on_after_optimizer_step AfterOptimizerStep;
+            /// An optimizer step is complete: scheduler stepped, metrics logged, no gradients any more.
+            steer on_step_end StepEnd;
+            /// A validation begins.
+            steer on_validation_start ValidationStart;
+            /// The validation's data is about to be walked through.
+            steer on_validation_epoch_start ValidationEpochStart;
+            /// A validation batch has been fetched.
+            steer on_validation_batch_start ValidationBatchStart;
+            /// A validation batch is done.
+            steer on_validation_batch_end ValidationBatchEnd;
+            /// All validation batches are done and their metrics aggregated.
+            steer on_validation_epoch_end ValidationEpochEnd;
+            /// A validation ends.
+            steer on_validation_end ValidationEnd;
+            /// A test begins.
+            watch on_test_start TestStart;
+            /// The test data is about to be walked through.
+            watch on_test_epoch_start TestEpochStart;
+            /// A test batch has been fetched.
+            watch on_test_batch_start TestBatchStart;
+            /// A test batch is done.
+            watch on_test_batch_end TestBatchEnd;
+            /// All test batches are done and their metrics aggregated.
+            watch on_test_epoch_end TestEpochEnd;
+            /// A test ends.
+            watch on_test_end TestEnd;
+            /// A prediction begins.
+            watch on_predict_start PredictStart;
+            /// The data to predict on is about to be walked through.
+            watch on_predict_epoch_start PredictEpochStart;
+            /// A batch to predict on has been fetched.
+            watch on_predict_batch_start PredictBatchStart;
+            /// A batch has been predicted.
+            watch on_predict_batch_end PredictBatchEnd;
+            /// All batches are predicted.
+            watch on_predict_epoch_end PredictEpochEnd;
+            /// A prediction ends.
+            watch on_predict_end PredictEnd;
+            /// A checkpoint is being assembled, after every hook gave its own state.
+            watch on_save_checkpoint SaveCheckpoint;
+            /// A checkpoint is being read, before every hook gets its own state back.
+            watch on_load_checkpoint LoadCheckpoint;
+            /// A checkpoint is durable.
+            watch on_checkpoint_saved CheckpointSaved;
+            /// A checkpoint has been applied.
+            watch on_checkpoint_loaded CheckpointLoaded;
+            /// The run has failed; teardown follows.
+            steer on_exception Exception;
+        }
+    };
+}
+
+macro_rules! define_event {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        /// Every event a hook can receive.
+        ///
+        /// The whole of `fit`, in the order in which things happen. `▶` is an event; what stands in
+        /// `code` is something the module does. A test compares this text with a real trace.
+        ///
+        /// ```text
+        /// fit:
+        ///   ▶ setup                          data, hooks, module
+        ///     module.configure_model
+        ///     (restoring: module, data, hooks: ▶ on_load_checkpoint, then load_state_dict)
+        ///     strategy.setup
+        ///     module.configure_optimizers
+        ///   ▶ on_fit_start
+        ///     (the optimizers' state is restored: ▶ on_checkpoint_loaded)
+        ///   ▶ on_sanity_check_start          when num_sanity_val_steps > 0
+        ///     validation, see below
+        ///   ▶ on_sanity_check_end
+        ///   ▶ on_train_start
+        ///   for each epoch:
+        ///     ▶ on_train_epoch_start
+        ///     for each batch:
+        ///       ▶ on_train_batch_start       a controller may skip the batch or end the epoch
+        ///       ▶ on_before_forward
+        ///         module.training_step       forward hooks see the activations; NoLoss ends the step here
+        ///       ▶ on_after_forward
+        ///       on the first batch of an accumulation window:
+        ///         ▶ on_before_zero_grad
+        ///           module.optimizer_zero_grad
+        ///       ▶ on_before_backward
+        ///         module.backward            of the loss divided by accumulate_grad_batches
+        ///       ▶ on_after_backward          a controller may skip the update
+        ///       on the last batch of an accumulation window, for each optimizer:
+        ///         ▶ on_before_optimizer_step
+        ///           update hooks, then clipping
+        ///         ▶ on_gradient_clip
+        ///           module.optimizer_step
+        ///         ▶ on_after_optimizer_step
+        ///       and once for all of them:
+        ///           module.lr_scheduler_step per step; per epoch on the last batch
+        ///         ▶ on_step_end
+        ///       ▶ on_train_batch_end
+        ///       when a validation is due:
+        ///         ▶ on_validation_start
+        ///         ▶ on_validation_epoch_start
+        ///         for each validation batch:
+        ///           ▶ on_validation_batch_start
+        ///             module.validation_step
+        ///           ▶ on_validation_batch_end
+        ///         ▶ on_validation_epoch_end
+        ///         ▶ on_validation_end
+        ///     ▶ on_train_epoch_end           hooks, module, then monitors
+        ///       checkpoint, within its own turn: every hook's state_dict, then ▶ on_save_checkpoint
+        ///       module.lr_scheduler_step     on a plateau of a metric
+        ///   ▶ on_checkpoint_saved            at the first step boundary after it is durable, and before on_train_end
+        ///   ▶ on_train_end
+        ///     strategy.teardown
+        ///   ▶ on_fit_end
+        ///   ▶ teardown                       data, hooks, module
+        /// ```
+        ///
+        /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a
+        /// failure: `on_exception`, then `teardown`, and no `on_*_end`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Event {
+            $($(#[$doc])* $Event,)*
+        }
+
+        impl Event {
+            /// Every event, in the order of the table.
+            pub const ALL: &'static [Event] = &[$(Event::$Event,)*];
+
+            /// The name of the method that handles it, which is also what users read and type.
+            #[must_use]
+            pub const fn handler(self) -> &'static str {
+                match self {
+                    $(Event::$Event => stringify!($handler),)*
+                }
+            }
+
+            /// Whether a controller's decision counts at this event.
+            #[must_use]
+            pub const fn steers(self) -> bool {
+                match self {
+                    $(Event::$Event => define_event!(@steers $mode),)*
+                }
+            }
+        }
+    };
+    (@steers steer) => { true };
+    (@steers watch) => { false };
+}
+
+for_each_event!(define_event);
+
+impl Event {
+    /// How many events there are.
+    pub const COUNT: usize = Event::ALL.len();
+
+    /// The event a handler of this name receives.
+    #[must_use]
+    pub fn of_handler(handler: &str) -> Option<Event> {
+        Event::ALL.iter().copied().find(|event| event.handler() == handler)
+    }
+
+    /// Whether the event belongs to one training batch, from its start to its end.
+    #[must_use]
+    pub const fn is_within_train_batch(self) -> bool {
+        let event = self as u8;
+        event >= Event::TrainBatchStart as u8 && event <= Event::StepEnd as u8
+    }
+
+    /// Whether the event belongs to one epoch of training: its own start and end, its batches and
+    /// its validations.
+    #[must_use]
+    pub const fn is_within_epoch(self) -> bool {
+        let event = self as u8;
+        event >= Event::TrainEpochStart as u8 && event <= Event::ValidationEnd as u8
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.handler())
+    }
+}
+
+/// A set of events.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Events(u64);
+
+const _: () = assert!(Event::COUNT <= 64, "a set of events is one machine word");
+
+impl Events {
+    /// No event.
+    pub const NONE: Events = Events(0);
+
+    /// Exactly these events.
+    #[must_use]
+    pub fn of(events: &[Event]) -> Events {
+        events.iter().fold(Events::NONE, |set, event| set.with(*event))
+    }
+
+    /// These events and one more.
+    #[must_use]
+    pub const fn with(self, event: Event) -> Events {
+        Events(self.0 | 1 << event as u8)
+    }
+
+    /// The events of either set.
+    #[must_use]
+    pub const fn union(self, other: Events) -> Events {
+        Events(self.0 | other.0)
+    }
+
+    /// Whether the event is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, event: Event) -> bool {
+        self.0 & 1 << event as u8 != 0
+    }
+
+    /// The events in the set, in the order of the table.
+    pub fn iter(self) -> impl Iterator<Item = Event> {
+        Event::ALL.iter().copied().filter(move |event| self.contains(*event))
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// The attribute macro has the handlers' names too, to suggest the nearest; it cannot see this table,
+/// so the two are compared while compiling.
+const _: () = {
+    const fn same(a: &str, b: &str) -> bool {
+        let (a, b) = (a.as_bytes(), b.as_bytes());
+        let mut i = 0;
+        while i < a.len() && i < b.len() {
+            if a[i] != b[i] {
+                return false;
+            }
+            i += 1;
+        }
+        a.len() == b.len()
+    }
+    let table: &[(&str, bool)] = tenterhook_macros::handler_table!();
+    assert!(table.len() == Event::COUNT, "tenterhook-macros knows other handlers than tenterhook-core");
+    let mut i = 0;
+    while i < table.len() {
+        let event = Event::ALL[i];
+        assert!(
+            same(table[i].0, event.handler()) && table[i].1 == event.steers(),
+            "tenterhook-macros knows other handlers than tenterhook-core"
+        );
+        i += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in_and_nothing_else() {
+        let set = Events::of(&[Event::StepEnd, Event::Setup]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Event::Setup, Event::StepEnd]);
+        assert!(!set.contains(Event::TrainBatchEnd));
+    }
+
+    #[test]
+    fn every_handler_names_its_event() {
+        for event in Event::ALL {
+            assert_eq!(Event::of_handler(event.handler()), Some(*event));
+        }
+        assert_eq!(Event::of_handler("on_training_end"), None);
+    }
+
+    #[test]
+    fn a_batch_event_is_an_epoch_event() {
+        for event in Event::ALL.iter().filter(|event| event.is_within_train_batch()) {
+            assert!(event.is_within_epoch(), "{event}");
+        }
+        assert!(!Event::TestBatchEnd.is_within_epoch());
+    }
+}

@@ -1,0 +1,125 @@
+//! What happens when something fails: policies, and the record of a failure.
+
+use std::any::Any;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+
+/// Any error, as hooks and modules may return it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a hook's error does to the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// Ends the run: `on_exception`, then teardown.
+    Abort,
+    /// Is reported; the hook stays. A panic disables it all the same.
+    Warn,
+    /// Is reported; the hook is disabled after `max_failures`, or at once after a panic.
+    Disable,
+}
+
+/// A hook's failure policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// What an error does.
+    pub on_error: OnError,
+    /// After how many failures `disable` disables.
+    pub max_failures: u32,
+}
+
+impl Policy {
+    /// Ends the run; the default of controllers, update hooks and checkpoints.
+    pub const ABORT: Policy = Policy { on_error: OnError::Abort, max_failures: 3 };
+    /// Reports and goes on.
+    pub const WARN: Policy = Policy { on_error: OnError::Warn, max_failures: 3 };
+    /// Reports, and disables after three failures; the default of observers and sinks.
+    pub const DISABLE: Policy = Policy { on_error: OnError::Disable, max_failures: 3 };
+}
+
+/// Where a failure came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A hook.
+    Hook(String),
+    /// The module.
+    Module,
+    /// The data.
+    Data,
+    /// The strategy.
+    Strategy,
+    /// The trainer itself.
+    Trainer,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Hook(name) => write!(f, "hook `{name}`"),
+            Origin::Module => f.write_str("module"),
+            Origin::Data => f.write_str("data"),
+            Origin::Strategy => f.write_str("strategy"),
+            Origin::Trainer => f.write_str("trainer"),
+        }
+    }
+}
+
+/// One failure: who, where, when and what.
+#[derive(Debug, thiserror::Error)]
+#[error("{origin} {} in {place} (epoch {epoch}, step {step}): {error}", if *.panicked { "panicked" } else { "failed" })]
+pub struct Failure {
+    /// Who failed.
+    pub origin: Origin,
+    /// The event or action it happened in, such as `on_train_batch_end` or `training_step`.
+    pub place: &'static str,
+    /// The epoch it happened in.
+    pub epoch: u64,
+    /// The completed optimizer steps at that time.
+    pub step: u64,
+    /// Whether it was a panic.
+    pub panicked: bool,
+    /// What went wrong.
+    #[source]
+    pub error: BoxError,
+}
+
+/// What a runner did about a failure that did not end the run.
+#[derive(Debug)]
+pub struct Contained {
+    /// The failure.
+    pub failure: Failure,
+    /// Whether the hook was disabled because of it.
+    pub disabled: bool,
+}
+
+/// The text of a panic.
+#[must_use]
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+        .to_owned()
+}
+
+impl Failure {
+    /// A failure of a hook at an event.
+    #[must_use]
+    pub fn of_hook(
+        name: &str,
+        event: Event,
+        (epoch, step): (u64, u64),
+        panicked: bool,
+        error: BoxError,
+    ) -> Failure {
+        Failure {
+            origin: Origin::Hook(name.to_owned()),
+            place: event.handler(),
+            epoch,
+            step,
+            panicked,
+            error,
+        }
+    }
+}

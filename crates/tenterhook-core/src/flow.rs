@@ -1,0 +1,198 @@
+//! What a controller can decide: values, never exceptions or magic numbers.
+
+use std::path::PathBuf;
+
+/// How training goes on after an event, from weakest to strongest. When controllers disagree, the
+/// stronger one wins and both are logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flow {
+    /// As if nobody had said anything.
+    #[default]
+    Continue,
+    /// Compute no update from the gradients of this batch. Counts up to `on_after_backward`.
+    SkipUpdate,
+    /// Do not run the module's step on this batch. Counts at `on_train_batch_start`.
+    SkipBatch,
+    /// Leave this epoch: at once when said at `on_train_batch_start`, else when the batch is done.
+    EndEpoch,
+    /// Finish the batch, validate, end the epoch, then stop, once `min_epochs` and `min_steps` are met.
+    Stop {
+        /// Why, for people: it stands in the run's summary.
+        reason: String,
+    },
+}
+
+/// A change of a learning rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lr {
+    /// To this value.
+    Set(f64),
+    /// By this factor.
+    Scale(f64),
+}
+
+/// Something a controller wants done, besides how training goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Change the learning rate of one optimizer, or of all.
+    Lr {
+        /// Which optimizer; `None` is all of them.
+        optimizer: Option<usize>,
+        /// What to change.
+        change: Lr,
+    },
+    /// Write a checkpoint: within its own turn for the checkpoint hook, after the event for others.
+    Save(SaveRequest),
+    /// Run a validation when this batch is done.
+    Validate,
+}
+
+/// Where and how to save.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaveRequest {
+    /// The checkpoint's directory below the checkpoints' root, or an absolute one; `None` names it by epoch and step.
+    pub path: Option<PathBuf>,
+    /// Only the weights: nothing to resume from, and no hook is asked for its state.
+    pub weights_only: bool,
+    /// Checkpoints to remove once this one is durable.
+    pub replaces: Vec<PathBuf>,
+}
+
+/// A controller's answer to an event. Saying nothing costs nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision(Option<Box<Orders>>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Orders {
+    flow: Flow,
+    requests: Vec<Request>,
+}
+
+impl Decision {
+    /// Go on.
+    pub const CONTINUE: Decision = Decision(None);
+
+    /// Stop training, for this reason, at Lightning's `should_stop`.
+    pub fn stop(reason: impl Into<String>) -> Decision {
+        Decision::CONTINUE.and(Flow::Stop { reason: reason.into() })
+    }
+
+    /// Leave this epoch.
+    #[must_use]
+    pub fn end_epoch() -> Decision {
+        Decision::CONTINUE.and(Flow::EndEpoch)
+    }
+
+    /// Do not run the module's step on this batch.
+    #[must_use]
+    pub fn skip_batch() -> Decision {
+        Decision::CONTINUE.and(Flow::SkipBatch)
+    }
+
+    /// Compute no update from this batch's gradients.
+    #[must_use]
+    pub fn skip_update() -> Decision {
+        Decision::CONTINUE.and(Flow::SkipUpdate)
+    }
+
+    /// Set the learning rate of every optimizer.
+    #[must_use]
+    pub fn set_lr(lr: f64) -> Decision {
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Set(lr) })
+    }
+
+    /// Multiply the learning rate of every optimizer.
+    #[must_use]
+    pub fn scale_lr(factor: f64) -> Decision {
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Scale(factor) })
+    }
+
+    /// Save a checkpoint after this event.
+    #[must_use]
+    pub fn save_now() -> Decision {
+        Decision::CONTINUE.request(Request::Save(SaveRequest::default()))
+    }
+
+    /// Validate when this batch is done.
+    #[must_use]
+    pub fn validate_now() -> Decision {
+        Decision::CONTINUE.request(Request::Validate)
+    }
+
+    /// This decision with a flow at least as strong as the given one.
+    #[must_use]
+    pub fn and(mut self, flow: Flow) -> Decision {
+        let orders = self.0.get_or_insert_default();
+        if flow > orders.flow {
+            orders.flow = flow;
+        }
+        self
+    }
+
+    /// This decision with one more request.
+    #[must_use]
+    pub fn request(mut self, request: Request) -> Decision {
+        self.0.get_or_insert_default().requests.push(request);
+        self
+    }
+
+    /// Whether nothing at all was decided.
+    #[inline]
+    #[must_use]
+    pub fn is_continue(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// How training goes on.
+    #[must_use]
+    pub fn flow(&self) -> &Flow {
+        self.0.as_ref().map_or(&Flow::Continue, |orders| &orders.flow)
+    }
+
+    /// What else is wanted, in the order in which it was asked for.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        self.0.as_ref().map_or(&[], |orders| &orders.requests)
+    }
+
+    /// Takes the decision apart.
+    #[must_use]
+    pub fn into_parts(self) -> (Flow, Vec<Request>) {
+        self.0.map_or_else(Default::default, |orders| (orders.flow, orders.requests))
+    }
+}
+
+impl From<Flow> for Decision {
+    fn from(flow: Flow) -> Decision {
+        match flow {
+            Flow::Continue => Decision::CONTINUE,
+            flow => Decision::CONTINUE.and(flow),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stronger_flow_wins_in_either_order() {
+        let stop = Flow::Stop { reason: "enough".into() };
+        assert_eq!(Decision::end_epoch().and(stop.clone()).flow(), &stop);
+        assert_eq!(Decision::stop("enough").and(Flow::EndEpoch).flow(), &stop);
+    }
+
+    #[test]
+    fn saying_nothing_is_continue_and_fits_a_word() {
+        assert!(Decision::default().is_continue());
+        assert_eq!(Decision::from(Flow::Continue), Decision::CONTINUE);
+        assert_eq!(size_of::<Decision>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn requests_keep_their_order() {
+        let decision = Decision::validate_now().request(Request::Save(SaveRequest::default()));
+        assert_eq!(decision.requests(), [Request::Validate, Request::Save(SaveRequest::default())]);
+        assert_eq!(decision.flow(), &Flow::Continue);
+    }
+}

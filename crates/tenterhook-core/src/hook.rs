@@ -1,0 +1,141 @@
+//! The trait behind every hook, and the two kinds that receive events.
+
+use crate::access::Access;
+use crate::context::*;
+use crate::event::Events;
+use crate::failure::{BoxError, Policy};
+use crate::flow::Decision;
+use crate::plan::Tier;
+use crate::state::State;
+
+/// What a handler returns: its verdict, or an error that the hook's policy judges.
+pub type HookResult<V = ()> = Result<V, BoxError>;
+
+/// What a kind of hook may say about an event: nothing, or a decision.
+pub trait Verdict: Default + Into<Decision> + sealed::Sealed {
+    /// The failure policy of this kind of hook, unless it says otherwise.
+    const POLICY: Policy;
+    /// The name of the kind.
+    const KIND: crate::roster::HookKind;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for crate::flow::Decision {}
+}
+
+impl Verdict for () {
+    const POLICY: Policy = Policy::DISABLE;
+    const KIND: crate::roster::HookKind = crate::roster::HookKind::Observer;
+}
+
+impl Verdict for Decision {
+    const POLICY: Policy = Policy::ABORT;
+    const KIND: crate::roster::HookKind = crate::roster::HookKind::Controller;
+}
+
+impl From<()> for Decision {
+    fn from((): ()) -> Decision {
+        Decision::CONTINUE
+    }
+}
+
+macro_rules! returned {
+    (steer) => { HookResult<Self::Verdict> };
+    (watch) => { HookResult };
+}
+
+macro_rules! define_hook {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        /// Something that receives events. Written as `#[hook] impl Observer for …` or
+        /// `#[hook] impl Controller for …`, never by hand: the attribute reads off the methods which
+        /// events the hook wants, so that list cannot go stale.
+        pub trait Hook: Send + 'static {
+            /// `()` for an observer, [`Decision`] for a controller.
+            type Verdict: Verdict;
+
+            /// The events it wants; written by `#[hook]`.
+            #[doc(hidden)]
+            fn __events(&self) -> Events;
+
+            /// Its name, unique among the hooks of a run. `#[hook]` makes it from the type's name.
+            fn name(&self) -> String;
+
+            /// What it reads and writes in the metrics and on the board.
+            fn access(&self) -> Access {
+                Access::none()
+            }
+
+            /// Where it stands among the other hooks.
+            fn tier(&self) -> Tier {
+                Tier::User
+            }
+
+            /// What its errors do to the run.
+            fn policy(&self) -> Policy {
+                Self::Verdict::POLICY
+            }
+
+            /// Its own state, for a checkpoint. Every hook is asked.
+            fn state_dict(&self) -> HookResult<State> {
+                Ok(State::empty())
+            }
+
+            /// Its own state, from a checkpoint.
+            fn load_state_dict(&mut self, _state: &State) -> HookResult {
+                Ok(())
+            }
+
+            $(
+                $(#[$doc])*
+                fn $handler(&mut self, _cx: &$Event<'_>) -> returned!($mode) {
+                    Ok(Default::default())
+                }
+            )*
+        }
+    };
+}
+
+for_each_event!(define_hook);
+
+/// A hook that watches: it sees every context by shared reference and returns nothing but an error,
+/// so it cannot stop, change or delay the numbers.
+///
+/// ```
+/// use tenterhook_core::{hook, HookResult, Observer, StepEnd};
+///
+/// struct Losses(Vec<f64>);
+///
+/// #[hook]
+/// impl Observer for Losses {
+///     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
+///         self.0.push(cx.loss.value());
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Observer: Hook<Verdict = ()> {}
+
+impl<H: Hook<Verdict = ()>> Observer for H {}
+
+/// A hook that may steer: it sees the same as an observer and returns a [`Decision`].
+///
+/// ```
+/// use tenterhook_core::{hook, Controller, Decision, HookResult, StepEnd};
+///
+/// struct StopAt(u64);
+///
+/// #[hook]
+/// impl Controller for StopAt {
+///     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
+///         if cx.step >= self.0 {
+///             return Ok(Decision::stop(format!("{} steps are enough", self.0)));
+///         }
+///         Ok(Decision::CONTINUE)
+///     }
+/// }
+/// ```
+pub trait Controller: Hook<Verdict = Decision> {}
+
+impl<H: Hook<Verdict = Decision>> Controller for H {}

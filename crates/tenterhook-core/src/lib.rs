@@ -1,0 +1,69 @@
+//! The contract a hook author compiles against: events, their contexts, the kinds of hooks, the plan
+//! that orders them and the runner that delivers.
+//!
+//! **Invariants.** No I/O, no clock of its own, no threads, no tensors of a concrete engine. The plan
+//! never changes while an event is being delivered. An event nobody wants builds no payload.
+//!
+//! Where to look:
+//!
+//! | question | module |
+//! |---|---|
+//! | which events are there, and in which order do they fire? | [`Event`] |
+//! | what exists at an event? | [`context`] |
+//! | how do I write a hook? | [`Hook`], [`Observer`], [`Controller`], [`UpdateHook`], [`ForwardHook`] |
+//! | how do I make it fire less often? | [`HookExt`] |
+//! | who receives what, in which order, and why? | [`plan`] |
+//! | what happens when a hook fails? | [`failure`] |
+
+// `#[hook]` names this crate by its public name, also when it is used in here.
+#[allow(unused_extern_crates)]
+extern crate self as tenterhook_core;
+
+#[macro_use]
+mod event;
+
+pub mod access;
+pub mod board;
+pub mod cadence;
+pub mod closure;
+pub mod context;
+mod erased;
+pub mod failure;
+pub mod flow;
+pub mod forward;
+mod hook;
+pub mod metrics;
+pub mod moment;
+pub mod plan;
+pub mod random;
+pub mod roster;
+pub mod runner;
+pub mod state;
+pub mod tensor;
+pub mod update;
+pub mod wrap;
+
+pub use access::Access;
+pub use board::{Board, Key};
+pub use cadence::Cadence;
+pub use context::*;
+pub use erased::AnyHook;
+pub use event::{Event, Events};
+pub use failure::{BoxError, Failure, OnError, Origin, Policy};
+pub use flow::{Decision, Flow, Lr, Request, SaveRequest};
+pub use forward::{Activation, ForwardHook};
+pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
+pub use metrics::{LogOptions, Metrics, Reduce};
+pub use moment::{
+    Batch, Clock, Moment, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Validation,
+};
+pub use plan::{Plan, PlanError, Tier};
+pub use roster::{HookInfo, HookKind};
+pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
+pub use state::State;
+pub use tensor::{
+    DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,
+};
+pub use tenterhook_macros::hook;
+pub use update::{Gradients, GradientsMut, Update, UpdateHook};
+pub use wrap::HookExt;

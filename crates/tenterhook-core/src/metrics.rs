@@ -1,0 +1,356 @@
+//! Logged numbers: their latest values, and their aggregation over an epoch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::moment::Phase;
+
+/// How values logged during an epoch become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reduce {
+    /// Mean, weighted by the batch size.
+    #[default]
+    Mean,
+    /// Sum.
+    Sum,
+    /// Smallest.
+    Min,
+    /// Largest.
+    Max,
+    /// The last one.
+    Last,
+}
+
+/// How a number is logged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogOptions {
+    /// The value is visible at once.
+    pub on_step: bool,
+    /// The values of an epoch are aggregated and visible at its end.
+    pub on_epoch: bool,
+    /// How they are aggregated.
+    pub reduce: Reduce,
+    /// The weight of this value in a mean; `None` is the batch size.
+    pub weight: Option<f64>,
+}
+
+impl LogOptions {
+    /// Visible at once.
+    pub const STEP: LogOptions =
+        LogOptions { on_step: true, on_epoch: false, reduce: Reduce::Mean, weight: None };
+    /// Aggregated over the epoch.
+    pub const EPOCH: LogOptions = LogOptions { on_step: false, on_epoch: true, ..LogOptions::STEP };
+    /// Both: `name_step` and `name_epoch` stand beside `name`.
+    pub const BOTH: LogOptions = LogOptions { on_epoch: true, ..LogOptions::STEP };
+
+    /// What is usual there: at once in training, aggregated in an evaluation.
+    #[must_use]
+    pub fn usual(phase: Phase) -> LogOptions {
+        if phase == Phase::Train { LogOptions::STEP } else { LogOptions::EPOCH }
+    }
+
+    /// The same, aggregated in another way.
+    #[must_use]
+    pub fn reduce(self, reduce: Reduce) -> LogOptions {
+        LogOptions { reduce, ..self }
+    }
+}
+
+/// What an epoch's values have come to so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Running {
+    reduce: Reduce,
+    value: f64,
+    weight: f64,
+    also_on_step: bool,
+    /// With several evaluation loaders: the name without the loader.
+    mean_of: Option<String>,
+}
+
+impl Running {
+    fn add(&mut self, value: f64, weight: f64) {
+        match self.reduce {
+            Reduce::Mean => self.value += value * weight,
+            Reduce::Sum => self.value += value,
+            Reduce::Min => self.value = self.value.min(value),
+            Reduce::Max => self.value = self.value.max(value),
+            Reduce::Last => self.value = value,
+        }
+        self.weight += weight;
+    }
+
+    fn start(reduce: Reduce) -> f64 {
+        match reduce {
+            Reduce::Mean | Reduce::Sum | Reduce::Last => 0.0,
+            Reduce::Min => f64::INFINITY,
+            Reduce::Max => f64::NEG_INFINITY,
+        }
+    }
+
+    fn result(&self) -> f64 {
+        if self.reduce == Reduce::Mean { self.value / self.weight } else { self.value }
+    }
+}
+
+/// The values being aggregated: training's stay while a validation has its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Epoch {
+    running: BTreeMap<String, Running>,
+    /// The epoch has ended: what is logged from here on is visible at once.
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Scope {
+    #[default]
+    Train,
+    Evaluate,
+}
+
+/// The numbers of a run: latest values by name, and what is being aggregated.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    latest: RefCell<BTreeMap<String, f64>>,
+    train: RefCell<Epoch>,
+    evaluate: RefCell<Epoch>,
+    scope: Cell<Scope>,
+    batch_size: Cell<usize>,
+    loader: RefCell<Option<String>>,
+}
+
+/// The metrics of a run as a checkpoint holds them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MetricsState {
+    latest: BTreeMap<String, f64>,
+    train: Epoch,
+}
+
+impl Metrics {
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.latest.borrow().get(name).copied()
+    }
+
+    /// The names there are, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.latest.borrow().keys().cloned().collect()
+    }
+
+    /// All latest values, in order of name.
+    #[must_use]
+    pub fn to_map(&self) -> BTreeMap<String, f64> {
+        self.latest.borrow().clone()
+    }
+
+    /// Logs a number.
+    pub fn log(&self, name: &str, value: f64, options: LogOptions) {
+        if !options.on_epoch {
+            return self.show(name, value);
+        }
+        let loader = self.loader.borrow();
+        let of_loader = loader.as_ref().map(|loader| format!("{name}/{loader}"));
+        let full = of_loader.as_deref().unwrap_or(name);
+        if options.on_step {
+            self.show(full, value);
+            self.show(&format!("{full}_step"), value);
+        }
+        let weight = options.weight.unwrap_or_else(|| self.batch_size.get().max(1) as f64);
+        let mut epoch = self.epoch().borrow_mut();
+        if !epoch.running.contains_key(full) {
+            let running = Running {
+                reduce: options.reduce,
+                value: Running::start(options.reduce),
+                weight: 0.0,
+                also_on_step: options.on_step,
+                mean_of: loader.is_some().then(|| name.to_owned()),
+            };
+            epoch.running.insert(full.to_owned(), running);
+        }
+        if let Some(running) = epoch.running.get_mut(full) {
+            running.add(value, weight);
+        }
+        if epoch.closed {
+            self.publish(&epoch);
+        }
+    }
+
+    fn show(&self, name: &str, value: f64) {
+        let mut latest = self.latest.borrow_mut();
+        if let Some(known) = latest.get_mut(name) {
+            *known = value;
+        } else {
+            latest.insert(name.to_owned(), value);
+        }
+    }
+
+    fn epoch(&self) -> &RefCell<Epoch> {
+        match self.scope.get() {
+            Scope::Train => &self.train,
+            Scope::Evaluate => &self.evaluate,
+        }
+    }
+
+    /// Makes the aggregates visible; with several loaders also their mean under the plain name.
+    fn publish(&self, epoch: &Epoch) {
+        let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for (name, running) in &epoch.running {
+            let result = running.result();
+            self.show(name, result);
+            if running.also_on_step {
+                self.show(&format!("{name}_epoch"), result);
+            }
+            if let Some(plain) = &running.mean_of {
+                let (sum, loaders) = means.entry(plain).or_default();
+                *sum += result;
+                *loaders += 1.0;
+            }
+        }
+        for (plain, (sum, loaders)) in means {
+            self.show(plain, sum / loaders);
+        }
+    }
+}
+
+/// What the loop does with the metrics; hooks have no need of it.
+impl Metrics {
+    /// A batch of this size comes next.
+    pub fn set_batch_size(&self, size: usize) {
+        self.batch_size.set(size);
+    }
+
+    /// An epoch of training begins.
+    pub fn begin_epoch(&self) {
+        *self.train.borrow_mut() = Epoch::default();
+    }
+
+    /// An evaluation begins; what training aggregates waits.
+    pub fn begin_evaluation(&self) {
+        *self.evaluate.borrow_mut() = Epoch::default();
+        self.scope.set(Scope::Evaluate);
+    }
+
+    /// The loader that evaluation batches come from now, when there are several.
+    pub fn set_loader(&self, loader: Option<&str>) {
+        let mut current = self.loader.borrow_mut();
+        if current.as_deref() != loader {
+            *current = loader.map(str::to_owned);
+        }
+    }
+
+    /// The epoch, or the evaluation, has seen its last batch.
+    pub fn close(&self) {
+        let mut epoch = self.epoch().borrow_mut();
+        epoch.closed = true;
+        self.publish(&epoch);
+    }
+
+    /// The evaluation is over; training goes on.
+    pub fn end_evaluation(&self) {
+        self.set_loader(None);
+        self.scope.set(Scope::Train);
+    }
+
+    /// Forgets everything, as after a sanity check.
+    pub fn clear(&self) {
+        self.latest.borrow_mut().clear();
+        *self.train.borrow_mut() = Epoch::default();
+        *self.evaluate.borrow_mut() = Epoch::default();
+    }
+
+    /// As a checkpoint holds them.
+    #[must_use]
+    pub fn state(&self) -> MetricsState {
+        MetricsState { latest: self.to_map(), train: self.train.borrow().clone() }
+    }
+
+    /// As a checkpoint held them.
+    pub fn restore(&self, state: MetricsState) {
+        *self.latest.borrow_mut() = state.latest;
+        *self.train.borrow_mut() = state.train;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch_of(reduce: Reduce, values: &[(f64, usize)]) -> f64 {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        for (value, size) in values {
+            metrics.set_batch_size(*size);
+            metrics.log("x", *value, LogOptions::EPOCH.reduce(reduce));
+            assert_eq!(metrics.get("x"), None, "not visible before the epoch ends");
+        }
+        metrics.close();
+        metrics.get("x").expect("visible at the end")
+    }
+
+    #[test]
+    fn an_epoch_is_aggregated_as_asked() {
+        let values = [(1.0, 3), (5.0, 1), (3.0, 4)];
+        for (reduce, expected) in [
+            (Reduce::Mean, 20.0 / 8.0),
+            (Reduce::Sum, 9.0),
+            (Reduce::Min, 1.0),
+            (Reduce::Max, 5.0),
+            (Reduce::Last, 3.0),
+        ] {
+            assert!((epoch_of(reduce, &values) - expected).abs() < 1e-12, "{reduce:?}");
+        }
+    }
+
+    #[test]
+    fn a_validation_inside_an_epoch_leaves_its_running_values_alone() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.log("acc", 1.0, LogOptions::EPOCH);
+        metrics.begin_evaluation();
+        metrics.log("acc", 0.5, LogOptions::EPOCH);
+        metrics.close();
+        assert_eq!(metrics.get("acc"), Some(0.5));
+        metrics.end_evaluation();
+        metrics.log("acc", 0.0, LogOptions::EPOCH);
+        metrics.close();
+        assert_eq!(metrics.get("acc"), Some(0.5));
+        assert_eq!(metrics.state().train.running["acc"].value.to_bits(), 1f64.to_bits());
+    }
+
+    #[test]
+    fn several_loaders_have_a_value_each_and_their_mean() {
+        let metrics = Metrics::default();
+        metrics.begin_evaluation();
+        for (loader, value) in [("a", 1.0), ("b", 2.0)] {
+            metrics.set_loader(Some(loader));
+            metrics.log("val/loss", value, LogOptions::EPOCH);
+        }
+        metrics.close();
+        let all = metrics.to_map();
+        assert_eq!((all["val/loss/a"], all["val/loss/b"], all["val/loss"]), (1.0, 2.0, 1.5));
+    }
+
+    #[test]
+    fn both_shows_the_step_the_epoch_and_the_latest_of_them() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.log("x", 1.0, LogOptions::BOTH);
+        metrics.log("x", 3.0, LogOptions::BOTH);
+        assert_eq!((metrics.get("x"), metrics.get("x_step")), (Some(3.0), Some(3.0)));
+        metrics.close();
+        assert_eq!((metrics.get("x"), metrics.get("x_epoch")), (Some(2.0), Some(2.0)));
+    }
+
+    #[test]
+    fn what_is_logged_after_the_last_batch_is_visible_at_once() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.close();
+        metrics.log("m", 4.0, LogOptions::EPOCH);
+        assert_eq!(metrics.get("m"), Some(4.0));
+    }
+}

@@ -1,0 +1,274 @@
+//! What the plan refuses before step 1, each with its fix.
+
+use std::collections::BTreeMap;
+
+use crate::access::Access;
+use crate::cadence::Cadence;
+use crate::moment::Phase;
+
+/// A metric that the module says it logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredMetric {
+    /// Its name.
+    pub name: String,
+    /// The loop it is logged in.
+    pub phase: Phase,
+}
+
+impl DeclaredMetric {
+    /// A metric of this name, logged in this loop.
+    pub fn new(name: impl Into<String>, phase: Phase) -> DeclaredMetric {
+        DeclaredMetric { name: name.into(), phase }
+    }
+}
+
+/// What is known of a run before it begins.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// What the module logs; `None` when it does not say, and then nothing can be refused for lack of it.
+    pub metrics: Option<Vec<DeclaredMetric>>,
+    /// Why validation never runs, if it never does.
+    pub no_validation: Option<String>,
+    /// How many optimizer steps there will be, where that is known.
+    pub steps: Option<u64>,
+    /// How many epochs there will be at most, where that is known.
+    pub epochs: Option<u64>,
+    /// How many micro-batches there will be, where that is known.
+    pub batches: Option<u64>,
+}
+
+/// Why a plan is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Two writers of one thing.
+    #[error("`{name}` is written by {first} and by {second}; let one of them write it under another name")]
+    TwoWriters {
+        /// What is written.
+        name: String,
+        /// One writer.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A reader of something nobody writes.
+    #[error("hook `{hook}` reads `{name}`, which nobody writes; {hint}")]
+    NobodyWrites {
+        /// The reader.
+        hook: String,
+        /// What it reads.
+        name: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// A monitor that can never see its metric.
+    #[error(
+        "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {reason}"
+    )]
+    NeverSeen {
+        /// The monitor.
+        hook: String,
+        /// The metric.
+        name: String,
+        /// Where it is logged.
+        logged_in: &'static str,
+        /// Why it is never seen, and what to do about it.
+        reason: String,
+    },
+    /// A cadence that will fire zero times.
+    #[error(
+        "hook `{hook}` fires {when}, but this run has only {total}, so it never fires; shorten it or train longer"
+    )]
+    NeverFires {
+        /// The hook.
+        hook: String,
+        /// When it would fire.
+        when: String,
+        /// How long the run is.
+        total: String,
+    },
+}
+
+/// The metric the trainer itself writes.
+pub const TRAIN_LOSS: &str = "train/loss";
+
+/// Everything that is wrong with these declarations in this world, in the order of the hooks.
+#[must_use]
+pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
+    let mut errors = Vec::new();
+    let writers = writers(hooks, world, &mut errors);
+    for (hook, access) in hooks {
+        for name in access.reads.iter().chain(&access.monitors) {
+            if world.metrics.is_some() && !writers.contains_key(name) {
+                let hint = hint(name, writers.keys());
+                errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
+            }
+        }
+        errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
+        let every = access.cadence.map(|cadence| (cadence, format!("every {cadence}")));
+        let after = access.after.map(|start| (start, format!("only after {start}")));
+        for (distance, when) in every.into_iter().chain(after) {
+            errors.extend(never_fires(hook, distance, when, world));
+        }
+    }
+    errors
+}
+
+fn writers(
+    hooks: &[(String, Access)],
+    world: &World,
+    errors: &mut Vec<PlanError>,
+) -> BTreeMap<String, String> {
+    let mut writers = BTreeMap::from([(TRAIN_LOSS.to_owned(), "the trainer".to_owned())]);
+    for metric in world.metrics.iter().flatten() {
+        writers.entry(metric.name.clone()).or_insert_with(|| "the module".to_owned());
+    }
+    for (hook, access) in hooks {
+        for name in &access.writes {
+            let writer = format!("hook `{hook}`");
+            if let Some(first) = writers.get(name).filter(|first| **first != writer) {
+                let (name, first) = (name.clone(), first.clone());
+                errors.push(PlanError::TwoWriters { name, first, second: writer });
+            } else {
+                writers.insert(name.clone(), writer);
+            }
+        }
+    }
+    writers
+}
+
+fn hint<'a>(name: &str, known: impl Iterator<Item = &'a String> + Clone) -> String {
+    match nearest(name, known.clone().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            format!("there are: {}", known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The name most like the given one, if any is like it at all.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |candidate: &str| strsim::jaro_winkler(name, candidate);
+    known
+        .map(|candidate| (likeness(candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
+    let metric = world.metrics.iter().flatten().find(|metric| metric.name == name)?;
+    let (logged_in, reason) = match metric.phase {
+        Phase::Validate => ("validation", world.no_validation.clone()?),
+        Phase::Test => ("test", "fit runs no test; monitor a metric of training or validation".to_owned()),
+        _ => return None,
+    };
+    Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
+}
+
+fn never_fires(hook: &str, distance: Cadence, when: String, world: &World) -> Option<PlanError> {
+    let (needed, total, unit): (u64, Option<u64>, fn(u64) -> Cadence) = match distance {
+        Cadence::Steps(n) => (n, world.steps, Cadence::Steps),
+        Cadence::Epochs(n) => (n, world.epochs, Cadence::Epochs),
+        Cadence::Batches(n) => (n, world.batches, Cadence::Batches),
+        Cadence::Time(_) => return None,
+    };
+    let total = total.filter(|total| *total < needed)?;
+    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total: unit(total).to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world() -> World {
+        World {
+            metrics: Some(vec![
+                DeclaredMetric::new("val/loss", Phase::Validate),
+                DeclaredMetric::new("test/loss", Phase::Test),
+            ]),
+            steps: Some(500),
+            epochs: Some(3),
+            ..World::default()
+        }
+    }
+
+    fn refusals(hooks: &[(&str, Access)], world: &World) -> Vec<String> {
+        let hooks: Vec<_> = hooks.iter().map(|(name, access)| ((*name).to_owned(), access.clone())).collect();
+        check(&hooks, world).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_fits_together_is_not_refused() {
+        let hooks = [
+            ("a", Access::none().writes("best").every(Cadence::Steps(500))),
+            ("b", Access::none().reads("best").reads("train/loss").monitors("val/loss")),
+        ];
+        assert_eq!(refusals(&hooks, &world()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn two_writers_of_one_thing_are_refused() {
+        let hooks =
+            [("a", Access::none().writes("best")), ("b", Access::none().writes("best").writes("train/loss"))];
+        assert_eq!(
+            refusals(&hooks, &world()),
+            [
+                "`best` is written by hook `a` and by hook `b`; let one of them write it under another name",
+                "`train/loss` is written by the trainer and by hook `b`; let one of them write it under another name",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_reader_of_something_nobody_writes_is_refused_with_the_nearest_name() {
+        let hooks = [("stop", Access::none().monitors("val/los")), ("b", Access::none().reads("zebra"))];
+        assert_eq!(
+            refusals(&hooks, &world()),
+            [
+                "hook `stop` reads `val/los`, which nobody writes; did you mean `val/loss`?",
+                "hook `b` reads `zebra`, which nobody writes; there are: `test/loss`, `train/loss`, `val/loss`",
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_is_refused_for_a_metric_when_the_module_does_not_say_what_it_logs() {
+        let hooks = [("stop", Access::none().monitors("val/los"))];
+        assert!(refusals(&hooks, &World { metrics: None, ..world() }).is_empty());
+    }
+
+    #[test]
+    fn a_monitor_that_can_never_see_its_metric_is_refused() {
+        let world = World { no_validation: Some("`limit_val_batches` is 0; raise it".into()), ..world() };
+        let hooks =
+            [("stop", Access::none().monitors("val/loss")), ("keep", Access::none().monitors("test/loss"))];
+        assert_eq!(
+            refusals(&hooks, &world),
+            [
+                "hook `stop` monitors `val/loss`, which is logged in validation, and it can never see it: \
+                 `limit_val_batches` is 0; raise it",
+                "hook `keep` monitors `test/loss`, which is logged in test, and it can never see it: \
+                 fit runs no test; monitor a metric of training or validation",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cadence_that_will_fire_zero_times_is_refused() {
+        let hooks = [
+            ("a", Access::none().every(Cadence::Steps(501))),
+            ("b", Access::none().after(Cadence::Epochs(4))),
+            ("c", Access::none().every(Cadence::Batches(9))),
+        ];
+        assert_eq!(
+            refusals(&hooks, &world()),
+            [
+                "hook `a` fires every 501 steps, but this run has only 500 steps, so it never fires; \
+                 shorten it or train longer",
+                "hook `b` fires only after 4 epochs, but this run has only 3 epochs, so it never fires; \
+                 shorten it or train longer",
+            ]
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Who receives what, in which order: fixed before the first step, per event.
+
+mod check;
+
+use serde::Serialize;
+
+use crate::event::{Event, Events};
+
+pub use check::{DeclaredMetric, PlanError, World, check};
+
+/// Where a hook stands among the others. Within a tier, registration order decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// The user's hooks come first, however late they are registered.
+    #[default]
+    User,
+    /// Then the built-in ones.
+    BuiltIn,
+    /// Then the user's monitors, which judge metrics.
+    Monitor,
+    /// Then the built-in monitors, such as early stopping.
+    BuiltInMonitor,
+    /// Checkpoints come last, so that they hold what everybody else did.
+    Checkpoint,
+}
+
+impl Tier {
+    /// Whether it judges metrics, and so comes after the module at `on_train_epoch_end`.
+    #[must_use]
+    pub fn is_monitor(self) -> bool {
+        self >= Tier::Monitor
+    }
+
+    /// Why a hook of this tier stands where it stands.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Tier::User => "user hook",
+            Tier::BuiltIn => "built-in, after user hooks",
+            Tier::Monitor => "user monitor, after built-ins",
+            Tier::BuiltInMonitor => "built-in monitor, after user monitors",
+            Tier::Checkpoint => "checkpoint, last: it holds what all others did",
+        }
+    }
+}
+
+/// What the plan needs to know of a hook.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The hook's number in the runner.
+    pub slot: usize,
+    /// Its tier.
+    pub tier: Tier,
+    /// The events it wants, none when it is disabled.
+    pub events: Events,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Route {
+    receivers: Vec<usize>,
+    /// The receivers from here on are monitors.
+    monitors_from: usize,
+}
+
+/// For every event, its receivers in order.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    wanted: Events,
+    routes: Vec<Route>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { wanted: Events::NONE, routes: vec![Route::default(); Event::COUNT] }
+    }
+}
+
+impl Plan {
+    /// The plan for these hooks, given in registration order.
+    #[must_use]
+    pub fn new(entries: &[Entry]) -> Plan {
+        let mut ordered = entries.to_vec();
+        ordered.sort_by_key(|entry| entry.tier);
+        let mut plan = Plan::default();
+        for event in Event::ALL {
+            let wanting = ordered.iter().filter(|entry| entry.events.contains(*event));
+            let route = &mut plan.routes[*event as usize];
+            route.receivers = wanting.clone().map(|entry| entry.slot).collect();
+            route.monitors_from = wanting.filter(|entry| !entry.tier.is_monitor()).count();
+        }
+        plan.wanted = entries.iter().fold(Events::NONE, |set, entry| set.union(entry.events));
+        plan
+    }
+
+    /// Whether anybody wants the event.
+    #[inline]
+    #[must_use]
+    pub fn wants(&self, event: Event) -> bool {
+        self.wanted.contains(event)
+    }
+
+    /// The receivers of an event, in order.
+    #[must_use]
+    pub fn receivers(&self, event: Event) -> &[usize] {
+        &self.routes[event as usize].receivers
+    }
+
+    /// From which receiver on they are monitors.
+    #[must_use]
+    pub fn monitors_from(&self, event: Event) -> usize {
+        self.routes[event as usize].monitors_from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(slot: usize, tier: Tier) -> Entry {
+        Entry { slot, tier, events: Events::of(&[Event::TrainEpochEnd]) }
+    }
+
+    #[test]
+    fn tiers_decide_before_registration_order() {
+        let plan = Plan::new(&[
+            entry(0, Tier::Checkpoint),
+            entry(1, Tier::BuiltIn),
+            entry(2, Tier::User),
+            entry(3, Tier::BuiltInMonitor),
+            entry(4, Tier::Monitor),
+            entry(5, Tier::User),
+            entry(6, Tier::Checkpoint),
+        ]);
+        assert_eq!(plan.receivers(Event::TrainEpochEnd), [2, 5, 1, 4, 3, 0, 6]);
+        assert_eq!(plan.monitors_from(Event::TrainEpochEnd), 3);
+        assert!(plan.wants(Event::TrainEpochEnd));
+        assert!(!plan.wants(Event::StepEnd));
+        assert!(plan.receivers(Event::StepEnd).is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! Our own seeded random streams, one per purpose, saved by position.
+
+use std::collections::BTreeMap;
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// One random stream: a function of the run's seed, its purpose and its position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream(ChaCha8Rng);
+
+impl Stream {
+    /// The stream for this purpose, at its beginning.
+    #[must_use]
+    pub fn new(seed: u64, purpose: &str, name: &str) -> Stream {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        key[8..16].copy_from_slice(&fingerprint(purpose).to_le_bytes());
+        key[16..24].copy_from_slice(&fingerprint(name).to_le_bytes());
+        key[24..].copy_from_slice(&(name.len() as u64).to_le_bytes());
+        Stream(ChaCha8Rng::from_seed(key))
+    }
+
+    /// How much has been drawn.
+    #[must_use]
+    pub fn position(&self) -> u128 {
+        self.0.get_word_pos()
+    }
+
+    /// Goes to a position noted earlier.
+    pub fn seek(&mut self, position: u128) {
+        self.0.set_word_pos(position);
+    }
+
+    /// A number from 0 up to, not including, 1.
+    pub fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl RngCore for Stream {
+    fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+}
+
+/// FNV-1a: names are few and chosen by people, so that no two of a run are the same is all we need.
+fn fingerprint(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A seed for the engine, as a function of the run's seed, a purpose and a position. Cheap enough for
+/// every step (SplitMix64).
+#[must_use]
+pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
+    let mut mixed = seed ^ purpose.rotate_left(56) ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// All streams of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Streams {
+    seed: u64,
+    open: BTreeMap<String, Stream>,
+}
+
+/// Where the streams of a run stand, as a checkpoint holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Positions {
+    /// The run's seed.
+    pub seed: u64,
+    /// Position by purpose and name; in decimal, since JSON has no 128-bit integers.
+    pub positions: BTreeMap<String, String>,
+}
+
+impl Streams {
+    /// The streams of a run with this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Streams {
+        Streams { seed, open: BTreeMap::new() }
+    }
+
+    /// The run's seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The stream for this purpose and name, where it stands.
+    pub fn stream(&mut self, purpose: &str, name: &str) -> &mut Stream {
+        let seed = self.seed;
+        self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| Stream::new(seed, purpose, name))
+    }
+
+    /// Where every stream stands.
+    #[must_use]
+    pub fn positions(&self) -> Positions {
+        let positions = self.open.iter().map(|(key, stream)| (key.clone(), stream.position().to_string()));
+        Positions { seed: self.seed, positions: positions.collect() }
+    }
+
+    /// The streams of the run that noted these positions.
+    #[must_use]
+    pub fn at(positions: &Positions) -> Streams {
+        let mut streams = Streams::new(positions.seed);
+        for (key, position) in &positions.positions {
+            if let (Some((purpose, name)), Ok(position)) = (key.split_once('/'), position.parse()) {
+                streams.stream(purpose, name).seek(position);
+            }
+        }
+        streams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draw(streams: &mut Streams, name: &str) -> u64 {
+        streams.stream("hook", name).next_u64()
+    }
+
+    #[test]
+    fn another_stream_shifts_nobody() {
+        let (mut alone, mut together) = (Streams::new(7), Streams::new(7));
+        let expected = [draw(&mut alone, "a"), draw(&mut alone, "a")];
+        let first = draw(&mut together, "a");
+        draw(&mut together, "b");
+        assert_eq!([first, draw(&mut together, "a")], expected);
+        assert_ne!(draw(&mut Streams::new(8), "a"), expected[0]);
+    }
+
+    #[test]
+    fn streams_continue_from_their_noted_positions() {
+        let mut streams = Streams::new(3);
+        draw(&mut streams, "a");
+        let mut copy = Streams::at(&streams.positions());
+        assert_eq!(draw(&mut copy, "a"), draw(&mut streams, "a"));
+        assert_eq!(draw(&mut copy, "new"), draw(&mut streams, "new"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Who is registered, and requests to change that while training runs.
+
+use std::cell::{Ref, RefCell};
+
+use serde::Serialize;
+
+use crate::erased::AnyHook;
+use crate::failure::OnError;
+use crate::hook::Hook;
+use crate::plan::Tier;
+
+/// The kind of a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookKind {
+    /// Watches events.
+    Observer,
+    /// Watches events and steers.
+    Controller,
+    /// Changes gradients before the update.
+    Update,
+    /// Watches activations.
+    Forward,
+}
+
+impl std::fmt::Display for HookKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            HookKind::Observer => "observer",
+            HookKind::Controller => "controller",
+            HookKind::Update => "update",
+            HookKind::Forward => "forward",
+        })
+    }
+}
+
+/// What a list of hooks says about one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HookInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: HookKind,
+    /// Where it stands among the others.
+    pub tier: Tier,
+    /// Whether it receives events.
+    pub enabled: bool,
+    /// What its errors do.
+    pub on_error: OnError,
+    /// How often it has failed.
+    pub failures: u32,
+}
+
+/// A change of the list of hooks, asked for while training runs.
+pub(crate) enum Change {
+    Enable(String),
+    Disable(String),
+    Remove(String),
+    Add(AnyHook),
+}
+
+/// The list of hooks as hooks see it. Requests take effect when the current event has reached
+/// everyone, so nobody is skipped.
+#[derive(Default)]
+pub struct Roster {
+    /// By the runner's slot; a removed hook leaves its slot empty.
+    hooks: RefCell<Vec<Option<HookInfo>>>,
+    pub(crate) changes: RefCell<Vec<Change>>,
+}
+
+impl Roster {
+    /// The registered hooks, in the order in which they were registered.
+    #[must_use]
+    pub fn list(&self) -> Vec<HookInfo> {
+        self.hooks.borrow().iter().flatten().cloned().collect()
+    }
+
+    /// Asks to let a hook receive events again.
+    pub fn enable(&self, name: &str) {
+        self.changes.borrow_mut().push(Change::Enable(name.to_owned()));
+    }
+
+    /// Asks to let a hook receive no events; it keeps its state.
+    pub fn disable(&self, name: &str) {
+        self.changes.borrow_mut().push(Change::Disable(name.to_owned()));
+    }
+
+    /// Asks to remove a hook.
+    pub fn remove(&self, name: &str) {
+        self.changes.borrow_mut().push(Change::Remove(name.to_owned()));
+    }
+
+    /// Asks to register one more hook.
+    pub fn add(&self, hook: impl Hook) {
+        self.changes.borrow_mut().push(Change::Add(AnyHook::new(hook)));
+    }
+
+    pub(crate) fn set(&self, hooks: Vec<Option<HookInfo>>) {
+        *self.hooks.borrow_mut() = hooks;
+    }
+
+    pub(crate) fn name(&self, index: usize) -> Ref<'_, str> {
+        Ref::map(self.hooks.borrow(), |hooks| {
+            hooks.get(index).and_then(Option::as_ref).map_or("", |hook| hook.name.as_str())
+        })
+    }
+}

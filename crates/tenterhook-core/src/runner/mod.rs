@@ -1,0 +1,256 @@
+//! The runner: keeps the hooks of a run and delivers events to them in the plan's order.
+//!
+//! It needs no trainer. Somebody who keeps his own loop asks [`HookRunner::wants`], builds the
+//! event's context behind it and calls [`HookRunner::deliver`].
+
+mod gradients;
+mod points;
+mod slots;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::context::Context;
+use crate::event::Event;
+use crate::failure::{BoxError, Contained, Failure, OnError, Policy, panic_message};
+use crate::flow::{Decision, Request, SaveRequest};
+use crate::moment::Moment;
+use crate::plan::{Plan, Tier};
+
+use slots::{ForwardSlot, Slot, UpdateSlot};
+pub use slots::{HookStates, Registration, RosterError};
+
+/// The hooks of a run, their plan, and what they decided.
+#[derive(Default)]
+pub struct HookRunner {
+    slots: Vec<Slot>,
+    updates: Vec<UpdateSlot>,
+    forwards: Vec<ForwardSlot>,
+    plan: Plan,
+    decisions: Vec<Decided>,
+    contained: Vec<Contained>,
+    refused: Vec<RosterError>,
+    /// Some forward hook is enabled.
+    listening: bool,
+    aborted: Option<Failure>,
+    /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
+    paused: usize,
+}
+
+/// A decision, and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// The hook's name.
+    pub hook: String,
+    /// The event it answered.
+    pub event: Event,
+    /// What it decided.
+    pub decision: Decision,
+}
+
+/// Which of an event's receivers a delivery is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    All,
+    /// Those that come before the module at `on_train_epoch_end`.
+    BeforeModule,
+    /// The monitors, which come after it.
+    Monitors,
+}
+
+/// Where a delivery stands; a checkpoint notes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    next: usize,
+    end: usize,
+}
+
+/// How far a delivery got.
+#[derive(Debug, PartialEq)]
+pub enum Delivered {
+    /// It has reached everyone.
+    Done,
+    /// The checkpoint hook wants these saved before the next receiver gets the event. Deliver again
+    /// with the same cursor when that is done.
+    Paused(Vec<SaveRequest>),
+}
+
+enum Walked {
+    Done,
+    Paused(Vec<SaveRequest>),
+    Failed(BoxError),
+}
+
+impl HookRunner {
+    /// Whether anybody wants the event. An event nobody wants should build no payload.
+    #[inline]
+    #[must_use]
+    pub fn wants(&self, event: Event) -> bool {
+        self.plan.wants(event)
+    }
+
+    /// The start of a delivery to these receivers.
+    #[must_use]
+    pub fn cursor(&self, event: Event, part: Part) -> Cursor {
+        let (end, monitors) = (self.plan.receivers(event).len(), self.plan.monitors_from(event));
+        match part {
+            Part::All => Cursor { next: 0, end },
+            Part::BeforeModule => Cursor { next: 0, end: monitors },
+            Part::Monitors => Cursor { next: monitors, end },
+        }
+    }
+
+    /// Delivers an event from the cursor on. An error is what aborts the run; every other failure is
+    /// contained and counted.
+    pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+        loop {
+            // One guard around the walk, not one per hook: the cursor says whose panic it was.
+            match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {
+                Ok(Walked::Done) => {
+                    self.settle(cx.moment());
+                    return Ok(Delivered::Done);
+                }
+                Ok(Walked::Paused(saves)) => return Ok(Delivered::Paused(saves)),
+                Ok(Walked::Failed(error)) => self.fail(cx, cursor.next - 1, false, error)?,
+                Err(panic) => self.fail(cx, cursor.next - 1, true, panic_message(&*panic).into())?,
+            }
+        }
+    }
+
+    /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the
+    /// teardown after a failure. The failures that would have aborted are returned.
+    pub fn deliver_through<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        loop {
+            match self.deliver(cx, cursor) {
+                Ok(Delivered::Done) => return failures,
+                Ok(Delivered::Paused(_)) => {}
+                Err(failure) => failures.push(failure),
+            }
+        }
+    }
+
+    /// The delivery waits for a save: no change of the list of hooks takes effect below it.
+    pub fn pause(&mut self) {
+        self.paused += 1;
+    }
+
+    /// The save is over.
+    pub fn resume(&mut self) {
+        self.paused -= 1;
+    }
+
+    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Walked {
+        let shared = cx.moment().shared;
+        while cursor.next < cursor.end {
+            let id = self.plan.receivers(C::EVENT)[cursor.next];
+            let slot = &mut self.slots[id];
+            cursor.next += 1;
+            shared.current.set(id);
+            match cx.offer(&mut slot.hook) {
+                Ok(decision) if decision.is_continue() => {}
+                Ok(decision) => {
+                    if let Some(saves) = self.decided(id, C::EVENT, decision) {
+                        return Walked::Paused(saves);
+                    }
+                }
+                Err(error) => return Walked::Failed(error),
+            }
+        }
+        Walked::Done
+    }
+
+    /// Files a decision. The checkpoint hook's saves are carried out within its own turn.
+    fn decided(&mut self, id: usize, event: Event, decision: Decision) -> Option<Vec<SaveRequest>> {
+        let slot = &self.slots[id];
+        if slot.tier != Tier::Checkpoint {
+            self.decisions.push(Decided { hook: slot.name.clone(), event, decision });
+            return None;
+        }
+        let (flow, requests) = decision.into_parts();
+        let (mut saves, mut rest) = (Vec::new(), Decision::from(flow));
+        for request in requests {
+            match request {
+                Request::Save(save) => saves.push(save),
+                other => rest = rest.request(other),
+            }
+        }
+        if !rest.is_continue() {
+            self.decisions.push(Decided { hook: slot.name.clone(), event, decision: rest });
+        }
+        (!saves.is_empty()).then_some(saves)
+    }
+
+    fn fail<C: Context>(
+        &mut self,
+        cx: &C,
+        at: usize,
+        panicked: bool,
+        error: BoxError,
+    ) -> Result<(), Failure> {
+        let id = self.plan.receivers(C::EVENT)[at];
+        let moment = cx.moment();
+        let slot = &mut self.slots[id];
+        slot.failures += 1;
+        let position = (moment.epoch, moment.step);
+        let failure = Failure::of_hook(&slot.name, C::EVENT, position, panicked, error);
+        let disabled = judge(slot.policy, slot.failures, failure, &mut self.contained)?;
+        if disabled {
+            // It takes effect with the other changes, when the event has reached everyone.
+            moment.shared.roster.disable(&slot.name);
+        }
+        Ok(())
+    }
+
+    /// Carries out the changes that hooks asked for, now that the event has reached everyone.
+    fn settle(&mut self, moment: &Moment<'_>) {
+        if self.paused > 0 || moment.shared.roster.changes.borrow().is_empty() {
+            return;
+        }
+        let changes = moment.shared.roster.changes.take();
+        for change in changes {
+            if let Err(refused) = self.apply(change) {
+                self.refused.push(refused);
+            }
+        }
+        self.publish(moment.shared);
+    }
+
+    /// What was decided since the last call.
+    pub fn take_decisions(&mut self) -> Vec<Decided> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// Whether anything was decided since it was last taken.
+    #[inline]
+    #[must_use]
+    pub fn has_decisions(&self) -> bool {
+        !self.decisions.is_empty()
+    }
+
+    /// The failures that were contained since the last call.
+    pub fn take_contained(&mut self) -> Vec<Contained> {
+        std::mem::take(&mut self.contained)
+    }
+
+    /// The requests to change the list of hooks that could not be carried out since the last call.
+    pub fn take_refused(&mut self) -> Vec<RosterError> {
+        std::mem::take(&mut self.refused)
+    }
+}
+
+/// What a failure does under a policy: aborts, or is contained. `Ok(true)` disables the hook.
+fn judge(
+    policy: Policy,
+    failures: u32,
+    failure: Failure,
+    contained: &mut Vec<Contained>,
+) -> Result<bool, Failure> {
+    if policy.on_error == OnError::Abort {
+        return Err(failure);
+    }
+    let too_many = policy.on_error == OnError::Disable && failures >= policy.max_failures;
+    let disabled = failure.panicked || too_many;
+    contained.push(Contained { failure, disabled });
+    Ok(disabled)
+}

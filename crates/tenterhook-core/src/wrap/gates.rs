@@ -1,0 +1,171 @@
+//! The gates behind the wrappers, one small type each.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Gate;
+use crate::access::Access;
+use crate::cadence::Cadence;
+use crate::event::{Event, Events};
+use crate::moment::{Moment, Progress};
+use crate::random::Stream;
+
+/// The position of an event in training: which batch of all it belongs to.
+fn batch_of(progress: &Progress) -> u64 {
+    progress.total_batches
+}
+
+/// Passes every so often.
+#[derive(Debug)]
+pub struct Every {
+    cadence: Cadence,
+    /// For wall time: when it last opened, and in which batch.
+    last: Duration,
+    open_in: Option<u64>,
+}
+
+impl Every {
+    pub(super) fn new(cadence: Cadence) -> Every {
+        Every { cadence, last: Duration::ZERO, open_in: None }
+    }
+
+    fn time_has_come(&mut self, distance: Duration, moment: &Moment<'_>) -> bool {
+        let batch = batch_of(&moment.progress);
+        if self.open_in == Some(batch) {
+            return true;
+        }
+        let now = moment.elapsed();
+        if now.saturating_sub(self.last) < distance {
+            return false;
+        }
+        self.last = now;
+        self.open_in = Some(batch);
+        true
+    }
+}
+
+impl Gate for Every {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        match self.cadence {
+            Cadence::Steps(n) => {
+                !event.is_within_train_batch() || moment.progress.current_step().is_multiple_of(n)
+            }
+            Cadence::Batches(n) => {
+                !event.is_within_train_batch() || batch_of(&moment.progress).is_multiple_of(n)
+            }
+            Cadence::Epochs(n) => !event.is_within_epoch() || (moment.epoch + 1).is_multiple_of(n),
+            Cadence::Time(distance) => !event.is_within_train_batch() || self.time_has_come(distance, moment),
+        }
+    }
+
+    fn access(&self, inner: Access) -> Access {
+        inner.every(self.cadence)
+    }
+
+    fn state(&self) -> Value {
+        json!({ "last_ns": u64::try_from(self.last.as_nanos()).unwrap_or(u64::MAX), "open_in": self.open_in })
+    }
+
+    fn load(&mut self, state: &Value) {
+        self.last = Duration::from_nanos(state["last_ns"].as_u64().unwrap_or(0));
+        self.open_in = state["open_in"].as_u64();
+    }
+}
+
+/// Passes the first training batch, and every other event once.
+#[derive(Debug, Default)]
+pub struct Once {
+    batch: Option<u64>,
+    seen: Events,
+}
+
+impl Gate for Once {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        if event.is_within_train_batch() {
+            let batch = batch_of(&moment.progress);
+            return *self.batch.get_or_insert(batch) == batch;
+        }
+        let first = !self.seen.contains(event);
+        self.seen = self.seen.with(event);
+        first
+    }
+
+    fn state(&self) -> Value {
+        json!({ "batch": self.batch, "seen": self.seen.iter().map(Event::handler).collect::<Vec<_>>() })
+    }
+
+    fn load(&mut self, state: &Value) {
+        self.batch = state["batch"].as_u64();
+        let seen = state["seen"].as_array().into_iter().flatten();
+        let events: Vec<_> = seen.filter_map(|name| Event::of_handler(name.as_str()?)).collect();
+        self.seen = Events::of(&events);
+    }
+}
+
+/// Passes from some point on.
+#[derive(Debug)]
+pub struct After {
+    start: Cadence,
+}
+
+impl After {
+    pub(super) fn new(start: Cadence) -> After {
+        After { start }
+    }
+}
+
+impl Gate for After {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        if !event.is_within_epoch() {
+            return true;
+        }
+        match self.start {
+            Cadence::Steps(n) if event.is_within_train_batch() => moment.progress.current_step() > n,
+            Cadence::Steps(n) => moment.step >= n,
+            Cadence::Batches(n) if event.is_within_train_batch() => batch_of(&moment.progress) > n,
+            Cadence::Batches(n) => batch_of(&moment.progress) >= n,
+            Cadence::Epochs(n) => moment.epoch >= n,
+            Cadence::Time(time) => moment.elapsed() >= time,
+        }
+    }
+
+    fn access(&self, inner: Access) -> Access {
+        inner.after(self.start)
+    }
+}
+
+/// Passes when a predicate says so.
+pub struct When<P>(pub(super) P);
+
+impl<P: FnMut(&Moment<'_>) -> bool + Send + 'static> Gate for When<P> {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        !event.is_within_epoch() || (self.0)(moment)
+    }
+}
+
+/// Passes a share of all training batches.
+#[derive(Debug)]
+pub struct Sampled {
+    hook: String,
+    share: f64,
+}
+
+impl Sampled {
+    pub(super) fn new(hook: String, share: f64) -> Sampled {
+        Sampled { hook, share }
+    }
+}
+
+impl Gate for Sampled {
+    /// The choice is a function of the batch, so there is nothing to remember and nothing to restore.
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        if !event.is_within_train_batch() {
+            return true;
+        }
+        let seed = moment.shared.streams.borrow().seed();
+        let mut stream =
+            Stream::new(seed ^ batch_of(&moment.progress).rotate_left(32), "sampled", &self.hook);
+        stream.uniform() < self.share
+    }
+}

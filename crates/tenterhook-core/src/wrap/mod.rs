@@ -1,0 +1,136 @@
+//! Wrappers that let a hook fire less often: `every`, `once`, `after`, `when`, `sampled`.
+//!
+//! A wrapped hook keeps its name, its place, its events, its policy and its state; only some of its
+//! handlers' calls are left out. What is left out is decided per training batch or per epoch as a
+//! whole, so that a hook that gets the start of something gets its end too. Events that belong to
+//! neither (set-up, teardown, checkpoints, failures, …) always pass.
+
+mod gates;
+
+use crate::access::Access;
+use crate::cadence::{Cadence, CadenceError};
+use crate::context::*;
+use crate::event::{Event, Events};
+use crate::failure::Policy;
+use crate::hook::{Hook, HookResult};
+use crate::moment::Moment;
+use crate::plan::Tier;
+use crate::state::State;
+
+pub use gates::{After, Every, Once, Sampled, When};
+
+/// Decides whether an event passes to the wrapped hook.
+pub trait Gate: Send + 'static {
+    /// Whether this event passes.
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool;
+    /// What the hook's access becomes.
+    fn access(&self, inner: Access) -> Access {
+        inner
+    }
+    /// The gate's own state, where it has one.
+    fn state(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+    /// The gate's own state, from a checkpoint.
+    fn load(&mut self, _state: &serde_json::Value) {}
+}
+
+/// A hook behind a gate.
+pub struct Gated<H, G> {
+    hook: H,
+    gate: G,
+}
+
+/// The state of a wrapped hook: the gate's and the hook's own.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct GatedState {
+    gate: serde_json::Value,
+    inner: State,
+}
+
+const GATED_VERSION: u32 = 1;
+
+macro_rules! returned {
+    (steer) => { HookResult<Self::Verdict> };
+    (watch) => { HookResult };
+}
+
+macro_rules! gate_handlers {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        impl<H: Hook, G: Gate> Hook for Gated<H, G> {
+            type Verdict = H::Verdict;
+            fn __events(&self) -> Events {
+                self.hook.__events()
+            }
+            fn name(&self) -> String {
+                self.hook.name()
+            }
+            fn access(&self) -> Access {
+                self.gate.access(self.hook.access())
+            }
+            fn tier(&self) -> Tier {
+                self.hook.tier()
+            }
+            fn policy(&self) -> Policy {
+                self.hook.policy()
+            }
+            fn state_dict(&self) -> HookResult<State> {
+                let state = GatedState { gate: self.gate.state(), inner: self.hook.state_dict()? };
+                Ok(State::of(GATED_VERSION, &state)?)
+            }
+            fn load_state_dict(&mut self, state: &State) -> HookResult {
+                let state: GatedState = state.read(GATED_VERSION)?;
+                self.gate.load(&state.gate);
+                self.hook.load_state_dict(&state.inner)
+            }
+            $(
+                fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
+                    if self.gate.open(Event::$Event, &cx.moment) {
+                        self.hook.$handler(cx)
+                    } else {
+                        Ok(Default::default())
+                    }
+                }
+            )*
+        }
+    };
+}
+
+for_each_event!(gate_handlers);
+
+/// The wrappers, on every hook.
+pub trait HookExt: Hook + Sized {
+    /// Fires only every so often: `every("100 steps")` passes all events of steps 100, 200, …;
+    /// `every("2 epochs")` those of every second epoch; `every("5 min")` those of the first batch
+    /// after five minutes have passed. Events that come less often than the unit always pass.
+    fn every(self, cadence: &str) -> Result<Gated<Self, Every>, CadenceError> {
+        Ok(Gated { hook: self, gate: Every::new(cadence.parse()?) })
+    }
+
+    /// Fires only in the first training batch it gets, and once at each event outside of batches.
+    fn once(self) -> Gated<Self, Once> {
+        Gated { hook: self, gate: Once::default() }
+    }
+
+    /// Fires only once so much of training has passed: `after("10 epochs")`.
+    fn after(self, start: &str) -> Result<Gated<Self, After>, CadenceError> {
+        Ok(Gated { hook: self, gate: After::new(start.parse::<Cadence>()?) })
+    }
+
+    /// Fires only when the predicate says so.
+    fn when<P>(self, predicate: P) -> Gated<Self, When<P>>
+    where
+        P: FnMut(&Moment<'_>) -> bool + Send + 'static,
+    {
+        Gated { hook: self, gate: When(predicate) }
+    }
+
+    /// Fires in this share of all training batches, chosen at random from the hook's own stream of
+    /// numbers: the choice depends on the seed, the hook's name and the batch, and on nothing else.
+    fn sampled(self, share: f64) -> Gated<Self, Sampled> {
+        let name = self.name();
+        Gated { hook: self, gate: Sampled::new(name, share) }
+    }
+}
+
+impl<H: Hook> HookExt for H {}

@@ -1,0 +1,197 @@
+//! The arguments of `#[hook(..)]`.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
+
+use crate::handlers;
+
+const KEYS: &[&str] = &["name", "reads", "writes", "tier"];
+const TIERS: &[(&str, &str)] = &[("user", "User"), ("built_in", "BuiltIn"), ("monitor", "Monitor")];
+
+/// What the attribute says; what it says wrongly counts as not said.
+#[derive(Default)]
+pub(crate) struct Args {
+    pub(crate) name: Option<Arg<LitStr>>,
+    pub(crate) reads: Option<Arg<Vec<LitStr>>>,
+    pub(crate) writes: Option<Arg<Vec<LitStr>>>,
+    /// The variant of `Tier`.
+    pub(crate) tier: Option<Arg<Ident>>,
+}
+
+/// A value and where its key is written.
+pub(crate) struct Arg<T> {
+    pub(crate) key: Span,
+    pub(crate) value: T,
+}
+
+impl Args {
+    /// Reads the arguments, adding to `errors` whatever is wrong with them.
+    pub(crate) fn parse(tokens: TokenStream, errors: &mut Vec<Error>) -> Self {
+        let mut args = Self::default();
+        let mut seen: Vec<Ident> = Vec::new();
+        let all = |input: ParseStream| {
+            while !input.is_empty() {
+                let key = input.call(Ident::parse_any)?;
+                input.parse::<Token![=]>()?;
+                let value: Expr = input.parse()?;
+                if seen.contains(&key) {
+                    errors.push(Error::new(key.span(), format!("`{key}` is given twice")));
+                } else if let Err(error) = args.set(&key, value) {
+                    errors.push(error);
+                }
+                seen.push(key);
+                if !input.is_empty() {
+                    input.parse::<Token![,]>()?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = all.parse2(tokens) {
+            errors.push(error);
+        }
+        args
+    }
+
+    fn set(&mut self, key: &Ident, value: Expr) -> syn::Result<()> {
+        let span = key.span();
+        match key.to_string().as_str() {
+            "name" => self.name = Some(Arg { key: span, value: filled(string(value)?, "name")? }),
+            "reads" => self.reads = Some(Arg { key: span, value: strings(value)? }),
+            "writes" => self.writes = Some(Arg { key: span, value: strings(value)? }),
+            "tier" => self.tier = Some(Arg { key: span, value: tier(&string(value)?)? }),
+            unknown => {
+                let hint = did_you_mean(unknown, KEYS.iter().copied());
+                let message = format!("`{unknown}` is not an argument of `#[hook]`{hint}");
+                return Err(Error::new(span, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tier(given: &LitStr) -> syn::Result<Ident> {
+    let value = given.value();
+    if let Some((_, variant)) = TIERS.iter().find(|(name, _)| *name == value) {
+        return Ok(Ident::new(variant, Span::call_site()));
+    }
+    let hint = did_you_mean(&value, TIERS.iter().map(|(name, _)| *name));
+    Err(Error::new(given.span(), format!("`{value}` is not a tier{hint}")))
+}
+
+fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let all = known.clone().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let nearest = handlers::nearest(given, known);
+    nearest.map_or_else(String::new, |(name, _)| format!("; did you mean `{name}`? (one of {all})"))
+}
+
+fn filled(string: LitStr, what: &str) -> syn::Result<LitStr> {
+    if string.value().trim().is_empty() {
+        return Err(Error::new(string.span(), format!("a {what} may not be empty")));
+    }
+    Ok(string)
+}
+
+fn string(value: Expr) -> syn::Result<LitStr> {
+    match ungrouped(value) {
+        Expr::Lit(ExprLit { lit: Lit::Str(string), .. }) => Ok(string),
+        other => Err(Error::new_spanned(other, "expected a string literal")),
+    }
+}
+
+fn strings(value: Expr) -> syn::Result<Vec<LitStr>> {
+    match ungrouped(value) {
+        Expr::Array(array) => {
+            array.elems.into_iter().map(|element| filled(string(element)?, "key")).collect()
+        }
+        other => Err(Error::new_spanned(other, "expected a list of string literals, as in `[\"val/loss\"]`")),
+    }
+}
+
+/// A value that came through a `macro_rules!` macro is wrapped in an invisible group.
+fn ungrouped(value: Expr) -> Expr {
+    match value {
+        Expr::Group(group) => ungrouped(*group.expr),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    fn parse(tokens: TokenStream) -> (Args, Vec<String>) {
+        let mut errors = Vec::new();
+        let args = Args::parse(tokens, &mut errors);
+        (args, errors.iter().map(ToString::to_string).collect())
+    }
+
+    fn keys(arg: Option<Arg<Vec<LitStr>>>) -> Vec<String> {
+        arg.map(|arg| arg.value.iter().map(LitStr::value).collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn nothing_is_a_fine_thing_to_say() {
+        let (args, errors) = parse(quote!());
+        assert!(errors.is_empty());
+        assert!(args.name.is_none() && args.reads.is_none() && args.writes.is_none() && args.tier.is_none());
+    }
+
+    #[test]
+    fn all_arguments_are_read_in_any_order() {
+        let (args, errors) =
+            parse(quote!(tier = "built_in", writes = ["best",], reads = ["a", "b"], name = "stop",));
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(args.name.map(|arg| arg.value.value()).as_deref(), Some("stop"));
+        assert_eq!(keys(args.reads), ["a", "b"]);
+        assert_eq!(keys(args.writes), ["best"]);
+        assert_eq!(args.tier.map(|arg| arg.value.to_string()).as_deref(), Some("BuiltIn"));
+    }
+
+    #[test]
+    fn an_unknown_argument_names_the_nearest() {
+        let (_, errors) = parse(quote!(read = ["a"]));
+        let expected = "`read` is not an argument of `#[hook]`; did you mean `reads`? \
+            (one of `name`, `reads`, `writes`, `tier`)";
+        assert_eq!(errors, [expected]);
+    }
+
+    #[test]
+    fn an_unknown_tier_names_the_nearest() {
+        let (_, errors) = parse(quote!(tier = "builtin"));
+        assert_eq!(
+            errors,
+            ["`builtin` is not a tier; did you mean `built_in`? (one of `user`, `built_in`, `monitor`)"]
+        );
+    }
+
+    #[test]
+    fn every_wrong_argument_is_reported_and_the_right_ones_are_kept() {
+        let (args, errors) = parse(quote!(nmae = "x", reads = "a", tier = 3, writes = ["best"]));
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        assert_eq!(keys(args.writes), ["best"]);
+    }
+
+    #[test]
+    fn empty_names_and_keys_are_refused() {
+        assert_eq!(parse(quote!(name = "")).1, ["a name may not be empty"]);
+        assert_eq!(parse(quote!(name = " ")).1, ["a name may not be empty"]);
+        assert_eq!(parse(quote!(reads = [""])).1, ["a key may not be empty"]);
+    }
+
+    #[test]
+    fn an_argument_given_twice_is_refused() {
+        let (args, errors) = parse(quote!(name = "a", name = "b"));
+        assert_eq!(errors, ["`name` is given twice"]);
+        assert_eq!(args.name.map(|arg| arg.value.value()).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_syntax_error_is_reported_once() {
+        assert_eq!(parse(quote!(name "a", reads)).1.len(), 1);
+        assert_eq!(parse(quote!(name = "a" reads = [])).1, ["expected `,`"]);
+    }
+}

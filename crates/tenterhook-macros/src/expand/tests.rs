@@ -1,0 +1,268 @@
+//! What `#[hook]` makes of impls, good and bad.
+
+use super::*;
+
+/// The expansion without its white space, which is a file of valid Rust.
+fn expanded(args: TokenStream, item: TokenStream) -> String {
+    let tokens = expand(&quote!(::th), args, item);
+    let parsed = syn::parse2::<syn::File>(tokens.clone());
+    assert!(parsed.is_ok(), "{tokens}");
+    squeezed(&tokens)
+}
+
+fn squeezed(tokens: &TokenStream) -> String {
+    tokens.to_string().split_whitespace().collect()
+}
+
+#[track_caller]
+fn assert_holds(expansion: &str, tokens: &TokenStream) {
+    let wanted = squeezed(tokens);
+    assert!(expansion.contains(&wanted), "no {wanted}\nin {expansion}");
+}
+
+/// The messages of the errors, in order.
+fn errors(args: TokenStream, item: TokenStream) -> Vec<String> {
+    let file = syn::parse2::<syn::File>(expand(&quote!(::th), args, item));
+    let items = file.map(|file| file.items).unwrap_or_default();
+    let message = |item: &Item| match item {
+        Item::Macro(call) => call.mac.parse_body::<syn::LitStr>().ok().map(|message| message.value()),
+        _ => None,
+    };
+    items.iter().filter_map(message).collect()
+}
+
+fn observer(methods: &TokenStream) -> TokenStream {
+    quote!(impl Observer for LossPrinter { #methods })
+}
+
+#[test]
+fn an_observer_becomes_a_hook_with_its_events_and_name() {
+    let handler = quote! {
+        /// Prints.
+        fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult { Ok(()) }
+    };
+    let expected = quote! {
+        impl ::th::Hook for LossPrinter {
+            type Verdict = ();
+            #[allow(unused_mut)]
+            fn __events(&self) -> ::th::Events {
+                let mut events = ::th::Events::NONE;
+                { events = events.with(::th::Event::TrainBatchEnd); }
+                events
+            }
+            fn name(&self) -> ::std::string::String { ::std::string::String::from("loss_printer") }
+            #handler
+        }
+        const _: () = {
+            #[allow(dead_code)]
+            fn kind<H: Observer>() {}
+        };
+    };
+    assert_eq!(expanded(quote!(), observer(&handler)), squeezed(&expected));
+}
+
+#[test]
+fn a_controller_decides() {
+    let expansion = expanded(quote!(), quote!(impl tenterhook::Controller for stop::EarlyStopping {}));
+    assert_holds(&expansion, &quote!(impl ::th::Hook for stop::EarlyStopping));
+    assert_holds(&expansion, &quote! { type Verdict = ::th::Decision; });
+    assert_holds(&expansion, &quote!("early_stopping"));
+}
+
+#[test]
+fn generics_bounds_and_attributes_are_kept() {
+    let item = quote! {
+        #[cfg(unix)]
+        impl<'a, T: Send, const N: usize> Observer for HTTPPing<'a, T, N> where T: Clone {
+            #[inline]
+            fn state_dict(&self) -> State { State::new() }
+        }
+    };
+    let expansion = expanded(quote!(), item);
+    assert_holds(
+        &expansion,
+        &quote! {
+            #[cfg(unix)]
+            impl<'a, T: Send, const N: usize> ::th::Hook for HTTPPing<'a, T, N> where T: Clone
+        },
+    );
+    assert_holds(&expansion, &quote! { #[inline] fn state_dict(&self) -> State { State::new() } });
+    assert_holds(&expansion, &quote!("http_ping"));
+}
+
+#[test]
+fn arguments_become_methods() {
+    let args = quote!(name = "stop", reads = ["val/loss", "lr"], writes = ["best"], tier = "monitor");
+    let expansion = expanded(args, quote!(impl Controller for X {}));
+    assert_holds(&expansion, &quote!(::std::string::String::from("stop")));
+    assert_holds(
+        &expansion,
+        &quote! {
+            fn access(&self) -> ::th::Access {
+                ::th::Access::none().reads("val/loss").reads("lr").writes("best")
+            }
+        },
+    );
+    assert_holds(&expansion, &quote! { fn tier(&self) -> ::th::Tier { ::th::Tier::Monitor } });
+}
+
+#[test]
+fn absent_arguments_add_no_methods() {
+    let expansion = expanded(quote!(), observer(&quote! { fn name(&self) -> String { "mine".into() } }));
+    assert_eq!(expansion.matches("fnname").count(), 1);
+    assert!(!expansion.contains("fnaccess") && !expansion.contains("fntier"));
+}
+
+#[test]
+fn events_come_in_source_order_under_the_condition_of_their_handler() {
+    let methods = quote! {
+        fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult { Ok(()) }
+        #[allow(dead_code)]
+        #[cfg(feature = "loud")]
+        fn setup(&mut self, cx: &Setup) -> HookResult { Ok(()) }
+    };
+    let expected = quote! {
+        { events = events.with(::th::Event::TrainEnd); }
+        #[cfg(feature = "loud")]
+        { events = events.with(::th::Event::Setup); }
+        events
+    };
+    assert_holds(&expanded(quote!(), observer(&methods)), &expected);
+}
+
+#[test]
+fn a_handler_without_return_type_returns_the_default_verdict() {
+    let methods = quote! {
+        fn on_step_end(&mut self, cx: &StepEnd) { if self.done { return; } self.step(); }
+    };
+    let expected = quote! {
+        #[allow(clippy::redundant_closure_call, clippy::unused_unit)]
+        fn on_step_end(&mut self, cx: &StepEnd) -> ::th::HookResult<<Self as ::th::Hook>::Verdict> {
+            (|| -> () { if self.done { return; } self.step(); })();
+            ::std::result::Result::Ok(::std::default::Default::default())
+        }
+    };
+    assert_holds(&expanded(quote!(), observer(&methods)), &expected);
+}
+
+#[test]
+fn a_watching_handler_without_return_type_returns_nothing_even_in_a_controller() {
+    let item = quote!(impl Controller for X { fn on_fit_end(&mut self, cx: &FitEnd) {} });
+    let expected = quote! {
+        fn on_fit_end(&mut self, cx: &FitEnd) -> ::th::HookResult {
+            (|| -> () {})();
+            ::std::result::Result::Ok(::std::default::Default::default())
+        }
+    };
+    assert_holds(&expanded(quote!(), item), &expected);
+}
+
+#[test]
+fn a_misspelt_handler_names_the_nearest() {
+    let item = observer(&quote! { fn on_training_end(&mut self, cx: &TrainEnd) {} });
+    assert_eq!(
+        errors(quote!(), item),
+        ["`on_training_end` is not a handler of a hook; did you mean `on_train_end`?"]
+    );
+}
+
+#[test]
+fn a_helper_method_is_sent_to_its_own_block() {
+    let item = observer(&quote! { fn is_better(&self) -> bool { true } });
+    let [error] = errors(quote!(), item).try_into().unwrap_or_default();
+    assert!(error.ends_with("belong in a plain `impl LossPrinter` block"), "{error}");
+}
+
+#[test]
+fn a_handler_without_context_is_told_which() {
+    let item = observer(&quote! { fn on_train_end(&mut self) {} });
+    assert_eq!(
+        errors(quote!(), item),
+        ["`on_train_end` takes its context: `fn on_train_end(&mut self, cx: &TrainEnd)`"]
+    );
+}
+
+#[test]
+fn all_errors_come_at_once_beside_what_is_right() {
+    let methods = quote! {
+        type State = ();
+        const N: usize = 3;
+        handlers!();
+        fn on_training_end(&mut self, cx: &TrainEnd) {}
+        fn on_test_end(&mut self) {}
+        fn setup(&mut self, cx: &Setup) -> HookResult { Ok(()) }
+    };
+    let args = quote!(nmae = "x", tier = "monitor");
+    assert_eq!(errors(args.clone(), observer(&methods)).len(), 6);
+    let expansion = expanded(args, observer(&methods));
+    assert_holds(&expansion, &quote!(fn setup));
+    assert_holds(&expansion, &quote!(fn tier));
+    for wrong in ["typeState", "constN", "handlers!", "fnon_training_end", "fnon_test_end(&mutself){"] {
+        assert!(!expansion.contains(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn an_argument_beside_the_method_it_replaces_is_refused() {
+    let methods = quote! {
+        fn name(&self) -> String { String::new() }
+        fn access(&self) -> Access { Access::none() }
+        fn tier(&self) -> Tier { Tier::User }
+    };
+    let args = quote!(name = "x", writes = ["best"], tier = "user");
+    let found = errors(args.clone(), observer(&methods));
+    assert_eq!(found.len(), 3);
+    for (error, method) in found.iter().zip(["`fn name`", "`fn access`", "`fn tier`"]) {
+        assert!(error.contains(method), "{error}");
+    }
+    assert_eq!(expanded(args, observer(&methods)).matches("fnname(").count(), 1);
+}
+
+#[test]
+fn an_empty_name_is_refused_and_the_types_used() {
+    assert_eq!(errors(quote!(name = ""), observer(&quote!())), ["a name may not be empty"]);
+    assert_holds(&expanded(quote!(name = ""), observer(&quote!())), &quote!("loss_printer"));
+}
+
+#[test]
+fn a_type_without_a_name_must_be_given_one() {
+    let item = quote!(impl Observer for (A, B) {});
+    assert_eq!(errors(quote!(), item.clone()).len(), 1);
+    assert!(errors(quote!(name = "pair"), item).is_empty());
+    assert_holds(&expanded(quote!(), quote!(impl Observer for &mut Ema {})), &quote!("ema"));
+}
+
+#[test]
+fn other_traits_are_refused_and_left_out() {
+    for item in [quote!(impl Hook for X {}), quote!(impl !Observer for X {})] {
+        let [error] = errors(quote!(), item.clone()).try_into().unwrap_or_default();
+        assert!(error.starts_with("this is neither `Observer` nor `Controller`"), "{error}");
+        assert!(!expanded(quote!(), item).contains("forX"));
+    }
+}
+
+#[test]
+fn generic_arguments_of_the_trait_are_refused() {
+    assert_eq!(
+        errors(quote!(), quote!(impl Observer<f32> for X {})),
+        ["`Observer` takes no generic arguments"]
+    );
+}
+
+#[test]
+fn other_items_are_refused_and_left_as_they_are() {
+    let inherent = quote!(impl X { fn helper() {} });
+    for item in [inherent, quote! { struct X; }] {
+        let [error] = errors(quote!(), item.clone()).try_into().unwrap_or_default();
+        assert!(error.ends_with(PLACE), "{error}");
+        assert!(expanded(quote!(), item.clone()).ends_with(&squeezed(&item)));
+    }
+}
+
+#[test]
+fn the_table_lists_names_and_whether_they_steer() {
+    let table = squeezed(&handler_table(&quote!()));
+    assert!(table.starts_with("&[(\"setup\",true),(\"teardown\",false),"), "{table}");
+    assert!(table.ends_with(",(\"on_exception\",true)]"), "{table}");
+    assert!(squeezed(&handler_table(&quote!(x))).contains("compile_error"));
+}
