@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 
+#[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::{Event, Events};
 use crate::flow::Decision;

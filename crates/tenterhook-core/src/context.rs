@@ -28,6 +28,8 @@ pub trait Context {
     const EVENT: Event;
     /// The moment it happens at.
     fn moment(&self) -> &Moment<'_>;
+    /// The batch it is about, if it is about one.
+    fn batch(&self) -> Option<&Batch<'_>>;
     #[doc(hidden)]
     fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision>;
 }
@@ -47,7 +49,15 @@ macro_rules! contexts {
                 &self.moment
             }
         }
+
+        impl $Event<'_> {
+            fn batch_if_any(&self) -> Option<&Batch<'_>> {
+                contexts!(@batch self $($field)*)
+            }
+        }
     )*};
+    (@batch $context:ident batch $($rest:ident)*) => { Some(&$context.batch) };
+    (@batch $context:ident $($rest:ident)*) => { None };
 }
 
 contexts! {
@@ -268,6 +278,9 @@ macro_rules! offer_to_handler {
             fn moment(&self) -> &Moment<'_> {
                 &self.moment
             }
+            fn batch(&self) -> Option<&Batch<'_>> {
+                self.batch_if_any()
+            }
             #[inline]
             fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision> {
                 hook.0.$handler(self)
@@ -297,7 +310,7 @@ impl GradientClip<'_> {
 }
 
 /// Free entries of a checkpoint, which hooks and the module may add and read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Entries(RefCell<BTreeMap<String, Value>>);
 
 impl Entries {

@@ -1,6 +1,7 @@
 //! The private twin of [`Hook`] without its associated type, so that hooks of both kinds fit one list.
 
 use crate::access::Access;
+#[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Events;
 use crate::failure::Policy;

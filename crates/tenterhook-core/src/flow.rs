@@ -56,6 +56,8 @@ pub struct SaveRequest {
     pub weights_only: bool,
     /// Checkpoints to remove once this one is durable.
     pub replaces: Vec<PathBuf>,
+    /// A link to make to it once it is durable.
+    pub link: Option<PathBuf>,
 }
 
 /// A controller's answer to an event. Saying nothing costs nothing.

@@ -1,6 +1,7 @@
 //! The trait behind every hook, and the two kinds that receive events.
 
 use crate::access::Access;
+#[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Events;
 use crate::failure::{BoxError, Policy};

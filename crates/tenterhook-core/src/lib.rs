@@ -58,7 +58,7 @@ pub use moment::{
     Batch, Clock, Moment, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Validation,
 };
 pub use plan::{Plan, PlanError, Tier};
-pub use roster::{HookInfo, HookKind};
+pub use roster::{HookInfo, HookKind, RosterRequest};
 pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
 pub use state::State;
 pub use tensor::{

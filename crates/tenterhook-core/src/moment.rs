@@ -99,6 +99,8 @@ pub struct RunInfo {
     pub id: String,
     /// Its directory, where it has one.
     pub directory: Option<PathBuf>,
+    /// The directory of its checkpoints.
+    pub checkpoints: PathBuf,
     /// The device it computes on.
     pub device: String,
     /// The number of parameters of the model.
@@ -148,6 +150,8 @@ impl Validation {
 pub struct Progress {
     /// The current epoch, from 0.
     pub epoch: u64,
+    /// Epochs whose batches are done; one more than `epoch` from `on_train_epoch_end` on.
+    pub epochs_done: u64,
     /// Completed optimizer steps: 1 at the first `on_step_end`.
     pub step: u64,
     /// Micro-batches of this epoch that have been started; the current batch's index is one less.
@@ -362,7 +366,7 @@ impl OptimizerSource for NoModel {
     fn count(&self) -> usize {
         0
     }
-    fn name(&self, _: usize) -> &str {
+    fn name(&self, _: usize) -> &'static str {
         ""
     }
     fn groups(&self, _: usize) -> Vec<crate::tensor::ParamGroup> {

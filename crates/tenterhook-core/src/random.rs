@@ -58,7 +58,7 @@ fn fingerprint(text: &str) -> u64 {
 }
 
 /// A seed for the engine, as a function of the run's seed, a purpose and a position. Cheap enough for
-/// every step (SplitMix64).
+/// every step (`SplitMix64`).
 #[must_use]
 pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
     let mut mixed = seed ^ purpose.rotate_left(56) ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15);

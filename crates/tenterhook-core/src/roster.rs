@@ -59,17 +59,30 @@ pub(crate) enum Change {
     Add(AnyHook),
 }
 
+/// A change that was asked for and has not taken effect yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RosterRequest {
+    /// Let the hook of this name receive events again.
+    Enable(String),
+    /// Let it receive none.
+    Disable(String),
+    /// Remove it.
+    Remove(String),
+    /// Register a hook of this name.
+    Add(String),
+}
+
 /// The list of hooks as hooks see it. Requests take effect when the current event has reached
 /// everyone, so nobody is skipped.
 #[derive(Default)]
 pub struct Roster {
-    /// By the runner's slot; a removed hook leaves its slot empty.
+    /// By the runner's number; a removed hook leaves its number empty.
     hooks: RefCell<Vec<Option<HookInfo>>>,
     pub(crate) changes: RefCell<Vec<Change>>,
 }
 
 impl Roster {
-    /// The registered hooks, in the order in which they were registered.
+    /// The registered hooks: those that receive events in registration order, then forward and update hooks.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
         self.hooks.borrow().iter().flatten().cloned().collect()
@@ -93,6 +106,19 @@ impl Roster {
     /// Asks to register one more hook.
     pub fn add(&self, hook: impl Hook) {
         self.changes.borrow_mut().push(Change::Add(AnyHook::new(hook)));
+    }
+
+    /// What was asked for since the last change took effect, in order.
+    #[must_use]
+    pub fn pending(&self) -> Vec<RosterRequest> {
+        let changes = self.changes.borrow();
+        let requests = changes.iter().map(|change| match change {
+            Change::Enable(name) => RosterRequest::Enable(name.clone()),
+            Change::Disable(name) => RosterRequest::Disable(name.clone()),
+            Change::Remove(name) => RosterRequest::Remove(name.clone()),
+            Change::Add(hook) => RosterRequest::Add(hook.name()),
+        });
+        requests.collect()
     }
 
     pub(crate) fn set(&self, hooks: Vec<Option<HookInfo>>) {

@@ -53,7 +53,7 @@ impl TensorSource for NoTensors {
     fn count(&self) -> usize {
         0
     }
-    fn name(&self, _: usize) -> &str {
+    fn name(&self, _: usize) -> &'static str {
         ""
     }
     fn shape(&self, _: usize) -> &[usize] {
@@ -61,6 +61,73 @@ impl TensorSource for NoTensors {
     }
     fn read(&self, _: usize) -> Vec<f32> {
         Vec::new()
+    }
+}
+
+/// Named tensors in plain memory; for engines without devices, and for tests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostTensors {
+    names: Vec<String>,
+    shapes: Vec<Vec<usize>>,
+    values: Vec<Vec<f32>>,
+}
+
+impl HostTensors {
+    /// One-dimensional tensors of these names and values.
+    pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, Vec<f32>)>) -> HostTensors {
+        let mut all = HostTensors::default();
+        for (name, values) in tensors {
+            let shape = vec![values.len()];
+            all.push(name, shape, values);
+        }
+        all
+    }
+
+    /// Adds a tensor.
+    pub fn push(&mut self, name: impl Into<String>, shape: Vec<usize>, values: Vec<f32>) {
+        self.names.push(name.into());
+        self.shapes.push(shape);
+        self.values.push(values);
+    }
+
+    /// The values of one.
+    #[must_use]
+    pub fn at(&self, index: usize) -> &[f32] {
+        &self.values[index]
+    }
+
+    /// The values of the one of this name.
+    #[must_use]
+    pub fn values(&self, name: &str) -> Option<&[f32]> {
+        let index = self.names.iter().position(|known| known == name)?;
+        Some(self.at(index))
+    }
+}
+
+impl TensorSource for HostTensors {
+    fn count(&self) -> usize {
+        self.names.len()
+    }
+    fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+    fn shape(&self, index: usize) -> &[usize] {
+        &self.shapes[index]
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        self.values[index].clone()
+    }
+    fn stats(&self, index: usize) -> Stats {
+        Stats::of(&self.values[index])
+    }
+}
+
+impl crate::update::GradientsMut for HostTensors {
+    fn view(&self) -> &dyn TensorSource {
+        self
+    }
+    fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
+        change(&mut self.values[index]);
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::event::{Event, Events};
 
-pub use check::{DeclaredMetric, PlanError, World, check};
+pub use check::{DeclaredMetric, PlanError, TRAIN_LOSS, World, check, nearest};
 
 /// Where a hook stands among the others. Within a tier, registration order decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -6,18 +6,21 @@
 mod gradients;
 mod points;
 mod slots;
+mod standing;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::context::Context;
 use crate::event::Event;
-use crate::failure::{BoxError, Contained, Failure, OnError, Policy, panic_message};
+use crate::failure::{BoxError, Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
 
 use slots::{ForwardSlot, Slot, UpdateSlot};
 pub use slots::{HookStates, Registration, RosterError};
+use standing::Mishap;
 
 /// The hooks of a run, their plan, and what they decided.
 #[derive(Default)]
@@ -34,6 +37,10 @@ pub struct HookRunner {
     aborted: Option<Failure>,
     /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
     paused: usize,
+    /// A hook was disabled below a paused delivery: the plan follows when that has reached everyone.
+    stale: bool,
+    /// The hooks have not been told yet who is registered.
+    unpublished: Cell<bool>,
 }
 
 /// A decision, and whose it is.
@@ -103,6 +110,7 @@ impl HookRunner {
     /// Delivers an event from the cursor on. An error is what aborts the run; every other failure is
     /// contained and counted.
     pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+        self.publish_changes(cx.moment().shared);
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
             match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {
@@ -111,8 +119,8 @@ impl HookRunner {
                     return Ok(Delivered::Done);
                 }
                 Ok(Walked::Paused(saves)) => return Ok(Delivered::Paused(saves)),
-                Ok(Walked::Failed(error)) => self.fail(cx, cursor.next - 1, false, error)?,
-                Err(panic) => self.fail(cx, cursor.next - 1, true, panic_message(&*panic).into())?,
+                Ok(Walked::Failed(error)) => self.fail(cx, cursor.next - 1, Mishap::error(error))?,
+                Err(panic) => self.fail(cx, cursor.next - 1, Mishap::panic(&*panic))?,
             }
         }
     }
@@ -163,8 +171,9 @@ impl HookRunner {
     /// Files a decision. The checkpoint hook's saves are carried out within its own turn.
     fn decided(&mut self, id: usize, event: Event, decision: Decision) -> Option<Vec<SaveRequest>> {
         let slot = &self.slots[id];
+        let hook = slot.standing.name.clone();
         if slot.tier != Tier::Checkpoint {
-            self.decisions.push(Decided { hook: slot.name.clone(), event, decision });
+            self.decisions.push(Decided { hook, event, decision });
             return None;
         }
         let (flow, requests) = decision.into_parts();
@@ -176,43 +185,36 @@ impl HookRunner {
             }
         }
         if !rest.is_continue() {
-            self.decisions.push(Decided { hook: slot.name.clone(), event, decision: rest });
+            self.decisions.push(Decided { hook, event, decision: rest });
         }
         (!saves.is_empty()).then_some(saves)
     }
 
-    fn fail<C: Context>(
-        &mut self,
-        cx: &C,
-        at: usize,
-        panicked: bool,
-        error: BoxError,
-    ) -> Result<(), Failure> {
+    fn fail<C: Context>(&mut self, cx: &C, at: usize, mishap: Mishap) -> Result<(), Failure> {
         let id = self.plan.receivers(C::EVENT)[at];
         let moment = cx.moment();
-        let slot = &mut self.slots[id];
-        slot.failures += 1;
+        let standing = &mut self.slots[id].standing;
+        self.unpublished.set(true);
         let position = (moment.epoch, moment.step);
-        let failure = Failure::of_hook(&slot.name, C::EVENT, position, panicked, error);
-        let disabled = judge(slot.policy, slot.failures, failure, &mut self.contained)?;
-        if disabled {
+        if standing.judge(mishap, C::EVENT.handler(), position, &mut self.contained)? {
             // It takes effect with the other changes, when the event has reached everyone.
-            moment.shared.roster.disable(&slot.name);
+            moment.shared.roster.disable(&standing.name);
         }
         Ok(())
     }
 
     /// Carries out the changes that hooks asked for, now that the event has reached everyone.
     fn settle(&mut self, moment: &Moment<'_>) {
-        if self.paused > 0 || moment.shared.roster.changes.borrow().is_empty() {
+        let roster = &moment.shared.roster;
+        if self.paused > 0 || (roster.changes.borrow().is_empty() && !self.stale) {
             return;
         }
-        let changes = moment.shared.roster.changes.take();
-        for change in changes {
+        for change in roster.changes.take() {
             if let Err(refused) = self.apply(change) {
                 self.refused.push(refused);
             }
         }
+        self.replan();
         self.publish(moment.shared);
     }
 
@@ -228,6 +230,13 @@ impl HookRunner {
         !self.decisions.is_empty()
     }
 
+    /// Whether there are contained failures or refused requests that nobody has taken yet.
+    #[inline]
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !(self.contained.is_empty() && self.refused.is_empty())
+    }
+
     /// The failures that were contained since the last call.
     pub fn take_contained(&mut self) -> Vec<Contained> {
         std::mem::take(&mut self.contained)
@@ -237,20 +246,4 @@ impl HookRunner {
     pub fn take_refused(&mut self) -> Vec<RosterError> {
         std::mem::take(&mut self.refused)
     }
-}
-
-/// What a failure does under a policy: aborts, or is contained. `Ok(true)` disables the hook.
-fn judge(
-    policy: Policy,
-    failures: u32,
-    failure: Failure,
-    contained: &mut Vec<Contained>,
-) -> Result<bool, Failure> {
-    if policy.on_error == OnError::Abort {
-        return Err(failure);
-    }
-    let too_many = policy.on_error == OnError::Disable && failures >= policy.max_failures;
-    let disabled = failure.panicked || too_many;
-    contained.push(Contained { failure, disabled });
-    Ok(disabled)
 }

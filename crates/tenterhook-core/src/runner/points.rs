@@ -1,9 +1,8 @@
 //! Showing the activations of a module's step to the forward hooks.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use super::{HookRunner, judge};
-use crate::failure::{Failure, Origin, panic_message};
+use super::HookRunner;
+use super::standing::attempt;
+use crate::failure::Failure;
 use crate::forward::Activation;
 use crate::moment::{Phase, Progress, Shared};
 use crate::tensor::{TensorSource, Tensors};
@@ -26,28 +25,20 @@ impl HookRunner {
         shared: &Shared,
     ) {
         let activation = Activation { point, values: Tensors::new(values), phase, progress, shared };
-        for slot in self.forwards.iter_mut().filter(|slot| slot.enabled && slot.hook.wants(point)) {
-            let run = catch_unwind(AssertUnwindSafe(|| slot.hook.on_activation(&activation)));
-            let (panicked, error) = match run {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => (false, error),
-                Err(panic) => (true, panic_message(&*panic).into()),
-            };
-            slot.failures += 1;
-            let failure = Failure {
-                origin: Origin::Hook(slot.name.clone()),
-                place: "on_activation",
-                epoch: progress.epoch,
-                step: progress.step,
-                panicked,
-                error,
-            };
-            match judge(slot.policy, slot.failures, failure, &mut self.contained) {
-                Ok(disabled) => slot.enabled = !disabled,
+        for slot in &mut self.forwards {
+            if !slot.standing.enabled {
+                continue;
+            }
+            let call = || if slot.hook.wants(point) { slot.hook.on_activation(&activation) } else { Ok(()) };
+            let Err(mishap) = attempt(call) else { continue };
+            self.unpublished.set(true);
+            let at = (progress.epoch, progress.step);
+            match slot.standing.judge(mishap, "on_activation", at, &mut self.contained) {
+                Ok(disabled) => slot.standing.enabled = !disabled,
                 Err(failure) => self.aborted = self.aborted.take().or(Some(failure)),
             }
         }
-        self.listening = self.forwards.iter().any(|slot| slot.enabled);
+        self.listening = self.forwards.iter().any(|slot| slot.standing.enabled);
     }
 
     /// The failure of a forward hook that ends the run, if there was one.

@@ -1,15 +1,14 @@
 //! The list of hooks: registration, toggling, removal, and their states.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{HookRunner, judge};
+use super::HookRunner;
+use super::standing::{Mishap, Standing, attempt};
 use crate::access::Access;
 use crate::erased::AnyHook;
 use crate::event::Events;
-use crate::failure::{BoxError, Contained, Failure, Origin, Policy, panic_message};
+use crate::failure::{Failure, Policy};
 use crate::forward::ForwardHook;
-use crate::hook::HookResult;
 use crate::moment::{Progress, Shared};
 use crate::plan::{Entry, Plan, Tier};
 use crate::roster::{Change, HookInfo, HookKind};
@@ -17,29 +16,20 @@ use crate::state::State;
 use crate::update::{Identity, UpdateHook};
 
 pub(super) struct Slot {
-    pub(super) name: String,
+    pub(super) standing: Standing,
     pub(super) hook: AnyHook,
     pub(super) tier: Tier,
-    pub(super) policy: Policy,
-    pub(super) failures: u32,
-    enabled: bool,
     removed: bool,
 }
 
 pub(super) struct UpdateSlot {
-    pub(super) name: String,
+    pub(super) standing: Standing,
     pub(super) hook: Box<dyn UpdateHook>,
-    pub(super) policy: Policy,
-    pub(super) enabled: bool,
-    pub(super) failures: u32,
 }
 
 pub(super) struct ForwardSlot {
-    pub(super) name: String,
+    pub(super) standing: Standing,
     pub(super) hook: Box<dyn ForwardHook>,
-    pub(super) policy: Policy,
-    pub(super) enabled: bool,
-    pub(super) failures: u32,
 }
 
 /// How a hook is registered, where that differs from what it says of itself.
@@ -83,25 +73,24 @@ impl HookRunner {
         let name = self.free(how.name.unwrap_or_else(|| hook.name()))?;
         let policy = how.policy.unwrap_or_else(|| hook.0.policy());
         let tier = hook.0.tier();
-        let enabled = !how.disabled;
-        self.slots.push(Slot { name, hook, tier, policy, failures: 0, enabled, removed: false });
+        let standing = Standing { enabled: !how.disabled, ..Standing::new(name, policy) };
+        self.slots.push(Slot { standing, hook, tier, removed: false });
         self.replan();
         Ok(())
     }
 
     /// Registers an update hook.
     pub fn add_update(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
-        let name = self.free(hook.name())?;
-        let policy = hook.policy();
-        self.updates.push(UpdateSlot { name, hook: Box::new(hook), policy, enabled: true, failures: 0 });
+        let standing = Standing::new(self.free(hook.name())?, hook.policy());
+        self.updates.push(UpdateSlot { standing, hook: Box::new(hook) });
+        self.replan();
         Ok(())
     }
 
     /// Registers a forward hook.
     pub fn add_forward(&mut self, hook: impl ForwardHook) -> Result<(), RosterError> {
-        let name = self.free(hook.name())?;
-        let policy = hook.policy();
-        self.forwards.push(ForwardSlot { name, hook: Box::new(hook), policy, enabled: true, failures: 0 });
+        let standing = Standing::new(self.free(hook.name())?, hook.policy());
+        self.forwards.push(ForwardSlot { standing, hook: Box::new(hook) });
         self.replan();
         Ok(())
     }
@@ -118,12 +107,12 @@ impl HookRunner {
 
     /// Removes a hook.
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == name && !slot.removed) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
             // Slots are numbered, and numbers in use must not move.
             slot.removed = true;
-        } else if let Some(at) = self.updates.iter().position(|slot| slot.name == name) {
+        } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
             self.updates.remove(at);
-        } else if let Some(at) = self.forwards.iter().position(|slot| slot.name == name) {
+        } else if let Some(at) = self.forwards.iter().position(|slot| slot.standing.name == name) {
             self.forwards.remove(at);
         } else {
             return Err(self.unknown(name));
@@ -136,27 +125,26 @@ impl HookRunner {
     /// Without an update hook there is `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
-        let forwards = self.forwards.iter().map(|slot| {
-            let state = (slot.enabled, slot.failures);
-            simple(&slot.name, HookKind::Forward, slot.policy, state)
-        });
-        let updates = self.updates.iter().map(|slot| {
-            let state = (slot.enabled, slot.failures);
-            simple(&slot.name, HookKind::Update, slot.policy, state)
-        });
         let identity = self.updates.is_empty().then(|| {
-            let (name, policy) = (Identity.name(), Identity.policy());
-            simple(&name, HookKind::Update, policy, (true, 0))
+            let standing = Standing::new(Identity.name(), Identity.policy());
+            standing.info(HookKind::Update, Tier::User)
         });
-        let slots = self.slots.iter().filter_map(Slot::info);
-        slots.chain(forwards).chain(updates).chain(identity).collect()
+        self.infos().into_iter().flatten().chain(identity).collect()
+    }
+
+    /// All registered hooks, by their number; a removed one leaves its number empty.
+    fn infos(&self) -> Vec<Option<HookInfo>> {
+        let slots = self.slots.iter().map(Slot::info);
+        let forwards = self.forwards.iter().map(|slot| slot.standing.info(HookKind::Forward, Tier::User));
+        let updates = self.updates.iter().map(|slot| slot.standing.info(HookKind::Update, Tier::User));
+        slots.chain(forwards.chain(updates).map(Some)).collect()
     }
 
     /// What every hook that receives events declares, in registration order.
     #[must_use]
     pub fn declared(&self) -> Vec<(String, Access)> {
         let live = self.slots.iter().filter(|slot| slot.is_live());
-        live.map(|slot| (slot.name.clone(), slot.hook.0.access())).collect()
+        live.map(|slot| (slot.standing.name.clone(), slot.hook.0.access())).collect()
     }
 
     /// The plan in force.
@@ -168,12 +156,20 @@ impl HookRunner {
     /// The hook in a slot of the plan: its name and tier.
     #[must_use]
     pub fn receiver(&self, slot: usize) -> Option<(&str, Tier)> {
-        self.slots.get(slot).map(|slot| (slot.name.as_str(), slot.tier))
+        self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.tier))
     }
 
-    /// Tells the hooks who is registered.
+    /// Tells the hooks who is registered. A delivery does so by itself when that has changed.
     pub fn publish(&self, shared: &Shared) {
-        shared.roster.set(self.slots.iter().map(Slot::info).collect());
+        shared.roster.set(self.infos());
+        self.unpublished.set(false);
+    }
+
+    #[inline]
+    pub(super) fn publish_changes(&self, shared: &Shared) {
+        if self.unpublished.get() {
+            self.publish(shared);
+        }
     }
 
     /// The state of every hook, by name. An error or a panic is judged by the hook's policy, like any other.
@@ -181,12 +177,15 @@ impl HookRunner {
         let mut states = HookStates::new();
         for id in self.state_order() {
             let slot = &mut self.slots[id];
-            let state = guarded("state_dict", slot, at, &mut self.contained, |hook| hook.0.state_dict())?;
-            states.insert(slot.name.clone(), state.unwrap_or_else(State::empty));
+            let name = slot.standing.name.clone();
+            let asked = attempt(|| slot.hook.0.state_dict());
+            states.insert(name, self.judged(Numbered::Slot(id), "state_dict", at, asked)?);
         }
-        for slot in &self.updates {
-            let state = slot.hook.state_dict().map_err(|error| slot.failed("state_dict", at, error))?;
-            states.insert(slot.name.clone(), state);
+        for id in 0..self.updates.len() {
+            let slot = &mut self.updates[id];
+            let name = slot.standing.name.clone();
+            let asked = attempt(|| slot.hook.state_dict());
+            states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
         }
         Ok(states)
     }
@@ -196,16 +195,16 @@ impl HookRunner {
         let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());
         for id in self.state_order() {
             let slot = &mut self.slots[id];
-            if let Some(state) = kept(&slot.name) {
-                guarded("load_state_dict", slot, at, &mut self.contained, |hook| {
-                    hook.0.load_state_dict(state)
-                })?;
+            if let Some(state) = kept(&slot.standing.name) {
+                let told = attempt(|| slot.hook.0.load_state_dict(state)).map(|()| State::empty());
+                self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
             }
         }
-        for slot in &mut self.updates {
-            if let Some(state) = kept(&slot.name) {
-                let loaded = slot.hook.load_state_dict(state);
-                loaded.map_err(|error| slot.failed("load_state_dict", at, error))?;
+        for id in 0..self.updates.len() {
+            let slot = &mut self.updates[id];
+            if let Some(state) = kept(&slot.standing.name) {
+                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
+                self.judged(Numbered::Update(id), "load_state_dict", at, told)?;
             }
         }
         Ok(())
@@ -229,12 +228,12 @@ impl HookRunner {
     }
 
     fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == name && !slot.removed) {
-            slot.enabled = on;
-        } else if let Some(slot) = self.updates.iter_mut().find(|slot| slot.name == name) {
-            slot.enabled = on;
-        } else if let Some(slot) = self.forwards.iter_mut().find(|slot| slot.name == name) {
-            slot.enabled = on;
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
+            slot.standing.enabled = on;
+        } else if let Some(slot) = self.updates.iter_mut().find(|slot| slot.standing.name == name) {
+            slot.standing.enabled = on;
+        } else if let Some(slot) = self.forwards.iter_mut().find(|slot| slot.standing.name == name) {
+            slot.standing.enabled = on;
         } else {
             return Err(self.unknown(name));
         }
@@ -242,27 +241,68 @@ impl HookRunner {
         Ok(())
     }
 
-    fn replan(&mut self) {
+    pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
-        self.listening = self.forwards.iter().any(|slot| slot.enabled);
+        self.listening = self.forwards.iter().any(|slot| slot.standing.enabled);
+        self.stale = false;
+        self.unpublished.set(true);
+    }
+
+    /// The state of a hook outside of an event, or none when it failed and its policy goes on.
+    fn judged(
+        &mut self,
+        of: Numbered,
+        place: &'static str,
+        at: &Progress,
+        result: Result<State, Mishap>,
+    ) -> Result<State, Failure> {
+        let mishap = match result {
+            Ok(state) => return Ok(state),
+            Err(mishap) => mishap,
+        };
+        let standing = match of {
+            Numbered::Slot(id) => &mut self.slots[id].standing,
+            Numbered::Update(id) => &mut self.updates[id].standing,
+        };
+        self.unpublished.set(true);
+        if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
+            standing.enabled = false;
+            self.stale = true;
+            if self.paused == 0 {
+                self.replan();
+            }
+        }
+        Ok(State::empty())
     }
 
     fn free(&self, name: String) -> Result<String, RosterError> {
-        // `identity` stands for the absence of update hooks, so registering it replaces nothing.
-        let taken = self.list().iter().any(|hook| hook.name == name && name != "identity");
+        let taken = self.infos().iter().flatten().any(|hook| hook.name == name);
         if taken { Err(RosterError::Duplicate(name)) } else { Ok(name) }
     }
 
     fn unknown(&self, name: &str) -> RosterError {
-        let known = self.list().iter().map(|hook| format!("`{}`", hook.name)).collect::<Vec<_>>().join(", ");
+        let infos = self.infos();
+        let known: Vec<_> = infos.iter().flatten().map(|hook| format!("`{}`", hook.name)).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         RosterError::Unknown { name: name.to_owned(), known }
     }
 }
 
+/// A hook that has a state, by its number.
+#[derive(Clone, Copy)]
+enum Numbered {
+    Slot(usize),
+    Update(usize),
+}
+
 impl Slot {
     fn is_live(&self) -> bool {
-        self.enabled && !self.removed
+        self.standing.enabled && !self.removed
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.standing.name == name && !self.removed
     }
 
     fn entry(&self, slot: usize) -> Entry {
@@ -271,47 +311,20 @@ impl Slot {
     }
 
     fn info(&self) -> Option<HookInfo> {
-        (!self.removed).then(|| HookInfo {
-            name: self.name.clone(),
-            kind: self.hook.0.kind(),
-            tier: self.tier,
-            enabled: self.enabled,
-            on_error: self.policy.on_error,
-            failures: self.failures,
-        })
+        (!self.removed).then(|| self.standing.info(self.hook.0.kind(), self.tier))
     }
 }
 
-impl UpdateSlot {
-    fn failed(&self, place: &'static str, at: &Progress, error: BoxError) -> Failure {
-        let origin = Origin::Hook(self.name.clone());
-        Failure { origin, place, epoch: at.epoch, step: at.step, panicked: false, error }
+impl Standing {
+    fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
+        let Standing { name, policy, enabled, failures } = self;
+        HookInfo {
+            name: name.clone(),
+            kind,
+            tier,
+            enabled: *enabled,
+            on_error: policy.on_error,
+            failures: *failures,
+        }
     }
-}
-
-/// Calls a hook outside of an event: `None` when it failed and its policy goes on.
-fn guarded<T>(
-    place: &'static str,
-    slot: &mut Slot,
-    at: &Progress,
-    contained: &mut Vec<Contained>,
-    call: impl FnOnce(&mut AnyHook) -> HookResult<T>,
-) -> Result<Option<T>, Failure> {
-    let (panicked, error) = match catch_unwind(AssertUnwindSafe(|| call(&mut slot.hook))) {
-        Ok(Ok(value)) => return Ok(Some(value)),
-        Ok(Err(error)) => (false, error),
-        Err(panic) => (true, panic_message(&*panic).into()),
-    };
-    slot.failures += 1;
-    let origin = Origin::Hook(slot.name.clone());
-    let failure = Failure { origin, place, epoch: at.epoch, step: at.step, panicked, error };
-    if judge(slot.policy, slot.failures, failure, contained)? {
-        slot.enabled = false;
-    }
-    Ok(None)
-}
-
-fn simple(name: &str, kind: HookKind, policy: Policy, (enabled, failures): (bool, u32)) -> HookInfo {
-    let (tier, on_error) = (Tier::User, policy.on_error);
-    HookInfo { name: name.to_owned(), kind, tier, enabled, on_error, failures }
 }

@@ -16,32 +16,47 @@ fn batch_of(progress: &Progress) -> u64 {
     progress.total_batches
 }
 
+/// What was decided for a batch. Time goes on within a batch; the decision must not change with it.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
+struct PerBatch(Option<(u64, bool)>);
+
+impl PerBatch {
+    fn decide(&mut self, progress: &Progress, decide: impl FnOnce() -> bool) -> bool {
+        let batch = batch_of(progress);
+        match self.0 {
+            Some((decided, open)) if decided == batch => open,
+            _ => self.0.insert((batch, decide())).1,
+        }
+    }
+}
+
+fn batch_from(state: &Value) -> PerBatch {
+    serde_json::from_value(state["batch"].clone()).unwrap_or_default()
+}
+
 /// Passes every so often.
 #[derive(Debug)]
 pub struct Every {
     cadence: Cadence,
-    /// For wall time: when it last opened, and in which batch.
+    /// For wall time: when it last opened.
     last: Duration,
-    open_in: Option<u64>,
+    batch: PerBatch,
 }
 
 impl Every {
     pub(super) fn new(cadence: Cadence) -> Every {
-        Every { cadence, last: Duration::ZERO, open_in: None }
+        Every { cadence, last: Duration::ZERO, batch: PerBatch::default() }
     }
 
     fn time_has_come(&mut self, distance: Duration, moment: &Moment<'_>) -> bool {
-        let batch = batch_of(&moment.progress);
-        if self.open_in == Some(batch) {
-            return true;
-        }
-        let now = moment.elapsed();
-        if now.saturating_sub(self.last) < distance {
-            return false;
-        }
-        self.last = now;
-        self.open_in = Some(batch);
-        true
+        let (now, last) = (moment.elapsed(), &mut self.last);
+        self.batch.decide(&moment.progress, || {
+            let come = now.saturating_sub(*last) >= distance;
+            if come {
+                *last = now;
+            }
+            come
+        })
     }
 }
 
@@ -64,12 +79,12 @@ impl Gate for Every {
     }
 
     fn state(&self) -> Value {
-        json!({ "last_ns": u64::try_from(self.last.as_nanos()).unwrap_or(u64::MAX), "open_in": self.open_in })
+        json!({ "last_ns": u64::try_from(self.last.as_nanos()).unwrap_or(u64::MAX), "batch": self.batch })
     }
 
     fn load(&mut self, state: &Value) {
         self.last = Duration::from_nanos(state["last_ns"].as_u64().unwrap_or(0));
-        self.open_in = state["open_in"].as_u64();
+        self.batch = batch_from(state);
     }
 }
 
@@ -107,11 +122,12 @@ impl Gate for Once {
 #[derive(Debug)]
 pub struct After {
     start: Cadence,
+    batch: PerBatch,
 }
 
 impl After {
     pub(super) fn new(start: Cadence) -> After {
-        After { start }
+        After { start, batch: PerBatch::default() }
     }
 }
 
@@ -126,12 +142,23 @@ impl Gate for After {
             Cadence::Batches(n) if event.is_within_train_batch() => batch_of(&moment.progress) > n,
             Cadence::Batches(n) => batch_of(&moment.progress) >= n,
             Cadence::Epochs(n) => moment.epoch >= n,
+            Cadence::Time(time) if event.is_within_train_batch() => {
+                self.batch.decide(&moment.progress, || moment.elapsed() >= time)
+            }
             Cadence::Time(time) => moment.elapsed() >= time,
         }
     }
 
     fn access(&self, inner: Access) -> Access {
         inner.after(self.start)
+    }
+
+    fn state(&self) -> Value {
+        json!({ "batch": self.batch })
+    }
+
+    fn load(&mut self, state: &Value) {
+        self.batch = batch_from(state);
     }
 }
 

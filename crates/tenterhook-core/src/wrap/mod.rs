@@ -9,6 +9,7 @@ mod gates;
 
 use crate::access::Access;
 use crate::cadence::{Cadence, CadenceError};
+#[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::{Event, Events};
 use crate::failure::Policy;
@@ -39,6 +40,13 @@ pub trait Gate: Send + 'static {
 pub struct Gated<H, G> {
     hook: H,
     gate: G,
+}
+
+impl<H, G> Gated<H, G> {
+    /// The hook behind the gate.
+    pub fn inner(&self) -> &H {
+        &self.hook
+    }
 }
 
 /// The state of a wrapped hook: the gate's and the hook's own.

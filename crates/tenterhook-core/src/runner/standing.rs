@@ -1,0 +1,66 @@
+//! What the runner keeps of a hook of any kind, and how it judges the hook's failures.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
+use crate::hook::HookResult;
+
+pub(super) struct Standing {
+    pub(super) name: String,
+    pub(super) policy: Policy,
+    pub(super) enabled: bool,
+    pub(super) failures: u32,
+}
+
+/// What went wrong in a hook.
+pub(super) struct Mishap {
+    panicked: bool,
+    error: BoxError,
+}
+
+impl Mishap {
+    pub(super) fn error(error: BoxError) -> Mishap {
+        Mishap { panicked: false, error }
+    }
+
+    pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> Mishap {
+        Mishap { panicked: true, error: panic_message(payload).into() }
+    }
+}
+
+/// Calls a hook, and catches what goes wrong in it.
+pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mishap> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Mishap::error(error)),
+        Err(panic) => Err(Mishap::panic(&*panic)),
+    }
+}
+
+impl Standing {
+    pub(super) fn new(name: String, policy: Policy) -> Standing {
+        Standing { name, policy, enabled: true, failures: 0 }
+    }
+
+    /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every
+    /// other failure is contained. `Ok(true)` when the hook must be disabled.
+    pub(super) fn judge(
+        &mut self,
+        mishap: Mishap,
+        place: &'static str,
+        (epoch, step): (u64, u64),
+        contained: &mut Vec<Contained>,
+    ) -> Result<bool, Failure> {
+        self.failures += 1;
+        let Mishap { panicked, error } = mishap;
+        let origin = Origin::Hook(self.name.clone());
+        let failure = Failure { origin, place, epoch, step, panicked, error };
+        if self.policy.on_error == OnError::Abort {
+            return Err(failure);
+        }
+        let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
+        let disabled = panicked || too_many;
+        contained.push(Contained { failure, disabled });
+        Ok(disabled)
+    }
+}

@@ -1,0 +1,198 @@
+//! A runner without a trainer, hooks that do what a test tells them, and a log of who received what.
+
+use std::sync::{Arc, Mutex};
+
+use tenterhook_core::failure::Contained;
+use tenterhook_core::moment::{FixedClock, NoModel};
+use tenterhook_core::{
+    Controller, Decision, Delivered, Event, Exception, Failure, Flow, HookResult, HookRunner, Moment, Origin,
+    Part, Phase, Policy, Progress, RunInfo, SaveCheckpoint, Shared, Stage, Status, Tier, TrainEpochEnd,
+    TrainEpochStart, hook,
+};
+
+/// What happened, in order, as text.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub fn note(&self, text: impl Into<String>) {
+        self.0.lock().unwrap().push(text.into());
+    }
+
+    /// Everything since the last call.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+type Action = Box<dyn FnMut(Event, &Moment<'_>) -> HookResult<Decision> + Send>;
+
+/// A hook that notes what it receives and then does what it was told.
+pub struct Actor {
+    name: String,
+    tier: Tier,
+    policy: Policy,
+    log: Log,
+    action: Action,
+}
+
+impl Actor {
+    pub fn new(name: &str, log: &Log) -> Actor {
+        let action: Action = Box::new(|_, _| Ok(Decision::CONTINUE));
+        Actor { name: name.to_owned(), tier: Tier::User, policy: Policy::ABORT, log: log.clone(), action }
+    }
+
+    pub fn tier(self, tier: Tier) -> Actor {
+        Actor { tier, ..self }
+    }
+
+    pub fn policy(self, policy: Policy) -> Actor {
+        Actor { policy, ..self }
+    }
+
+    /// What it does at every event.
+    pub fn acting(
+        self,
+        action: impl FnMut(Event, &Moment<'_>) -> HookResult<Decision> + Send + 'static,
+    ) -> Actor {
+        Actor { action: Box::new(action), ..self }
+    }
+
+    /// What it does once, at its first event.
+    pub fn once(self, action: impl FnOnce(&Moment<'_>) + Send + 'static) -> Actor {
+        let mut action = Some(action);
+        self.acting(move |_, moment| {
+            if let Some(action) = action.take() {
+                action(moment);
+            }
+            Ok(Decision::CONTINUE)
+        })
+    }
+
+    fn act(&mut self, event: Event, moment: &Moment<'_>) -> HookResult<Decision> {
+        self.log.note(&self.name);
+        (self.action)(event, moment)
+    }
+}
+
+#[hook]
+impl Controller for Actor {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult<Decision> {
+        self.act(Event::TrainEpochStart, cx)
+    }
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult<Decision> {
+        self.act(Event::TrainEpochEnd, cx)
+    }
+    fn on_save_checkpoint(&mut self, cx: &SaveCheckpoint) -> HookResult {
+        self.act(Event::SaveCheckpoint, cx).map(drop)
+    }
+    fn on_exception(&mut self, cx: &Exception) -> HookResult<Decision> {
+        self.act(Event::Exception, cx)
+    }
+}
+
+/// A runner and what its hooks share.
+pub struct Bench {
+    pub runner: HookRunner,
+    pub shared: Shared,
+    pub progress: Progress,
+    pub log: Log,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench::seeded(0)
+    }
+
+    pub fn seeded(seed: u64) -> Bench {
+        let shared = Shared::new(RunInfo::default(), seed, Box::new(FixedClock::default()));
+        Bench { runner: HookRunner::default(), shared, progress: Progress::default(), log: Log::default() }
+    }
+
+    /// A bench with actors of these names, in this order.
+    pub fn with(names: &[&str]) -> Bench {
+        let mut bench = Bench::new();
+        for name in names {
+            let actor = bench.actor(name);
+            bench.add(actor);
+        }
+        bench
+    }
+
+    pub fn actor(&self, name: &str) -> Actor {
+        Actor::new(name, &self.log)
+    }
+
+    pub fn add(&mut self, actor: Actor) {
+        self.runner.add(actor).unwrap();
+    }
+
+    /// Delivers `on_train_epoch_start` to everyone; who received it is noted.
+    pub fn start(&mut self) -> Result<(), Failure> {
+        let cx = TrainEpochStart { moment: moment(&self.shared, self.progress) };
+        let mut cursor = self.runner.cursor(Event::TrainEpochStart, Part::All);
+        let delivered = self.runner.deliver(&cx, &mut cursor)?;
+        assert_eq!(delivered, Delivered::Done, "nobody saves in this test");
+        Ok(())
+    }
+
+    /// Delivers `on_train_epoch_start` and tells who received it.
+    pub fn receivers(&mut self) -> Vec<String> {
+        self.start().unwrap();
+        self.log.take()
+    }
+
+    /// Delivers `on_exception` whatever fails on the way.
+    pub fn exception(&mut self) -> Vec<Failure> {
+        let failure = Failure {
+            origin: Origin::Module,
+            place: "training_step",
+            epoch: 0,
+            step: 0,
+            panicked: false,
+            error: "made up".into(),
+        };
+        let cx = Exception { moment: moment(&self.shared, self.progress), failure: &failure };
+        let mut cursor = self.runner.cursor(Event::Exception, Part::All);
+        self.runner.deliver_through(&cx, &mut cursor)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let hooks = self.runner.list().into_iter();
+        hooks.map(|hook| hook.name).filter(|name| name != "identity").collect()
+    }
+
+    pub fn is_enabled(&self, name: &str) -> bool {
+        self.runner.list().iter().any(|hook| hook.name == name && hook.enabled)
+    }
+
+    pub fn contained(&mut self) -> Vec<String> {
+        let line = |contained: Contained| {
+            let end = if contained.disabled { "; disabled" } else { "" };
+            format!("{}{end}", contained.failure)
+        };
+        self.runner.take_contained().into_iter().map(line).collect()
+    }
+
+    pub fn refused(&mut self) -> Vec<String> {
+        self.runner.take_refused().iter().map(ToString::to_string).collect()
+    }
+
+    pub fn decided(&mut self) -> Vec<(String, Flow)> {
+        let decided = self.runner.take_decisions().into_iter();
+        decided.map(|decided| (decided.hook, decided.decision.into_parts().0)).collect()
+    }
+}
+
+pub fn moment(shared: &Shared, progress: Progress) -> Moment<'_> {
+    Moment::new((Stage::Fit, Phase::Train, Status::Training), progress, shared, &NoModel, &NoModel)
+}

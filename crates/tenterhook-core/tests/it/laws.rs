@@ -1,0 +1,119 @@
+//! Laws, for any list of hooks and any sequence of toggles.
+
+use proptest::prelude::*;
+use tenterhook_core::Tier;
+
+use crate::bench::Bench;
+
+fn any_tier() -> impl Strategy<Value = Tier> {
+    use Tier::{BuiltIn, BuiltInMonitor, Checkpoint, Monitor, User};
+    prop::sample::select(vec![User, BuiltIn, Monitor, BuiltInMonitor, Checkpoint])
+}
+
+/// What can be done to a list of hooks; hooks are named by small numbers.
+#[derive(Clone, Debug)]
+enum Toggle {
+    Add(u8, Tier),
+    Enable(u8),
+    Disable(u8),
+    Remove(u8),
+}
+
+fn any_toggle() -> impl Strategy<Value = Toggle> {
+    prop_oneof![
+        2 => (0..6u8, any_tier()).prop_map(|(name, tier)| Toggle::Add(name, tier)),
+        1 => (0..6u8).prop_map(Toggle::Enable),
+        1 => (0..6u8).prop_map(Toggle::Disable),
+        1 => (0..6u8).prop_map(Toggle::Remove),
+    ]
+}
+
+/// The simplest thing that could be a list of hooks.
+#[derive(Default)]
+struct Model(Vec<(u8, Tier, bool)>);
+
+impl Model {
+    /// `false` when it is refused.
+    fn apply(&mut self, toggle: &Toggle) -> bool {
+        let at = |model: &Model, name: u8| model.0.iter().position(|hook| hook.0 == name);
+        match *toggle {
+            Toggle::Add(name, tier) => {
+                let free = at(self, name).is_none();
+                self.0.extend(free.then_some((name, tier, true)));
+                free
+            }
+            Toggle::Enable(name) => at(self, name).map(|at| self.0[at].2 = true).is_some(),
+            Toggle::Disable(name) => at(self, name).map(|at| self.0[at].2 = false).is_some(),
+            Toggle::Remove(name) => at(self, name).map(|at| self.0.remove(at)).is_some(),
+        }
+    }
+
+    fn receivers(&self) -> Vec<String> {
+        let mut enabled: Vec<_> = self.0.iter().filter(|hook| hook.2).collect();
+        enabled.sort_by_key(|hook| hook.1);
+        enabled.into_iter().map(|hook| hook.0.to_string()).collect()
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_receivers_depends_on_tier_and_registration_only(tiers in prop::collection::vec(any_tier(), 0..20)) {
+        let mut bench = Bench::new();
+        for (number, tier) in tiers.iter().enumerate() {
+            let actor = bench.actor(&number.to_string()).tier(*tier);
+            bench.add(actor);
+        }
+        let mut expected: Vec<_> = tiers.iter().enumerate().map(|(number, tier)| (*tier, number)).collect();
+        expected.sort_unstable();
+        let expected: Vec<_> = expected.iter().map(|(_, number)| number.to_string()).collect();
+        prop_assert_eq!(bench.receivers(), expected);
+    }
+
+    #[test]
+    fn toggles_from_outside_do_what_the_model_does(toggles in prop::collection::vec(any_toggle(), 0..40)) {
+        let (mut bench, mut model) = (Bench::new(), Model::default());
+        for toggle in &toggles {
+            let accepted = model.apply(toggle);
+            let done = match toggle {
+                Toggle::Add(name, tier) => bench.runner.add(bench.actor(&name.to_string()).tier(*tier)),
+                Toggle::Enable(name) => bench.runner.enable(&name.to_string()),
+                Toggle::Disable(name) => bench.runner.disable(&name.to_string()),
+                Toggle::Remove(name) => bench.runner.remove(&name.to_string()),
+            };
+            prop_assert_eq!(done.is_ok(), accepted);
+            prop_assert_eq!(bench.receivers(), model.receivers());
+        }
+    }
+
+    /// A hook of its own asks for them, several per event; everybody else gets every event up to then.
+    #[test]
+    fn toggles_from_inside_take_effect_between_events(
+        rounds in prop::collection::vec(prop::collection::vec(any_toggle(), 0..6), 0..10)
+    ) {
+        let (mut bench, mut model) = (Bench::new(), Model::default());
+        let mut script = rounds.clone().into_iter();
+        let log = bench.log.clone();
+        let director = bench.actor("director").acting(move |_, moment| {
+            for toggle in script.next().unwrap_or_default() {
+                match toggle {
+                    Toggle::Add(name, tier) => {
+                        moment.hooks().add(crate::bench::Actor::new(&name.to_string(), &log).tier(tier));
+                    }
+                    Toggle::Enable(name) => moment.hooks().enable(&name.to_string()),
+                    Toggle::Disable(name) => moment.hooks().disable(&name.to_string()),
+                    Toggle::Remove(name) => moment.hooks().remove(&name.to_string()),
+                }
+            }
+            Ok(tenterhook_core::Decision::CONTINUE)
+        });
+        bench.add(director);
+        for toggles in &rounds {
+            let expected = model.receivers();
+            let seen = bench.receivers();
+            prop_assert_eq!(&seen[0], "director");
+            prop_assert_eq!(&seen[1..], &expected[..]);
+            let refused = toggles.iter().filter(|toggle| !model.apply(toggle)).count();
+            prop_assert_eq!(bench.refused().len(), refused);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The behaviour of core through its public interface.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_cmp)]
+
+mod bench;
+mod closures;
+mod compile_fail;
+mod decisions;
+mod laws;
+mod order;
+mod points;
+mod policies;
+mod rng;
+mod states;
+mod toggles;
+mod updates;
+mod wrappers;

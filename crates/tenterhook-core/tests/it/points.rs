@@ -1,0 +1,127 @@
+//! Forward hooks and the points they want.
+
+use tenterhook_core::{Activation, ForwardHook, HookResult, Phase, Policy};
+use tenterhook_testkit::NamedTensors;
+
+use crate::bench::{Bench, Log};
+
+struct Watches {
+    name: &'static str,
+    pattern: &'static str,
+    policy: Policy,
+    /// Fails here, by an error or a panic.
+    fails_at: Option<(&'static str, bool)>,
+    log: Log,
+}
+
+impl ForwardHook for Watches {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+    fn wants(&self, point: &str) -> bool {
+        assert!(!(self.pattern == "!" && point == "head"), "cannot decide");
+        point.contains(self.pattern)
+    }
+    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+        self.log.note(format!("{} {} {}", self.name, activation.point, activation.values.norm()));
+        match self.fails_at {
+            Some((point, panics)) if point == activation.point => {
+                assert!(!panics, "blinded");
+                Err("blind".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn watcher(bench: &Bench, name: &'static str, pattern: &'static str) -> Watches {
+    Watches { name, pattern, policy: Policy::DISABLE, fails_at: None, log: bench.log.clone() }
+}
+
+fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
+    for point in points {
+        let values = NamedTensors::from([(*point, [3.0, 4.0])]);
+        bench.runner.show(point, &values, (Phase::Train, bench.progress), &bench.shared);
+    }
+    bench.log.take()
+}
+
+#[test]
+fn only_wanted_points_are_shown_in_registration_order() {
+    let mut bench = Bench::new();
+    assert!(!bench.runner.listens());
+    for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
+        bench.runner.add_forward(watcher(&bench, name, pattern)).unwrap();
+    }
+    assert!(bench.runner.listens());
+    let seen = show(&mut bench, &["blocks.0.mlp", "blocks.0.attention", "blocks.1.mlp", "head"]);
+    assert_eq!(
+        seen,
+        ["mlps blocks.0.mlp 5", "first blocks.0.mlp 5", "first blocks.0.attention 5", "mlps blocks.1.mlp 5"]
+    );
+}
+
+#[test]
+fn nobody_listens_when_all_are_disabled_or_removed() {
+    let mut bench = Bench::new();
+    bench.runner.add_forward(watcher(&bench, "a", "")).unwrap();
+    bench.runner.disable("a").unwrap();
+    assert!(!bench.runner.listens());
+    assert!(show(&mut bench, &["head"]).is_empty());
+    bench.runner.enable("a").unwrap();
+    assert!(bench.runner.listens());
+    bench.runner.remove("a").unwrap();
+    assert!(!bench.runner.listens());
+}
+
+#[test]
+fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
+    let mut bench = Bench::new();
+    let bad = Watches { fails_at: Some(("x", true)), ..watcher(&bench, "bad", "") };
+    bench.runner.add_forward(bad).unwrap();
+    bench.runner.add_forward(watcher(&bench, "good", "")).unwrap();
+    assert_eq!(show(&mut bench, &["x", "y"]), ["bad x 5", "good x 5", "good y 5"]);
+    assert_eq!(
+        bench.contained(),
+        ["hook `bad` panicked in on_activation (epoch 0, step 0): blinded; disabled"]
+    );
+    assert!(bench.runner.listens());
+}
+
+#[test]
+fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
+    let mut bench = Bench::new();
+    bench.runner.add_forward(watcher(&bench, "bad", "!")).unwrap();
+    assert!(show(&mut bench, &["head"]).is_empty());
+    assert_eq!(bench.contained().len(), 1);
+    assert!(!bench.runner.listens());
+}
+
+#[test]
+fn a_forward_hook_is_disabled_after_three_failures() {
+    let mut bench = Bench::new();
+    bench.runner.add_forward(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
+    show(&mut bench, &["x", "x"]);
+    assert!(bench.runner.listens());
+    show(&mut bench, &["x"]);
+    assert!(!bench.runner.listens());
+    assert!(bench.runner.take_aborted().is_none());
+}
+
+#[test]
+fn the_first_aborting_failure_waits_until_the_step_is_over() {
+    let mut bench = Bench::new();
+    (bench.progress.epoch, bench.progress.step) = (1, 8);
+    for name in ["a", "b"] {
+        let bad =
+            Watches { policy: Policy::ABORT, fails_at: Some(("x", false)), ..watcher(&bench, name, "") };
+        bench.runner.add_forward(bad).unwrap();
+    }
+    assert_eq!(show(&mut bench, &["x", "y"]).len(), 4, "the step goes on to its end");
+    let failure = bench.runner.take_aborted().expect("it waits");
+    assert_eq!(failure.to_string(), "hook `a` failed in on_activation (epoch 1, step 8): blind");
+    assert!(bench.runner.take_aborted().is_none());
+}

@@ -1,0 +1,154 @@
+//! The states of all hooks, and hooks that fail at them.
+
+use tenterhook_core::runner::HookStates;
+use tenterhook_core::{
+    Gradients, HookResult, Observer, Policy, Progress, State, Tier, TrainEpochEnd, TrainEpochStart, Update,
+    UpdateHook, hook,
+};
+
+use crate::bench::{Bench, Log};
+
+/// An observer with a state, which may panic when asked for it.
+pub struct Stateful {
+    name: String,
+    log: Log,
+    pub tier: Tier,
+    pub policy: Policy,
+    pub panics: bool,
+    value: u64,
+}
+
+impl Stateful {
+    pub fn new(name: &str, log: &Log) -> Stateful {
+        let (tier, policy) = (Tier::User, Policy::DISABLE);
+        Stateful { name: name.to_owned(), log: log.clone(), tier, policy, panics: false, value: 7 }
+    }
+}
+
+#[hook]
+impl Observer for Stateful {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+    fn on_train_epoch_start(&mut self, _: &TrainEpochStart) {
+        self.log.note(&self.name);
+    }
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {
+        self.log.note(&self.name);
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        self.log.note(format!("{} asked", self.name));
+        assert!(!self.panics, "no memory");
+        Ok(State::of(1, &self.value)?)
+    }
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.value = state.read(1)?;
+        self.log.note(format!("{} got {}", self.name, self.value));
+        Ok(())
+    }
+}
+
+/// An update hook with a state that it can neither give nor take.
+struct Amnesiac(Policy);
+
+impl UpdateHook for Amnesiac {
+    fn name(&self) -> String {
+        "amnesiac".into()
+    }
+    fn policy(&self) -> Policy {
+        self.0
+    }
+    fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
+        Ok(())
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        panic!("where am I")
+    }
+    fn load_state_dict(&mut self, _: &State) -> HookResult {
+        Err("who are you".into())
+    }
+}
+
+#[test]
+fn every_hook_is_asked_for_its_state_a_disabled_one_too_in_the_order_of_delivery() {
+    let mut bench = Bench::new();
+    let mut last = Stateful::new("last", &bench.log);
+    last.tier = Tier::Checkpoint;
+    bench.runner.add(last).unwrap();
+    bench.runner.add(Stateful::new("first", &bench.log)).unwrap();
+    bench.runner.disable("first").unwrap();
+    let states = bench.runner.states(&Progress::default()).unwrap();
+    assert_eq!(bench.log.take(), ["first asked", "last asked"]);
+    let state = State::of(1, &7).unwrap();
+    assert_eq!(states, HookStates::from([("first".into(), state.clone()), ("last".into(), state)]));
+}
+
+#[test]
+fn states_are_given_back_by_name_and_an_empty_one_is_not_given() {
+    let mut bench = Bench::new();
+    bench.runner.add(Stateful::new("a", &bench.log)).unwrap();
+    bench.runner.add(Stateful::new("b", &bench.log)).unwrap();
+    let states =
+        [("b", State::of(1, &9).unwrap()), ("a", State::empty()), ("gone", State::of(1, &1).unwrap())];
+    let states = states.map(|(name, state)| (name.to_owned(), state)).into();
+    bench.runner.load_states(&states, &Progress::default()).unwrap();
+    assert_eq!(bench.log.take(), ["b got 9"]);
+}
+
+#[test]
+fn a_hook_that_panics_over_its_state_receives_no_more_events() {
+    let mut bench = Bench::new();
+    let mut bad = Stateful::new("bad", &bench.log);
+    bad.panics = true;
+    bench.runner.add(bad).unwrap();
+    assert_eq!(bench.receivers(), ["bad"]);
+    let states = bench.runner.states(&Progress { step: 3, ..Progress::default() }).unwrap();
+    assert_eq!(states["bad"], State::empty());
+    assert_eq!(
+        bench.contained(),
+        ["hook `bad` panicked in state_dict (epoch 0, step 3): no memory; disabled"]
+    );
+    bench.log.take();
+    assert!(bench.receivers().is_empty());
+    assert!(!bench.is_enabled("bad"));
+}
+
+#[test]
+fn a_hook_that_aborts_over_its_state_is_named() {
+    let mut bench = Bench::new();
+    let mut bad = Stateful::new("bad", &bench.log);
+    bad.policy = Policy::ABORT;
+    bench.runner.add(bad).unwrap();
+    let states = HookStates::from([("bad".to_owned(), State::of(2, &9).unwrap())]);
+    let failure = bench.runner.load_states(&states, &Progress::default()).unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "hook `bad` failed in load_state_dict (epoch 0, step 0): state has version 2, this program reads version 1"
+    );
+}
+
+#[test]
+fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
+    let mut bench = Bench::new();
+    bench.runner.add_update(Amnesiac(Policy::WARN)).unwrap();
+    let states = HookStates::from([("amnesiac".to_owned(), State::of(1, &9).unwrap())]);
+    bench.runner.load_states(&states, &Progress::default()).unwrap();
+    assert_eq!(
+        bench.contained(),
+        ["hook `amnesiac` failed in load_state_dict (epoch 0, step 0): who are you"]
+    );
+    assert!(bench.runner.updates_gradients());
+    bench.runner.states(&Progress::default()).unwrap();
+    assert!(!bench.runner.updates_gradients(), "a panic disables");
+
+    let mut strict = Bench::new();
+    strict.runner.add_update(Amnesiac(Policy::ABORT)).unwrap();
+    let failure = strict.runner.states(&Progress::default()).unwrap_err();
+    assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 0, step 0): where am I");
+}

@@ -1,0 +1,130 @@
+//! Listing, enabling, disabling, removing and adding, from outside and from inside a hook.
+
+use tenterhook_core::HookKind;
+use tenterhook_core::roster::RosterRequest;
+
+use crate::bench::Bench;
+
+#[test]
+fn a_disabled_hook_keeps_its_place() {
+    let mut bench = Bench::with(&["a", "b", "c"]);
+    bench.runner.disable("b").unwrap();
+    assert_eq!(bench.receivers(), ["a", "c"]);
+    assert!(!bench.is_enabled("b"));
+    bench.runner.enable("b").unwrap();
+    assert_eq!(bench.receivers(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_removed_hook_is_gone() {
+    let mut bench = Bench::with(&["a", "b"]);
+    bench.runner.remove("a").unwrap();
+    assert_eq!(bench.receivers(), ["b"]);
+    let error = bench.runner.enable("a").unwrap_err();
+    assert_eq!(error.to_string(), "there is no hook named `a`; there are: `b`");
+}
+
+#[test]
+fn the_placeholder_for_no_update_hook_cannot_be_switched() {
+    let mut bench = Bench::with(&["a"]);
+    assert_eq!(bench.runner.list().last().map(|hook| hook.name.clone()).as_deref(), Some("identity"));
+    let error = bench.runner.disable("identity").unwrap_err();
+    assert_eq!(error.to_string(), "there is no hook named `identity`; there are: `a`");
+    let error = Bench::new().runner.disable("identity").unwrap_err();
+    assert_eq!(error.to_string(), "there is no hook named `identity`; there are: none");
+}
+
+#[test]
+fn a_hook_that_disables_another_takes_effect_when_the_event_has_reached_everyone() {
+    let mut bench = Bench::new();
+    let first = bench.actor("first").once(|moment| moment.hooks().disable("last"));
+    bench.add(first);
+    for name in ["middle", "last"] {
+        let actor = bench.actor(name);
+        bench.add(actor);
+    }
+    assert_eq!(bench.receivers(), ["first", "middle", "last"], "nobody is skipped");
+    assert_eq!(bench.receivers(), ["first", "middle"]);
+}
+
+#[test]
+fn a_hook_that_disables_or_removes_itself_skips_nobody() {
+    let mut bench = Bench::new();
+    let disables = bench.actor("disables itself").once(|moment| moment.hooks().disable("disables itself"));
+    let removes = bench.actor("removes itself").once(|moment| moment.hooks().remove("removes itself"));
+    bench.add(disables);
+    bench.add(removes);
+    let last = bench.actor("last");
+    bench.add(last);
+    assert_eq!(bench.receivers(), ["disables itself", "removes itself", "last"]);
+    assert_eq!(bench.receivers(), ["last"]);
+    assert_eq!(bench.names(), ["disables itself", "last"]);
+}
+
+#[test]
+fn a_hook_that_is_added_begins_with_the_next_event() {
+    let mut bench = Bench::new();
+    let added = bench.actor("added");
+    let adds = bench.actor("adds").once(|moment| moment.hooks().add(added));
+    bench.add(adds);
+    assert_eq!(bench.receivers(), ["adds"]);
+    assert_eq!(bench.receivers(), ["adds", "added"]);
+}
+
+#[test]
+fn requests_are_carried_out_in_their_order() {
+    let mut bench = Bench::with(&["b"]);
+    let hook = bench.actor("a").once(|moment| {
+        moment.hooks().disable("b");
+        moment.hooks().enable("b");
+        moment.hooks().disable("a");
+        moment.hooks().remove("b");
+        assert_eq!(moment.hooks().pending().len(), 4);
+        assert_eq!(moment.hooks().pending()[3], RosterRequest::Remove("b".into()));
+    });
+    bench.add(hook);
+    assert_eq!(bench.receivers(), ["b", "a"]);
+    assert!(bench.receivers().is_empty());
+    assert_eq!(bench.names(), ["a"]);
+    assert!(bench.shared.roster.pending().is_empty());
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
+    let mut bench = Bench::with(&["b"]);
+    let twin = bench.actor("b");
+    let hook = bench.actor("a").once(|moment| {
+        moment.hooks().disable("c");
+        moment.hooks().add(twin);
+        moment.hooks().disable("b");
+    });
+    bench.add(hook);
+    bench.receivers();
+    assert_eq!(
+        bench.refused(),
+        [
+            "there is no hook named `c`; there are: `b`, `a`",
+            "there is a hook named `b` already; give one of them another name",
+        ]
+    );
+    assert!(bench.refused().is_empty(), "each is reported once");
+    assert_eq!(bench.receivers(), ["a"]);
+}
+
+#[test]
+fn a_hook_sees_who_is_registered_without_anybody_publishing_it() {
+    let mut bench = Bench::new();
+    let log = bench.log.clone();
+    let hook = bench.actor("a").acting(move |_, moment| {
+        for hook in moment.hooks().list() {
+            log.note(format!("sees {} {} {}", hook.name, hook.kind, hook.enabled));
+        }
+        Ok(tenterhook_core::Decision::CONTINUE)
+    });
+    bench.add(hook);
+    bench.runner.add_update(tenterhook_core::update::Identity).unwrap();
+    assert_eq!(bench.receivers(), ["a", "sees a controller true", "sees identity update true"]);
+    bench.runner.disable("identity").unwrap();
+    assert_eq!(bench.receivers(), ["a", "sees a controller true", "sees identity update false"]);
+    assert_eq!(bench.runner.list()[1].kind, HookKind::Update);
+}

@@ -1,0 +1,74 @@
+//! The wrappers: which events pass, what stays the same, and that they resume.
+
+mod passing;
+mod resuming;
+mod sampling;
+mod transparency;
+
+use std::sync::{Arc, Mutex};
+
+#[allow(clippy::wildcard_imports)] // forty contexts
+use tenterhook_core::*;
+use tenterhook_testkit::{Cue, Fit, Rig};
+
+/// An event that passed: which, in which epoch, and in which of all batches.
+type Passed = (Event, u64, u64);
+
+/// Notes every event it gets; its state is how many there were.
+#[derive(Clone, Default)]
+struct Recorder {
+    seen: Arc<Mutex<Vec<Passed>>>,
+    count: u64,
+}
+
+impl Recorder {
+    fn note(&mut self, event: Event, moment: &Moment<'_>) {
+        self.count += 1;
+        self.seen.lock().unwrap().push((event, moment.epoch, moment.total_batches));
+    }
+
+    fn take(&self) -> Vec<Passed> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
+}
+
+macro_rules! record_everything {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        #[hook(tier = "monitor", reads = ["val/loss"])]
+        impl Observer for Recorder {
+            fn policy(&self) -> Policy {
+                Policy::WARN
+            }
+            fn state_dict(&self) -> HookResult<State> {
+                Ok(State::of(3, &self.count)?)
+            }
+            fn load_state_dict(&mut self, state: &State) -> HookResult {
+                self.count = state.read(3)?;
+                Ok(())
+            }
+            $(fn $handler(&mut self, cx: &$Event) {
+                self.note(Event::$Event, cx);
+            })*
+        }
+    };
+}
+for_each_event!(record_everything);
+
+/// Three epochs of four batches, two batches to a step, a validation of one batch after each; every batch
+/// takes a second.
+fn script() -> Vec<Cue> {
+    Fit::new(3, 4).accumulate(2).validate(1).script()
+}
+
+/// What passes to the recorder behind the wrappers over the whole script.
+fn passed<H: Hook>(wrap: impl FnOnce(Recorder) -> H) -> Vec<Passed> {
+    let recorder = Recorder::default();
+    Rig::new(wrap(recorder.clone())).play(&script());
+    recorder.take()
+}
+
+/// What the script holds and this keeps.
+fn scripted(keep: impl Fn(&Cue) -> bool) -> Vec<Passed> {
+    let cues = script().into_iter().filter(|cue| keep(cue));
+    cues.map(|cue| (cue.event, cue.progress.epoch, cue.progress.total_batches)).collect()
+}

@@ -1,0 +1,64 @@
+//! A wrapped hook keeps its name, its place, its events, its policy and its state.
+
+use std::time::Duration;
+
+use tenterhook_core::{Access, Cadence, Event, Hook, HookExt, Policy, State, Tier};
+
+use super::Recorder;
+
+fn recorder() -> Recorder {
+    Recorder { count: 5, ..Recorder::default() }
+}
+
+fn own_access() -> Access {
+    Access::none().reads("val/loss")
+}
+
+#[track_caller]
+fn is_transparent<H: Hook>(wrapped: &H, access: &Access) {
+    assert_eq!(wrapped.name(), "recorder");
+    assert_eq!(wrapped.tier(), Tier::Monitor);
+    assert_eq!(wrapped.policy(), Policy::WARN);
+    assert_eq!(wrapped.__events().iter().collect::<Vec<_>>(), Event::ALL);
+    assert_eq!(&wrapped.access(), access);
+    let state = wrapped.state_dict().expect("it has one").data;
+    assert_eq!(state["inner"], serde_json::to_value(State::of(3, &5).unwrap()).unwrap());
+}
+
+#[test]
+fn every_wrapper_is_transparent() {
+    let own = own_access();
+    is_transparent(&recorder().every("2 steps").unwrap(), &own.clone().every(Cadence::Steps(2)));
+    is_transparent(
+        &recorder().every("5 min").unwrap(),
+        &own.clone().every(Cadence::Time(Duration::from_secs(300))),
+    );
+    is_transparent(&recorder().after("1 epoch").unwrap(), &own.clone().after(Cadence::Epochs(1)));
+    is_transparent(&recorder().once(), &own);
+    is_transparent(&recorder().when(|_| true), &own);
+    is_transparent(&recorder().sampled(0.5), &own);
+}
+
+#[test]
+fn the_hook_behind_the_wrappers_can_be_looked_at() {
+    let wrapped = recorder().once().sampled(0.5);
+    assert_eq!(wrapped.inner().inner().count, 5);
+}
+
+#[test]
+fn nested_wrappers_add_up_what_they_say_of_themselves() {
+    let wrapped = recorder().every("10 steps").unwrap().after("1 epoch").unwrap();
+    assert_eq!(wrapped.access(), own_access().every(Cadence::Steps(10)).after(Cadence::Epochs(1)));
+    assert_eq!(
+        (wrapped.name().as_str(), wrapped.tier(), wrapped.policy()),
+        ("recorder", Tier::Monitor, Policy::WARN)
+    );
+}
+
+#[test]
+fn a_state_of_another_shape_is_refused() {
+    let mut wrapped = recorder().once();
+    assert!(wrapped.load_state_dict(&State::of(9, &5).unwrap()).is_err());
+    let error = wrapped.load_state_dict(&State::of(1, &5).unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("state does not fit its type"), "{error}");
+}

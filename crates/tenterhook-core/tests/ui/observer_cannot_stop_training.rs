@@ -1,0 +1,12 @@
+use tenterhook_core::{Decision, HookResult, Observer, StepEnd, hook};
+
+struct Stops;
+
+#[hook]
+impl Observer for Stops {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        Ok(Decision::stop("enough"))
+    }
+}
+
+fn main() {}

@@ -1,0 +1,97 @@
+//! Which checkpoints are the best, and which goes when a better one comes.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::mode::Mode;
+
+/// The kept checkpoints, the oldest first, with their scores.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ledger(Vec<Kept>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    path: PathBuf,
+    /// `None` when nothing is monitored, or when it was not a number.
+    score: Option<f64>,
+}
+
+impl Ledger {
+    /// Whether a checkpoint with this score would be kept, when so many are (`None` is all).
+    pub(super) fn takes(&self, score: f64, keep: Option<usize>, mode: Mode) -> bool {
+        let full = keep.is_some_and(|keep| self.0.len() >= keep);
+        !full
+            || self
+                .worst(mode)
+                .is_some_and(|worst| self.0[worst].score.is_none_or(|kept| mode.is_better(score, kept)))
+    }
+
+    /// Notes a new one; what has to go for it is returned.
+    pub(super) fn add(
+        &mut self,
+        path: PathBuf,
+        score: Option<f64>,
+        keep: Option<usize>,
+        mode: Mode,
+    ) -> Vec<PathBuf> {
+        let mut gone = Vec::new();
+        while let Some(worst) =
+            self.worst(mode).filter(|_| keep.is_some_and(|keep| self.0.len() >= keep.max(1)))
+        {
+            gone.push(self.0.remove(worst).path);
+        }
+        self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()) });
+        gone
+    }
+
+    /// The worst one, and of equals the oldest.
+    fn worst(&self, mode: Mode) -> Option<usize> {
+        let worse = |a: &Kept, b: &Kept| match (a.score, b.score) {
+            (Some(a), Some(b)) => mode.is_better(b, a),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        (0..self.0.len())
+            .reduce(|worst, other| if worse(&self.0[other], &self.0[worst]) { other } else { worst })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(scores: &[f64], keep: Option<usize>, mode: Mode) -> (Vec<f64>, Vec<PathBuf>) {
+        let (mut ledger, mut gone) = (Ledger::default(), Vec::new());
+        for score in scores {
+            if ledger.takes(*score, keep, mode) {
+                gone.extend(ledger.add(score.to_string().into(), Some(*score), keep, mode));
+            }
+        }
+        (ledger.0.iter().filter_map(|kept| kept.score).collect(), gone)
+    }
+
+    #[test]
+    fn the_best_are_kept_and_the_worst_of_them_goes() {
+        let (kept, gone) = feed(&[3.0, 1.0, 2.0, 5.0, 0.5], Some(2), Mode::Min);
+        assert_eq!(kept, [1.0, 0.5]);
+        assert_eq!(gone, [PathBuf::from("3"), PathBuf::from("2")]);
+        assert_eq!(feed(&[3.0, 1.0, 4.0], Some(1), Mode::Max).0, [4.0]);
+    }
+
+    #[test]
+    fn an_equal_score_is_not_better() {
+        assert_eq!(feed(&[1.0, 1.0], Some(1), Mode::Min), (vec![1.0], vec![]));
+    }
+
+    #[test]
+    fn without_a_limit_all_are_kept() {
+        assert_eq!(feed(&[1.0, 2.0, 3.0], None, Mode::Min).0, [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_the_first_to_go() {
+        let (kept, gone) = feed(&[f64::NAN, 2.0], Some(1), Mode::Min);
+        assert_eq!((kept, gone), (vec![2.0], vec![PathBuf::from("NaN")]));
+    }
+}

@@ -1,0 +1,431 @@
+//! Saves checkpoints: when, under which name, and which old ones go.
+
+mod filename;
+mod ledger;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{
+    Access, Cadence, Controller, Decision, Exception, HookResult, Moment, Phase, Policy, Request,
+    SaveRequest, Stage, State, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, hook,
+};
+
+use crate::OptionError;
+use crate::mode::Mode;
+use ledger::Ledger;
+
+/// Whether the newest checkpoint is also kept under the name `last`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SaveLast {
+    /// `false`, or `true`: as a checkpoint of its own.
+    Copy(bool),
+    /// `"link"`: as a link to the newest.
+    Link(Link),
+    /// Unset.
+    #[default]
+    Unset,
+}
+
+/// The word `link`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// The word `link`.
+    Link,
+}
+
+/// The options of [`Checkpoint`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointOptions {
+    /// Where to put them; unset is the run's own directory of checkpoints.
+    pub dirpath: Option<PathBuf>,
+    /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
+    pub filename: Option<String>,
+    /// Write `epoch=3` for `{epoch}`.
+    pub auto_insert_metric_name: bool,
+    /// The metric that says which are the best.
+    pub monitor: Option<String>,
+    /// Which direction is better.
+    pub mode: Mode,
+    /// How many of the best to keep: -1 is all, 0 none.
+    pub save_top_k: i64,
+    /// Keep the newest under the name `last` as well.
+    pub save_last: SaveLast,
+    /// Only the weights.
+    pub save_weights_only: bool,
+    /// Save when the run fails.
+    pub save_on_exception: bool,
+    /// Save at the end of the training epoch rather than after validation. Unset: when there is no
+    /// validation, or it comes exactly once per epoch.
+    pub save_on_train_epoch_end: Option<bool>,
+    /// Save in every so many epochs; 1 unless another rhythm is set.
+    #[serde(alias = "save_every_n_epochs")]
+    pub every_n_epochs: Option<u64>,
+    /// Save every so many optimizer steps.
+    pub every_n_train_steps: Option<u64>,
+    /// Save every so often, such as `30 min`.
+    pub train_time_interval: Option<String>,
+    /// Say what was saved.
+    pub verbose: bool,
+}
+
+impl Default for CheckpointOptions {
+    fn default() -> CheckpointOptions {
+        CheckpointOptions {
+            dirpath: None,
+            filename: None,
+            auto_insert_metric_name: true,
+            monitor: None,
+            mode: Mode::Min,
+            save_top_k: 1,
+            save_last: SaveLast::Unset,
+            save_weights_only: false,
+            save_on_exception: false,
+            save_on_train_epoch_end: None,
+            every_n_epochs: None,
+            every_n_train_steps: None,
+            train_time_interval: None,
+            verbose: false,
+        }
+    }
+}
+
+/// When it saves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rhythm {
+    Epochs(u64),
+    Steps(u64),
+    Time(Duration),
+    Never,
+}
+
+/// Saves a checkpoint within its own turn: after all other hooks and before the module, at
+/// `on_train_epoch_end` after the module.
+///
+/// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
+///   `on_exception`; never in a sanity check or a dry run.
+/// - **Reads** the metric it monitors; writes checkpoints.
+/// - **Cost**: a comparison per batch, and the saves.
+/// - **When it fails** the run is aborted.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "checkpoint"
+/// save_top_k = 1
+/// mode = "min"
+/// every_n_epochs = 1
+/// auto_insert_metric_name = true
+/// save_weights_only = false
+/// save_on_exception = false
+/// verbose = false
+/// # monitor, filename, dirpath, save_last, save_on_train_epoch_end: unset
+/// # every_n_train_steps or train_time_interval instead of every_n_epochs
+/// ```
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    options: CheckpointOptions,
+    rhythm: Rhythm,
+    memory: Memory,
+    /// A validation has run since training began, so a missing metric is an error.
+    validated: bool,
+}
+
+/// What a checkpoint keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Memory {
+    ledger: Ledger,
+    last_step: u64,
+    last_time_ns: u64,
+    saved_any: bool,
+    /// A save waits for the metric that the next validation will log.
+    deferred: bool,
+}
+
+const VERSION: u32 = 1;
+
+impl Checkpoint {
+    /// With these options, which are checked.
+    pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
+        let refuse = |problem: &str| Err(OptionError(problem.to_owned()));
+        if options.save_top_k < -1 {
+            return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
+        }
+        if options.monitor.is_none() && options.save_top_k > 1 {
+            return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
+        }
+        let epochs = options.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
+        let steps =
+            options.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
+        let time = options.train_time_interval.as_deref().map(interval).transpose()?;
+        let mut rhythms =
+            [epochs, steps, time].into_iter().flatten().filter(|rhythm| *rhythm != Rhythm::Never);
+        let chosen = rhythms.next();
+        if rhythms.next().is_some() {
+            return refuse(
+                "`every_n_epochs`, `every_n_train_steps` and `train_time_interval` exclude each other",
+            );
+        }
+        let unset = epochs.is_none() && steps.is_none() && time.is_none();
+        let rhythm = chosen.unwrap_or(if unset { Rhythm::Epochs(1) } else { Rhythm::Never });
+        filename::check(options.filename.as_deref().unwrap_or(filename::DEFAULT))?;
+        Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false })
+    }
+
+    fn saves_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
+        self.options.save_on_train_epoch_end.unwrap_or_else(|| {
+            let validation = &moment.run.validation;
+            validation.every_n_epochs == Some(1) && (!validation.enabled || validation.at_epoch_end)
+        })
+    }
+
+    fn rests(&self, moment: &Moment<'_>) -> bool {
+        moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run
+    }
+
+    /// Whether there is nothing new to save.
+    fn is_saved(&self, moment: &Moment<'_>) -> bool {
+        self.rests(moment) || moment.step == self.memory.last_step
+    }
+
+    fn batch_is_due(&mut self, moment: &Moment<'_>) -> bool {
+        match self.rhythm {
+            Rhythm::Steps(n) => moment.step.is_multiple_of(n),
+            Rhythm::Time(interval) => {
+                let now = moment.elapsed();
+                let due = now.saturating_sub(Duration::from_nanos(self.memory.last_time_ns)) >= interval;
+                if due {
+                    self.memory.last_time_ns = nanoseconds(now);
+                }
+                due
+            }
+            Rhythm::Epochs(_) | Rhythm::Never => false,
+        }
+    }
+
+    fn epoch_is_due(&self, moment: &Moment<'_>) -> bool {
+        matches!(self.rhythm, Rhythm::Epochs(n) if (moment.epoch + 1).is_multiple_of(n))
+    }
+
+    /// At the end of an epoch or of a validation.
+    fn after_epoch(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
+        let mut saves = Vec::new();
+        if self.epoch_is_due(moment) {
+            self.save_best(moment, &mut saves)?;
+        }
+        if self.memory.last_step == moment.step && self.memory.saved_any {
+            self.save_last(moment, &mut saves);
+        }
+        Ok(requests(saves))
+    }
+
+    /// Whatever the rhythm: now.
+    fn now(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
+        let mut saves = Vec::new();
+        self.save_best(moment, &mut saves)?;
+        self.save_last(moment, &mut saves);
+        Ok(requests(saves))
+    }
+
+    fn save_best(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
+        if self.options.save_top_k == 0 {
+            return Ok(());
+        }
+        let mut score = None;
+        if let Some(monitor) = &self.options.monitor {
+            score = moment.metrics().get(monitor);
+            if score.is_none() && self.validated {
+                let known = moment.metrics().names().join("`, `");
+                return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
+            }
+            let keep = usize::try_from(self.options.save_top_k).ok();
+            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.options.mode)) {
+                return Ok(());
+            }
+        }
+        let keep = usize::try_from(self.options.save_top_k).ok();
+        let path = self.free_path(moment, None);
+        let replaces = self.memory.ledger.add(path.clone(), score, keep, self.options.mode);
+        self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
+        Ok(())
+    }
+
+    fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
+        let path = self.options.dirpath.clone().unwrap_or_default().join("last");
+        match self.options.save_last {
+            SaveLast::Unset | SaveLast::Copy(false) => {}
+            SaveLast::Copy(true) => {
+                self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
+            }
+            SaveLast::Link(_) => {
+                if let Some(newest) = saves.last_mut() {
+                    newest.link = Some(path);
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
+        self.memory.last_step = moment.step;
+        self.memory.saved_any = true;
+        saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
+    }
+
+    /// The name, with a version behind it when it is taken.
+    fn free_path(&self, moment: &Moment<'_>, name: Option<&str>) -> PathBuf {
+        let template = name.or(self.options.filename.as_deref()).unwrap_or(filename::DEFAULT);
+        let name = filename::fill(template, self.options.auto_insert_metric_name, moment);
+        let directory = self.options.dirpath.clone().unwrap_or_default();
+        let versions = (1..).map(|version| format!("{name}-v{version}"));
+        let mut names = std::iter::once(name.clone()).chain(versions).map(|name| directory.join(name));
+        let is_free = |path: &PathBuf| !moment.run.checkpoints.join(path).exists();
+        names.find(is_free).unwrap_or_else(|| directory.join(&name))
+    }
+}
+
+fn interval(text: &str) -> Result<Rhythm, OptionError> {
+    match text.parse() {
+        Ok(Cadence::Time(interval)) => Ok(Rhythm::Time(interval)),
+        Ok(_) => Err(OptionError(format!(
+            "`train_time_interval = \"{text}\"` is no time; write for example \"30 min\""
+        ))),
+        Err(error) => Err(OptionError(format!("`train_time_interval`: {error}"))),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn requests(saves: Vec<SaveRequest>) -> Decision {
+    saves.into_iter().fold(Decision::CONTINUE, |decision, save| decision.request(Request::Save(save)))
+}
+
+#[hook]
+impl Controller for Checkpoint {
+    fn access(&self) -> Access {
+        let access = match &self.options.monitor {
+            Some(monitor) => Access::none().monitors(monitor),
+            None => Access::none(),
+        };
+        match self.rhythm {
+            Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
+            Rhythm::Steps(n) => access.every(Cadence::Steps(n)),
+            Rhythm::Time(_) | Rhythm::Never => access,
+        }
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::Checkpoint
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::ABORT
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
+        self.memory.last_time_ns = nanoseconds(cx.elapsed());
+        Ok(Decision::CONTINUE)
+    }
+
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
+        if !self.batch_is_due(cx) {
+            return Ok(Decision::CONTINUE);
+        }
+        if let Some(monitor) = &self.options.monitor {
+            // A metric that the validation after this very batch will log must not be judged by its old value.
+            let fresher =
+                cx.batch.is_last && !self.saves_at_epoch_end(cx) && cx.run.validation.due_in(cx.epoch);
+            if cx.metrics().get(monitor).is_none() || fresher {
+                self.memory.deferred = true;
+                return Ok(Decision::CONTINUE);
+            }
+        }
+        if self.is_saved(cx) {
+            return Ok(Decision::CONTINUE);
+        }
+        self.now(cx)
+    }
+
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
+        self.validated |= cx.phase != Phase::SanityCheck;
+        if self.is_saved(cx) || self.saves_at_epoch_end(cx) {
+            return Ok(Decision::CONTINUE);
+        }
+        if std::mem::take(&mut self.memory.deferred) {
+            return self.now(cx);
+        }
+        self.after_epoch(cx)
+    }
+
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult<Decision> {
+        if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
+            return Ok(Decision::CONTINUE);
+        }
+        self.after_epoch(cx)
+    }
+
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
+        let mut saves = Vec::new();
+        if !self.memory.saved_any {
+            self.save_last(cx, &mut saves);
+        }
+        Ok(requests(saves))
+    }
+
+    fn on_exception(&mut self, cx: &Exception) -> HookResult<Decision> {
+        if !self.options.save_on_exception || self.is_saved(cx) {
+            return Ok(Decision::CONTINUE);
+        }
+        let mut saves = Vec::new();
+        let path = self.free_path(cx, None);
+        self.file(cx, SaveRequest { path: Some(path), ..SaveRequest::default() }, &mut saves);
+        self.save_last(cx, &mut saves);
+        Ok(requests(saves))
+    }
+
+    fn state_dict(&self) -> HookResult<State> {
+        Ok(State::of(VERSION, &self.memory)?)
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.memory = state.read(VERSION)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused_with_their_names() {
+        let steps_and_epochs = CheckpointOptions {
+            every_n_epochs: Some(1),
+            every_n_train_steps: Some(5),
+            ..CheckpointOptions::default()
+        };
+        let error = Checkpoint::new(steps_and_epochs).expect_err("refused");
+        assert!(error.0.contains("exclude each other"), "{error}");
+        let blind = CheckpointOptions { save_top_k: 2, ..CheckpointOptions::default() };
+        assert!(Checkpoint::new(blind).expect_err("refused").0.contains("needs a `monitor`"));
+        let time = CheckpointOptions {
+            train_time_interval: Some("5 epochs".into()),
+            ..CheckpointOptions::default()
+        };
+        assert!(Checkpoint::new(time).expect_err("refused").0.contains("\"30 min\""));
+    }
+
+    #[test]
+    fn epochs_are_the_rhythm_unless_another_is_set() {
+        let rhythm = |options| Checkpoint::new(options).expect("they fit").rhythm;
+        assert_eq!(rhythm(CheckpointOptions::default()), Rhythm::Epochs(1));
+        let steps = CheckpointOptions { every_n_train_steps: Some(5), ..CheckpointOptions::default() };
+        assert_eq!(rhythm(steps), Rhythm::Steps(5));
+        let never = CheckpointOptions { every_n_epochs: Some(0), ..CheckpointOptions::default() };
+        assert_eq!(rhythm(never), Rhythm::Never);
+    }
+}

@@ -1,0 +1,183 @@
+//! Every event as a method: its context made up from what was given, delivered by the real runner.
+
+#[allow(clippy::wildcard_imports)] // forty contexts
+use tenterhook_core::*;
+
+use crate::findings::Reply;
+use crate::rig::Rig;
+use crate::world::World;
+
+/// A context that can be made up.
+trait MadeUp<'a> {
+    fn from_world(world: &'a World) -> Self;
+}
+
+macro_rules! made_up {
+    ($world:ident; $($Event:ident { $($field:ident: $value:expr,)* })*) => {$(
+        impl<'a> MadeUp<'a> for $Event<'a> {
+            fn from_world($world: &'a World) -> $Event<'a> {
+                $Event { moment: $world.moment(Event::$Event), $($field: $value,)* }
+            }
+        }
+    )*};
+}
+
+made_up! { world;
+    Setup { stage: world.moment(Event::Setup).stage, config: &world.shared.run.config, }
+    Teardown { stage: world.moment(Event::Teardown).stage, outcome: &world.outcome, }
+    FitStart { config: &world.shared.run.config, }
+    FitEnd { outcome: &world.outcome, }
+    SanityCheckStart {}
+    SanityCheckEnd {}
+    TrainStart { config: &world.shared.run.config, }
+    TrainEnd { outcome: &world.outcome, }
+    TrainEpochStart {}
+    TrainEpochEnd {}
+    TrainBatchStart { batch: world.batch(), }
+    TrainBatchEnd { batch: world.batch(), loss: world.loss.as_ref().map(|loss| Scalar::new(loss)), }
+    BeforeForward { batch: world.batch(), }
+    AfterForward { batch: world.batch(), duration: world.forward_time, }
+    BeforeZeroGrad { gradients: Tensors::new(&world.gradients), }
+    BeforeBackward { loss: loss(world), }
+    AfterBackward { loss: loss(world), gradients: Tensors::new(&world.gradients), }
+    BeforeOptimizerStep { optimizer: world.optimizer, gradients: Tensors::new(&world.gradients), }
+    GradientClip {
+        optimizer: world.optimizer,
+        norm_before: Scalar::new(&world.norms.before),
+        norm_after: Scalar::new(&world.norms.after),
+        rule: world.norms.rule,
+        gradients: Tensors::new(&world.gradients),
+    }
+    AfterOptimizerStep { optimizer: world.optimizer, gradients: Tensors::new(&world.gradients), }
+    StepEnd {
+        loss: loss(world),
+        grad_norm: Scalar::new(&world.norms.before),
+        lr: lr(world),
+        next_lr: world.next_lr.unwrap_or_else(|| lr(world)),
+    }
+    ValidationStart {}
+    ValidationEpochStart {}
+    ValidationBatchStart { batch: world.batch(), }
+    ValidationBatchEnd { batch: world.batch(), }
+    ValidationEpochEnd {}
+    ValidationEnd {}
+    TestStart {}
+    TestEpochStart {}
+    TestBatchStart { batch: world.batch(), }
+    TestBatchEnd { batch: world.batch(), }
+    TestEpochEnd {}
+    TestEnd {}
+    PredictStart {}
+    PredictEpochStart {}
+    PredictBatchStart { batch: world.batch(), }
+    PredictBatchEnd { batch: world.batch(), prediction: &*world.prediction, }
+    PredictEpochEnd {}
+    PredictEnd {}
+    SaveCheckpoint { entries: &world.entries, }
+    LoadCheckpoint { entries: &world.entries, }
+    CheckpointSaved {
+        saved_step: world.checkpoint.step,
+        path: &world.checkpoint.path,
+        root: &world.checkpoint.root,
+    }
+    CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }
+    Exception { failure: &world.failure, }
+}
+
+/// Where a loss must exist and none was given, it is not a number.
+fn loss(world: &World) -> Scalar<'_> {
+    Scalar::new(world.loss.as_ref().unwrap_or(&f64::NAN))
+}
+
+fn lr(world: &World) -> f64 {
+    world.model.learning_rates().first().copied().unwrap_or(0.0)
+}
+
+macro_rules! deliveries {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        /// Events, one method each, under the handler's name.
+        impl<H: Hook> Rig<H> {
+            $(
+                $(#[$doc])*
+                pub fn $handler(&mut self) -> &Reply {
+                    self.world.before(Event::$Event);
+                    let calls = self.probed.notes().calls;
+                    let cx = $Event::from_world(&self.world);
+                    let delivery = Delivery::of(&mut self.runner, &cx, || self.probed.notes().calls);
+                    self.world.after(Event::$Event);
+                    self.file(Event::$Event, calls, delivery)
+                }
+            )*
+
+            /// Delivers an event that is given as a value.
+            pub fn deliver(&mut self, event: Event) -> &Reply {
+                match event {
+                    $(Event::$Event => self.$handler(),)*
+                }
+            }
+        }
+    };
+}
+
+for_each_event!(deliveries);
+
+/// What one delivery led to, besides what the runner keeps.
+struct Delivery {
+    /// What checkpoint hooks wanted saved within their own turn, and whether ours had been called by then.
+    saves: Vec<(bool, SaveRequest)>,
+    aborts: Vec<Failure>,
+}
+
+impl Delivery {
+    fn of<C: Context>(runner: &mut HookRunner, cx: &C, calls: impl Fn() -> usize) -> Delivery {
+        let mut delivery = Delivery { saves: Vec::new(), aborts: Vec::new() };
+        let mut cursor = runner.cursor(C::EVENT, Part::All);
+        loop {
+            let before = calls();
+            match runner.deliver(cx, &mut cursor) {
+                Ok(Delivered::Done) => return delivery,
+                Ok(Delivered::Paused(saves)) => {
+                    let ours = calls() > before;
+                    delivery.saves.extend(saves.into_iter().map(|save| (ours, save)));
+                }
+                Err(failure) => {
+                    delivery.aborts.push(failure);
+                    // Everybody hears of a failure; any other event ends at the first that aborts.
+                    if C::EVENT != Event::Exception {
+                        return delivery;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<H: Hook> Rig<H> {
+    fn file(&mut self, event: Event, calls_before: usize, delivery: Delivery) -> &Reply {
+        let noted = self.findings.failures.len();
+        self.note_contained();
+        for failure in delivery.aborts {
+            self.note_abort(failure);
+        }
+        self.findings.refused.extend(self.runner.take_refused());
+
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.runner.take_decisions().into_iter().partition(|decided| decided.hook == self.name);
+        let mut decision = own.into_iter().next().map_or(Decision::CONTINUE, |decided| decided.decision);
+        let is_checkpoint = self.hook().tier() == Tier::Checkpoint;
+        for (_, save) in delivery.saves.into_iter().filter(|(ours, _)| *ours && is_checkpoint) {
+            decision = decision.request(Request::Save(save));
+        }
+        let others_requests = others.iter().flat_map(|decided| decided.decision.requests());
+        for request in decision.requests().iter().chain(others_requests) {
+            self.world.model.carry_out(request);
+        }
+        self.findings.others.extend(others);
+
+        let delivered = self.probed.notes().calls > calls_before;
+        let failure = self.own_failure_since(noted);
+        let replies = &mut self.findings.replies;
+        replies.push(Reply { event, delivered, decision, failure });
+        &replies[replies.len() - 1]
+    }
+}

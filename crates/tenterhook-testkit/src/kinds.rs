@@ -1,0 +1,95 @@
+//! Update hooks (gradients in, gradients out) and forward hooks (activations).
+
+use tenterhook_core::{Event, ForwardHook, Phase, Update, UpdateHook};
+
+use crate::rig::Rig;
+use crate::tensors::NamedTensors;
+
+impl<H: UpdateHook> Rig<H> {
+    /// Lets the update hook change the gradients that were given, and returns what it left. When it
+    /// fails they are as before, and the failure is among [`failures`](Rig::failures).
+    ///
+    /// ```
+    /// use tenterhook_core::{Gradients, HookResult, Update, UpdateHook};
+    /// use tenterhook_testkit::Rig;
+    ///
+    /// struct Halve;
+    ///
+    /// impl UpdateHook for Halve {
+    ///     fn name(&self) -> String {
+    ///         "halve".into()
+    ///     }
+    ///     fn update(&mut self, gradients: &mut Gradients, _: &Update) -> HookResult {
+    ///         gradients.scale(0.5);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut rig = Rig::of_update(Halve);
+    /// let after = rig.gradients([("w", [2.0, -4.0])]).update();
+    /// assert_eq!(after.get("w"), Some(&[1.0, -2.0][..]));
+    /// ```
+    pub fn update(&mut self) -> &NamedTensors {
+        let mut gradients = std::mem::take(&mut self.world.gradients);
+        let moment = self.world.moment(Event::BeforeOptimizerStep);
+        let cx = Update { moment, optimizer: self.world.optimizer };
+        let updated = self.runner.update(&mut gradients, &cx);
+        self.world.gradients = gradients;
+        match updated {
+            Ok(()) => self.note_contained(),
+            Err(failure) => self.note_abort(failure),
+        }
+        &self.world.gradients
+    }
+}
+
+impl<H: ForwardHook> Rig<H> {
+    /// Shows the forward hook an activation, if it wants that point.
+    ///
+    /// ```
+    /// use tenterhook_core::{Activation, ForwardHook, HookResult};
+    /// use tenterhook_testkit::Rig;
+    ///
+    /// struct Norms(Vec<f64>);
+    ///
+    /// impl ForwardHook for Norms {
+    ///     fn name(&self) -> String {
+    ///         "norms".into()
+    ///     }
+    ///     fn wants(&self, point: &str) -> bool {
+    ///         point.ends_with(".mlp")
+    ///     }
+    ///     fn on_activation(&mut self, activation: &Activation) -> HookResult {
+    ///         self.0.push(activation.values.norm());
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut rig = Rig::of_forward(Norms(Vec::new()));
+    /// rig.activation("blocks.0.mlp", [3.0, 4.0]).activation("blocks.0.attention", [1.0]);
+    /// assert_eq!(rig.hook().0, [5.0]);
+    /// ```
+    pub fn activation(&mut self, point: &str, values: impl Into<Vec<f32>>) -> &mut Rig<H> {
+        self.show(point, &NamedTensors::from([(point, values)]))
+    }
+
+    /// Shows the forward hook an activation of any shape.
+    pub fn shaped_activation(
+        &mut self,
+        point: &str,
+        shape: impl Into<Vec<usize>>,
+        values: impl Into<Vec<f32>>,
+    ) -> &mut Rig<H> {
+        self.show(point, &NamedTensors::default().with(point, shape, values))
+    }
+
+    fn show(&mut self, point: &str, values: &NamedTensors) -> &mut Rig<H> {
+        let at = (self.world.phase.unwrap_or(Phase::Train), self.world.progress);
+        self.runner.show(point, values, at, &self.world.shared);
+        self.note_contained();
+        if let Some(failure) = self.runner.take_aborted() {
+            self.note_abort(failure);
+        }
+        self
+    }
+}

@@ -1,0 +1,91 @@
+//! Test a hook without a trainer: made-up contexts, scripted events, and what the hook decided, logged
+//! and kept.
+//!
+//! **Invariant.** Events are delivered by the real runner, so what a test sees of policies, disabling and
+//! toggles is what a run will do. Only the run around the hook is made up.
+//!
+//! # A test, from beginning to end
+//!
+//! The hook under test halves every learning rate once it has seen more than ten high losses:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tenterhook_core::{hook, Controller, Decision, Event, HookResult, TrainBatchEnd, TrainStart};
+//! use tenterhook_testkit::Rig;
+//!
+//! struct HighLosses {
+//!     threshold: f64,
+//!     high_losses: u32,
+//!     start_time: Option<Duration>,
+//! }
+//!
+//! impl HighLosses {
+//!     fn new(threshold: f64) -> HighLosses {
+//!         HighLosses { threshold, high_losses: 0, start_time: None }
+//!     }
+//! }
+//!
+//! #[hook(reads = ["train/loss"])]
+//! impl Controller for HighLosses {
+//!     fn on_train_start(&mut self, cx: &TrainStart) {
+//!         self.start_time = Some(cx.elapsed());
+//!     }
+//!
+//!     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
+//!         if cx.loss.as_ref().is_none_or(|loss| loss.value() <= self.threshold) {
+//!             return Ok(Decision::CONTINUE);
+//!         }
+//!         self.high_losses += 1;
+//!         Ok(if self.high_losses > 10 { Decision::scale_lr(0.5) } else { Decision::CONTINUE })
+//!     }
+//! }
+//!
+//! // Create the rig: a run with one optimizer and the hook under test.
+//! let mut rig = Rig::new(HighLosses::new(5.0));
+//! rig.lr(0.001);
+//!
+//! // Test lifecycle methods.
+//! rig.elapsed(Duration::from_secs(2)).on_train_start();
+//! assert_eq!(rig.hook().start_time, Some(Duration::from_secs(2)));
+//!
+//! // Test batch processing.
+//! rig.loss(15.0).on_train_batch_end();
+//! assert_eq!(rig.hook().high_losses, 1);
+//!
+//! // Test threshold behaviour.
+//! for _ in 0..10 {
+//!     rig.on_train_batch_end();
+//! }
+//!
+//! // Check that the learning rate was reduced, once.
+//! assert_eq!(rig.decisions(), [(Event::TrainBatchEnd, Decision::scale_lr(0.5))]);
+//! assert_eq!(rig.learning_rates(), [0.0005]);
+//! assert!(rig.failures().is_empty());
+//! ```
+//!
+//! # Where to look
+//!
+//! | question | answer |
+//! |---|---|
+//! | how do I say what the event finds? | the setters of [`Rig`] |
+//! | how do I send a whole run? | [`Fit`], [`Rig::play`] |
+//! | does my hook resume to the same? | [`Rig::resumed`] |
+//! | what did it do wrong, and what came of it? | [`Rig::failures`], [`Reply::failure`] |
+//! | parameters, gradients, activations? | [`NamedTensors`] |
+
+mod events;
+mod findings;
+mod given;
+mod kinds;
+mod model;
+mod probe;
+mod rig;
+mod script;
+mod tensors;
+mod world;
+
+pub use findings::{Effect, Failed, Reply};
+pub use rig::Rig;
+pub use script::{Cue, Fit};
+pub use tensors::NamedTensors;

@@ -1,0 +1,78 @@
+//! A model that is nothing but what hooks can see of one.
+
+use tenterhook_core::{Lr, ModelView, OptimizerSource, ParamGroup, Request, TensorSource};
+
+use crate::tensors::NamedTensors;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) params: NamedTensors,
+    pub(crate) optimizers: Vec<Optimizer>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Optimizer {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<ParamGroup>,
+    pub(crate) state: NamedTensors,
+}
+
+/// A group of this name and learning rate, with neither momentum nor weight decay.
+pub(crate) fn group(name: &str, lr: f64) -> ParamGroup {
+    ParamGroup { name: name.to_owned(), lr, momentum: None, weight_decay: None }
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        let (name, groups) = ("optimizer".to_owned(), vec![group("all", 0.001)]);
+        let optimizer = Optimizer { name, groups, state: NamedTensors::default() };
+        Model { params: NamedTensors::default(), optimizers: vec![optimizer] }
+    }
+}
+
+impl Model {
+    /// Every learning rate, by optimizer and group.
+    pub(crate) fn learning_rates(&self) -> Vec<f64> {
+        self.optimizers.iter().flat_map(|optimizer| &optimizer.groups).map(|group| group.lr).collect()
+    }
+
+    /// Carries out a request that changes learning rates, as the trainer would.
+    pub(crate) fn carry_out(&mut self, request: &Request) {
+        let Request::Lr { optimizer: wanted, change } = request else { return };
+        for (index, optimizer) in self.optimizers.iter_mut().enumerate() {
+            if wanted.is_some_and(|wanted| wanted != index) {
+                continue;
+            }
+            for group in &mut optimizer.groups {
+                match change {
+                    Lr::Set(lr) => group.lr = *lr,
+                    Lr::Scale(factor) => group.lr *= factor,
+                }
+            }
+        }
+    }
+}
+
+impl ModelView for Model {
+    fn params(&self) -> &dyn TensorSource {
+        &self.params
+    }
+    fn optimizers(&self) -> &dyn OptimizerSource {
+        self
+    }
+}
+
+impl OptimizerSource for Model {
+    fn count(&self) -> usize {
+        self.optimizers.len()
+    }
+    fn name(&self, index: usize) -> &str {
+        &self.optimizers[index].name
+    }
+    fn groups(&self, index: usize) -> Vec<ParamGroup> {
+        self.optimizers[index].groups.clone()
+    }
+    fn state(&self, index: usize) -> &dyn TensorSource {
+        &self.optimizers[index].state
+    }
+}

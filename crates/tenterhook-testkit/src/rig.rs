@@ -1,0 +1,164 @@
+//! The rig: one hook under test, a real runner around it, and a made-up run around both.
+
+use std::sync::{Arc, MutexGuard};
+
+use tenterhook_core::runner::HookStates;
+use tenterhook_core::{AnyHook, ForwardHook, Hook, HookRunner, Registration, RosterError, State, UpdateHook};
+
+use crate::findings::Findings;
+use crate::probe::{Probe, Probed};
+use crate::world::World;
+
+/// A hook under test.
+///
+/// The hook is registered with a real [`HookRunner`], so that policies, disabling and toggles are what
+/// they will be in a run. Three groups of methods:
+///
+/// - **what is given**: [`loss`](Rig::loss), [`epoch`](Rig::epoch), [`params`](Rig::params), … say what
+///   the following events find. Each stays until it is changed, and returns the rig, so that an event
+///   can follow on the same line;
+/// - **events**: one method per event, under the handler's name, such as
+///   [`on_train_batch_end`](Rig::on_train_batch_end); [`deliver`](Rig::deliver) takes the event as a value and
+///   [`play`](Rig::play) a whole script. An update hook has [`update`](Rig::update) instead, a forward hook
+///   [`activation`](Rig::activation);
+/// - **what came of it**: [`hook`](Rig::hook), [`decisions`](Rig::decisions), [`failures`](Rig::failures),
+///   [`metrics`](Rig::metrics), ….
+///
+/// Decisions are recorded and not obeyed, except that learning rates change: a rig delivers what it is
+/// told to.
+pub struct Rig<H> {
+    pub(crate) probed: Arc<Probed<H>>,
+    pub(crate) name: String,
+    pub(crate) runner: HookRunner,
+    pub(crate) world: World,
+    pub(crate) findings: Findings,
+    register: Register<H>,
+}
+
+/// How a hook of this kind is registered; a resumed rig registers its own the same way.
+type Register<H> = fn(Arc<Probed<H>>, &mut HookRunner, Registration) -> Result<(), RosterError>;
+
+impl<H: Hook> Rig<H> {
+    /// A rig for an observer or a controller.
+    #[must_use]
+    pub fn new(hook: H) -> Rig<H> {
+        Rig::registered(hook, Registration::default())
+    }
+
+    /// A rig for a hook that is registered under another name or policy, or disabled.
+    #[must_use]
+    pub fn registered(hook: H, how: Registration) -> Rig<H> {
+        let name = how.name.clone().unwrap_or_else(|| hook.name());
+        Rig::made(hook, name, how, |probed, runner, how| runner.register(AnyHook::new(Probe(probed)), how))
+    }
+}
+
+impl<H: UpdateHook> Rig<H> {
+    /// A rig for an update hook.
+    #[must_use]
+    pub fn of_update(hook: H) -> Rig<H> {
+        let name = hook.name();
+        Rig::made(hook, name, Registration::default(), |probed, runner, _| runner.add_update(Probe(probed)))
+    }
+}
+
+impl<H: ForwardHook> Rig<H> {
+    /// A rig for a forward hook.
+    #[must_use]
+    pub fn of_forward(hook: H) -> Rig<H> {
+        let name = hook.name();
+        Rig::made(hook, name, Registration::default(), |probed, runner, _| runner.add_forward(Probe(probed)))
+    }
+}
+
+impl<H> Rig<H> {
+    fn made(hook: H, name: String, how: Registration, register: Register<H>) -> Rig<H> {
+        let mut rig = Rig {
+            probed: Probed::new(hook),
+            name,
+            runner: HookRunner::default(),
+            world: World::default(),
+            findings: Findings::default(),
+            register,
+        };
+        if let Err(error) = register(Arc::clone(&rig.probed), &mut rig.runner, how) {
+            unreachable!("the only hook of a runner has a name of its own: {error}");
+        }
+        rig.runner.publish(&rig.world.shared);
+        rig
+    }
+
+    /// Registers another hook beside the one under test: for hooks that leave values for each other on
+    /// the board, or that enable and disable others.
+    ///
+    /// # Panics
+    ///
+    /// When there is a hook of that name already.
+    #[track_caller]
+    pub fn beside(&mut self, hook: impl Hook) -> &mut Rig<H> {
+        if let Err(error) = self.runner.add(hook) {
+            panic!("{error}");
+        }
+        self.runner.publish(&self.world.shared);
+        self
+    }
+
+    /// The hook under test, to look at or to change.
+    ///
+    /// Let go of it before the next event; the compiler sees to that, since events need the whole rig.
+    pub fn hook(&self) -> MutexGuard<'_, H> {
+        self.probed.hook()
+    }
+
+    /// The hook's own state, as a checkpoint would hold it. When it fails there is none, and the failure
+    /// is among [`failures`](Rig::failures).
+    pub fn state_dict(&mut self) -> State {
+        match self.runner.states(&self.world.progress) {
+            Ok(mut states) => {
+                self.note_contained();
+                states.remove(&self.name).unwrap_or_else(State::empty)
+            }
+            Err(failure) => {
+                self.note_abort(failure);
+                State::empty()
+            }
+        }
+    }
+
+    /// Gives the hook a state back. When it fails, the failure is among [`failures`](Rig::failures).
+    pub fn load_state_dict(&mut self, state: &State) {
+        let states = HookStates::from([(self.name.clone(), state.clone())]);
+        match self.runner.load_states(&states, &self.world.progress) {
+            Ok(()) => self.note_contained(),
+            Err(failure) => self.note_abort(failure),
+        }
+    }
+
+    /// The same run killed here and resumed from a checkpoint with a fresh hook: the hook's state passes
+    /// through JSON text, as it does in a checkpoint; metrics, board, random streams and everything
+    /// given are carried over. Hooks [`beside`](Rig::beside) it are not.
+    ///
+    /// A hook resumes correctly when both rigs, sent the same events from here on, show the same.
+    ///
+    /// # Panics
+    ///
+    /// When the state has no JSON form.
+    #[must_use]
+    #[track_caller]
+    pub fn resumed(&mut self, fresh: H) -> Rig<H> {
+        let text = match serde_json::to_string(&self.state_dict()) {
+            Ok(text) => text,
+            Err(error) => panic!("the state of `{}` has no JSON form: {error}", self.name),
+        };
+        let state: State = match serde_json::from_str(&text) {
+            Ok(state) => state,
+            Err(error) => panic!("the state of `{}` does not come back from JSON: {error}", self.name),
+        };
+        let how = Registration { name: Some(self.name.clone()), ..Registration::default() };
+        let mut rig = Rig::made(fresh, self.name.clone(), how, self.register);
+        rig.world = self.world.resumed();
+        rig.runner.publish(&rig.world.shared);
+        rig.load_state_dict(&state);
+        rig
+    }
+}

@@ -1,0 +1,110 @@
+//! Named tensors with made-up values: parameters, gradients, batches and activations.
+
+use tenterhook_core::{GradientsMut, TensorSource};
+
+/// A list of named tensors that holds its values itself.
+///
+/// ```
+/// use tenterhook_testkit::NamedTensors;
+///
+/// let flat = NamedTensors::from([("weight", vec![3.0, 4.0]), ("bias", vec![0.0])]);
+/// assert_eq!(flat.get("weight"), Some(&[3.0, 4.0][..]));
+///
+/// let shaped = NamedTensors::default().with("weight", [2, 2], [1.0, 0.0, 0.0, 1.0]);
+/// assert_eq!(shaped.get("weight").map(<[f32]>::len), Some(4));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedTensors(Vec<Named>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Named {
+    name: String,
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+impl NamedTensors {
+    /// The same and one more, of this shape, its values in row-major order.
+    ///
+    /// # Panics
+    ///
+    /// When the shape holds another number of values.
+    #[must_use]
+    #[track_caller]
+    pub fn with(
+        mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        values: impl Into<Vec<f32>>,
+    ) -> NamedTensors {
+        let (name, shape, values) = (name.into(), shape.into(), values.into());
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            values.len(),
+            "`{name}` of shape {shape:?} was given {} values",
+            values.len()
+        );
+        self.0.push(Named { name, shape, values });
+        self
+    }
+
+    /// The values of one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[f32]> {
+        self.0.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.values.as_slice())
+    }
+
+    /// How many values there are in all of them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|tensor| tensor.values.len()).sum()
+    }
+
+    /// Whether there are no values at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The Euclidean norm of all of them together.
+    #[must_use]
+    pub fn norm(&self) -> f64 {
+        let values = self.0.iter().flat_map(|tensor| &tensor.values);
+        values.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+/// Each of one dimension.
+impl<S: Into<String>, V: Into<Vec<f32>>, const N: usize> From<[(S, V); N]> for NamedTensors {
+    fn from(tensors: [(S, V); N]) -> NamedTensors {
+        let named = tensors.map(|(name, values)| {
+            let values = values.into();
+            Named { name: name.into(), shape: vec![values.len()], values }
+        });
+        NamedTensors(named.into())
+    }
+}
+
+impl TensorSource for NamedTensors {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn name(&self, index: usize) -> &str {
+        &self.0[index].name
+    }
+    fn shape(&self, index: usize) -> &[usize] {
+        &self.0[index].shape
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        self.0[index].values.clone()
+    }
+}
+
+impl GradientsMut for NamedTensors {
+    fn view(&self) -> &dyn TensorSource {
+        self
+    }
+    fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
+        change(&mut self.0[index].values);
+    }
+}

@@ -1,0 +1,258 @@
+//! The made-up run that contexts are built from: what is true at the next event.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenterhook_core::context::{ClipRule, Entries};
+use tenterhook_core::moment::FixedClock;
+use tenterhook_core::random::Streams;
+use tenterhook_core::{
+    Batch, Event, Failure, Moment, Origin, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Tensors,
+};
+
+use crate::model::Model;
+use crate::tensors::NamedTensors;
+
+pub(crate) struct World {
+    pub(crate) shared: Shared,
+    pub(crate) model: Model,
+    pub(crate) progress: Progress,
+    /// Where these are `None`, the event says what is usual.
+    pub(crate) stage: Option<Stage>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) status: Option<Status>,
+    pub(crate) batch: MadeUpBatch,
+    pub(crate) loss: Option<f64>,
+    /// The latest and the average loss.
+    pub(crate) losses: (Option<f64>, Option<f64>),
+    pub(crate) gradients: NamedTensors,
+    pub(crate) optimizer: usize,
+    pub(crate) norms: Norms,
+    pub(crate) next_lr: Option<f64>,
+    pub(crate) forward_time: Duration,
+    pub(crate) outcome: Outcome,
+    pub(crate) entries: Entries,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) failure: Failure,
+    pub(crate) prediction: Box<dyn Any>,
+    in_sanity_check: bool,
+    evaluating: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct MadeUpBatch {
+    /// Where it is `None`, the progress says which.
+    pub(crate) index: Option<u64>,
+    pub(crate) size: usize,
+    pub(crate) loader_index: usize,
+    pub(crate) loader: String,
+    pub(crate) is_last: bool,
+    pub(crate) tensors: NamedTensors,
+}
+
+/// The norms of the gradients: those that were given, and those that are in force.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Norms {
+    pub(crate) given: Option<(f64, f64)>,
+    pub(crate) rule: Option<ClipRule>,
+    pub(crate) before: f64,
+    pub(crate) after: f64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Checkpoint {
+    pub(crate) step: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) root: PathBuf,
+}
+
+impl Default for World {
+    fn default() -> World {
+        let run = RunInfo { id: "made-up".into(), device: "cpu".into(), ..RunInfo::default() };
+        let batch = MadeUpBatch {
+            index: None,
+            size: 1,
+            loader_index: 0,
+            loader: "train".into(),
+            is_last: false,
+            tensors: NamedTensors::default(),
+        };
+        World {
+            shared: Shared::new(run, 0, Box::new(FixedClock::default())),
+            model: Model::default(),
+            progress: Progress::default(),
+            stage: None,
+            phase: None,
+            status: None,
+            batch,
+            loss: Some(1.0),
+            losses: (None, None),
+            gradients: NamedTensors::default(),
+            optimizer: 0,
+            norms: Norms::default(),
+            next_lr: None,
+            forward_time: Duration::ZERO,
+            outcome: Outcome::Completed,
+            entries: Entries::default(),
+            checkpoint: Checkpoint {
+                step: 0,
+                path: "checkpoints/made-up".into(),
+                root: "checkpoints".into(),
+            },
+            failure: made_up_failure(),
+            prediction: Box::new(()),
+            in_sanity_check: false,
+            evaluating: false,
+        }
+    }
+}
+
+fn made_up_failure() -> Failure {
+    Failure {
+        origin: Origin::Module,
+        place: "training_step",
+        epoch: 0,
+        step: 0,
+        panicked: false,
+        error: "a made-up failure".into(),
+    }
+}
+
+impl World {
+    pub(crate) fn moment(&self, event: Event) -> Moment<'_> {
+        let phase = self.phase.unwrap_or_else(|| self.usual_phase(event));
+        let stage = self.stage.unwrap_or(match phase {
+            Phase::Test => Stage::Test,
+            Phase::Predict => Stage::Predict,
+            Phase::SanityCheck | Phase::Train | Phase::Validate => Stage::Fit,
+        });
+        let status = self.status.unwrap_or_else(|| usual_status(event));
+        Moment::new((stage, phase, status), self.progress, &self.shared, &self.model, &self.losses)
+    }
+
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        let MadeUpBatch { index, size, loader_index, loader, is_last, tensors } = &self.batch;
+        Batch {
+            index: index.unwrap_or(self.progress.batches.saturating_sub(1)),
+            size: *size,
+            loader_index: *loader_index,
+            loader,
+            is_last: *is_last,
+            tensors: Tensors::new(tensors),
+        }
+    }
+
+    /// What the loop does before it delivers an event: the metrics follow it.
+    pub(crate) fn before(&mut self, event: Event) {
+        let metrics = &self.shared.metrics;
+        let evaluation = matches!(usual_phase_of(event), Phase::Validate | Phase::Test | Phase::Predict);
+        if evaluation && !self.evaluating {
+            metrics.begin_evaluation();
+        } else if self.evaluating && !evaluation && event.is_within_epoch() {
+            metrics.end_evaluation();
+        }
+        self.evaluating = evaluation || (self.evaluating && !event.is_within_epoch());
+        metrics.set_batch_size(self.batch.size);
+        match event {
+            Event::SanityCheckStart => self.in_sanity_check = true,
+            Event::TrainEpochStart => metrics.begin_epoch(),
+            Event::TrainEpochEnd
+            | Event::ValidationEpochEnd
+            | Event::TestEpochEnd
+            | Event::PredictEpochEnd => metrics.close(),
+            _ => {}
+        }
+        let norm = self.gradients.norm();
+        (self.norms.before, self.norms.after) = self.norms.given.unwrap_or((norm, norm));
+    }
+
+    /// What the loop does when an event has reached everyone.
+    pub(crate) fn after(&mut self, event: Event) {
+        let metrics = &self.shared.metrics;
+        match event {
+            Event::SanityCheckEnd => {
+                self.in_sanity_check = false;
+                metrics.clear();
+            }
+            Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
+                metrics.end_evaluation();
+                self.evaluating = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// The same point of another run, as a checkpoint carries it over.
+    pub(crate) fn resumed(&self) -> World {
+        let run = self.shared.run.clone();
+        let shared = Shared::new(run, 0, Box::new(FixedClock(self.shared.clock.elapsed())));
+        shared.metrics.restore(self.shared.metrics.state());
+        if let Ok(board) = self.shared.board.to_json() {
+            shared.board.restore(board);
+        }
+        let positions = self.shared.streams.borrow().positions();
+        shared.streams.replace(Streams::at(&positions));
+        World {
+            shared,
+            model: self.model.clone(),
+            progress: self.progress,
+            stage: self.stage,
+            phase: self.phase,
+            status: self.status,
+            batch: self.batch.clone(),
+            loss: self.loss,
+            losses: self.losses,
+            gradients: self.gradients.clone(),
+            optimizer: self.optimizer,
+            norms: self.norms,
+            next_lr: self.next_lr,
+            forward_time: self.forward_time,
+            outcome: self.outcome.clone(),
+            entries: self.entries.clone(),
+            checkpoint: self.checkpoint.clone(),
+            ..World::default()
+        }
+    }
+
+    fn usual_phase(&self, event: Event) -> Phase {
+        match usual_phase_of(event) {
+            Phase::Validate if self.in_sanity_check => Phase::SanityCheck,
+            phase => phase,
+        }
+    }
+}
+
+fn usual_phase_of(event: Event) -> Phase {
+    match event {
+        Event::SanityCheckStart | Event::SanityCheckEnd => Phase::SanityCheck,
+        Event::ValidationStart
+        | Event::ValidationEpochStart
+        | Event::ValidationBatchStart
+        | Event::ValidationBatchEnd
+        | Event::ValidationEpochEnd
+        | Event::ValidationEnd => Phase::Validate,
+        Event::TestStart
+        | Event::TestEpochStart
+        | Event::TestBatchStart
+        | Event::TestBatchEnd
+        | Event::TestEpochEnd
+        | Event::TestEnd => Phase::Test,
+        Event::PredictStart
+        | Event::PredictEpochStart
+        | Event::PredictBatchStart
+        | Event::PredictBatchEnd
+        | Event::PredictEpochEnd
+        | Event::PredictEnd => Phase::Predict,
+        _ => Phase::Train,
+    }
+}
+
+fn usual_status(event: Event) -> Status {
+    match event {
+        Event::Setup | Event::FitStart | Event::SanityCheckStart | Event::SanityCheckEnd => Status::Starting,
+        Event::TrainEnd | Event::FitEnd | Event::Teardown => Status::Completed,
+        Event::Exception => Status::Error,
+        _ => Status::Training,
+    }
+}

@@ -1,0 +1,95 @@
+//! State, and a run killed and resumed with a fresh hook.
+
+use tenterhook_core::{
+    Controller, Decision, HookResult, Key, LoadCheckpoint, SaveCheckpoint, State, StepEnd, hook,
+};
+use tenterhook_testkit::{Fit, Rig};
+
+const DRAWS: Key<u64> = Key::new("draws");
+
+/// Stops at random; keeps its sum, its count on the board and a free entry in the checkpoint.
+#[derive(Default)]
+struct Gambler {
+    sum: f64,
+    entry: Option<String>,
+    forgetful: bool,
+}
+
+#[hook]
+impl Controller for Gambler {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
+        self.sum += cx.rng().uniform();
+        cx.board().put(DRAWS, cx.board().get(DRAWS).unwrap_or(0) + 1);
+        cx.log("sum", self.sum);
+        Ok(if self.sum > 3.0 { Decision::stop(format!("{}", self.sum)) } else { Decision::CONTINUE })
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        if self.forgetful { Ok(State::empty()) } else { Ok(State::of(1, &self.sum)?) }
+    }
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.sum = state.read(1)?;
+        Ok(())
+    }
+    fn on_save_checkpoint(&mut self, cx: &SaveCheckpoint) -> HookResult {
+        Ok(cx.entries.put("gambler", &format!("{:.1}", self.sum))?)
+    }
+    fn on_load_checkpoint(&mut self, cx: &LoadCheckpoint) -> HookResult {
+        self.entry = cx.entries.read("gambler")?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_resumed_rig_goes_on_as_the_uninterrupted_one() {
+    let script = Fit::new(2, 6).script();
+    let mut rig = Rig::new(Gambler::default());
+    rig.seed(5);
+    let middle = script.len() / 2;
+    rig.play(&script[..middle]);
+    let mut resumed = rig.resumed(Gambler::default());
+    let before = rig.decisions().len();
+    rig.play(&script[middle..]);
+    resumed.play(&script[middle..]);
+    assert!(!resumed.decisions().is_empty());
+    assert_eq!(resumed.decisions(), rig.decisions()[before..]);
+    assert_eq!(resumed.hook().sum.to_bits(), rig.hook().sum.to_bits());
+    assert_eq!(resumed.board().get(DRAWS), Some(12));
+    assert_eq!(resumed.metrics().to_map(), rig.metrics().to_map());
+}
+
+#[test]
+fn a_hook_that_forgets_its_state_is_found_out() {
+    let script = Fit::new(1, 6).script();
+    let mut rig = Rig::new(Gambler { forgetful: true, ..Gambler::default() });
+    rig.play(&script[..script.len() / 2]);
+    let mut resumed = rig.resumed(Gambler::default());
+    rig.play(&script[script.len() / 2..]);
+    resumed.play(&script[script.len() / 2..]);
+    assert_ne!(resumed.hook().sum.to_bits(), rig.hook().sum.to_bits());
+}
+
+#[test]
+fn a_state_can_be_taken_and_given() {
+    let mut rig = Rig::new(Gambler::default());
+    rig.load_state_dict(&State::of(1, &2.5).unwrap());
+    assert_eq!(rig.hook().sum, 2.5);
+    assert_eq!(rig.state_dict(), State::of(1, &2.5).unwrap());
+    rig.load_state_dict(&State::of(2, &2.5).unwrap());
+    let text = rig.failures()[0].failure.to_string();
+    assert!(
+        text.ends_with(
+            "in load_state_dict (epoch 0, step 0): state has version 2, this program reads version 1"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn free_entries_go_through_the_made_up_checkpoint() {
+    let mut rig = Rig::new(Gambler { sum: 1.5, ..Gambler::default() });
+    rig.on_save_checkpoint();
+    assert_eq!(rig.entries().read::<String>("gambler").unwrap().as_deref(), Some("1.5"));
+    let mut resumed = rig.resumed(Gambler::default());
+    resumed.on_load_checkpoint();
+    assert_eq!(resumed.hook().entry.as_deref(), Some("1.5"));
+}

@@ -1,0 +1,112 @@
+//! What a module sees of the run while it handles an event or computes a step.
+
+use tenterhook_core::moment::Progress;
+use tenterhook_core::{Board, Decision, Flow, LogOptions, Metrics, Phase, Request, TensorSource};
+
+use crate::module::{Module, ModuleResult};
+use crate::running::Running;
+
+/// Passed to a module's steps and handlers: where the run stands, logging, hook points, and requests.
+pub struct Cx<'a, M: Module> {
+    pub(crate) run: &'a mut Running<M>,
+}
+
+impl<M: Module> Cx<'_, M> {
+    /// Where the run stands: `cx.progress().epoch`, `.step`, …
+    #[must_use]
+    pub fn progress(&self) -> &Progress {
+        &self.run.progress
+    }
+
+    /// The current epoch, from 0.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.run.progress.epoch
+    }
+
+    /// Which loop is running.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.run.phase
+    }
+
+    /// The index of the current batch within its epoch or evaluation loader.
+    #[must_use]
+    pub fn batch_index(&self) -> u64 {
+        self.run.batch.index
+    }
+
+    /// The index of the loader that the current batch came from.
+    #[must_use]
+    pub fn loader_index(&self) -> usize {
+        self.run.batch.loader
+    }
+
+    /// Logs a number: at once within a training batch, else aggregated over the epoch or evaluation.
+    pub fn log(&mut self, name: &str, value: f64) {
+        let within_batch = self.run.phase == Phase::Train && self.run.within_batch;
+        let options = if within_batch { LogOptions::STEP } else { LogOptions::EPOCH };
+        self.run.shared.metrics.log(name, value, options);
+    }
+
+    /// Logs a number in a chosen way.
+    pub fn log_with(&mut self, name: &str, value: f64, options: LogOptions) {
+        self.run.shared.metrics.log(name, value, options);
+    }
+
+    /// The metrics so far.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.run.shared.metrics
+    }
+
+    /// The board on which hooks and the module leave values for each other.
+    #[must_use]
+    pub fn board(&self) -> &Board {
+        &self.run.shared.board
+    }
+
+    /// Names an activation, for forward hooks to look at. When nobody listens it costs a branch.
+    #[inline]
+    pub fn point(&mut self, name: &str, values: &dyn TensorSource) {
+        if self.run.hooks.listens() {
+            let at = (self.run.phase, self.run.progress);
+            self.run.hooks.show(name, values, at, &self.run.shared);
+        }
+    }
+
+    /// Asks to stop training, as Lightning's `should_stop` does.
+    pub fn stop(&mut self, reason: impl Into<String>) {
+        self.decide(Decision::stop(reason));
+    }
+
+    /// Leaves this epoch: at once from `on_train_batch_start`, else when the batch is done.
+    pub fn end_epoch(&mut self) {
+        self.decide(Flow::EndEpoch.into());
+    }
+
+    /// Asks for something else: a learning rate, a checkpoint, a validation.
+    pub fn request(&mut self, request: Request) {
+        self.decide(Decision::CONTINUE.request(request));
+    }
+
+    /// With manual optimization: propagates a loss back, with its events.
+    pub fn backward(&mut self, module: &mut M, loss: &M::Scalar) -> ModuleResult {
+        Ok(self.run.manual_backward(module, loss)?)
+    }
+
+    /// With manual optimization: lets one optimizer step, with its events. Every call is a step of
+    /// its own: `on_step_end` fires and `step` grows by one.
+    pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
+        Ok(self.run.manual_step(module, optimizer)?)
+    }
+
+    /// With manual optimization: clears one optimizer's gradients, with its events.
+    pub fn zero_grad(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
+        Ok(self.run.zero_grad(module, optimizer..optimizer + 1)?)
+    }
+
+    fn decide(&mut self, decision: Decision) {
+        self.run.module_decisions.push(decision);
+    }
+}

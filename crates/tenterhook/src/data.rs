@@ -1,0 +1,96 @@
+//! Where batches come from.
+
+use tenterhook_core::tensor::NoTensors;
+use tenterhook_core::{BoxError, Failure, Stage, TensorSource};
+
+/// What the loop and the hooks must know of a batch.
+pub trait BatchData {
+    /// How many samples it holds.
+    fn size(&self) -> usize;
+    /// How many tokens it holds, where that means something.
+    fn tokens(&self) -> u64 {
+        0
+    }
+    /// Its tensors, by name, for hooks to look at.
+    fn tensors(&self) -> &dyn TensorSource {
+        &NoTensors
+    }
+}
+
+/// A part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// To train on.
+    Train,
+    /// To choose by.
+    Validate,
+    /// To report on.
+    Test,
+    /// To predict.
+    Predict,
+}
+
+impl Split {
+    /// As it stands in the names of settings: `limit_val_batches`.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Split::Train => "train",
+            Split::Validate => "val",
+            Split::Test => "test",
+            Split::Predict => "predict",
+        }
+    }
+}
+
+/// Yields the batches of one source, epoch after epoch. Its order is a function of the epoch (and of
+/// the seed it was made with), and its position is a number.
+pub trait Loader<B> {
+    /// Its name, which stands in the events.
+    fn name(&self) -> &str;
+    /// How many batches an epoch has, where that is known.
+    fn batches(&self) -> Option<u64>;
+    /// Goes to a batch of an epoch; `shuffled` is false when every epoch must see the same batches.
+    fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError>;
+    /// The next batch, `None` after the last.
+    fn next(&mut self) -> Result<Option<B>, BoxError>;
+}
+
+/// Loaders of one split, in order.
+pub type Loaders<B> = Vec<Box<dyn Loader<B>>>;
+
+/// The data module: makes loaders, and takes part in set-up and teardown.
+pub trait DataModule<B> {
+    /// The loaders of a split; none when there is no such data.
+    fn loaders(&mut self, split: Split) -> Result<Loaders<B>, BoxError>;
+
+    /// How several training loaders take turns.
+    fn turns(&self) -> Turns {
+        Turns::RoundRobin
+    }
+
+    /// Before anything else.
+    fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// After everything else, exactly once.
+    fn teardown(&mut self, _stage: Stage) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// The run has failed.
+    fn on_exception(&mut self, _failure: &Failure) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// How several training loaders take turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turns {
+    /// One batch of each in turn, those that still have some.
+    #[default]
+    RoundRobin,
+    /// All of one, then all of the next.
+    Sequential,
+}

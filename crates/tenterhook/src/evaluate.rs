@@ -1,0 +1,162 @@
+//! Validation, test and prediction: one walk over the loaders, with each one's own events.
+
+use tenterhook_core::random::seed_at;
+use tenterhook_core::{Failure, Origin, Phase, Stage};
+
+use crate::cx::Cx;
+use crate::data::{BatchData, Split};
+use crate::module::Module;
+use crate::running::BatchPlace;
+use crate::session::Session;
+use crate::step::purpose;
+
+/// Delivers one of the six events that the three kinds of evaluation have each in their own name.
+/// The strategy receives those that the published order gives it.
+macro_rules! evaluation_event {
+    ($session:expr, $phase:expr, $Validation:ident $Test:ident $Predict:ident
+     $on_validation:ident $on_test:ident $on_predict:ident { $($field:tt)* }, predict_strategy: $tell:tt) => {
+        match $phase {
+            Phase::Test => {
+                emit!($session.run, $session.module, $Test { $($field)* });
+                tell!(&mut $session.run, $session.module, $on_test);
+                tell_strategy!($session, $on_test);
+            }
+            Phase::Predict => {
+                emit!($session.run, $session.module, $Predict { $($field)* });
+                tell!(&mut $session.run, $session.module, $on_predict);
+                evaluation_event!(@strategy $tell $session, $on_predict);
+            }
+            Phase::Train | Phase::Validate | Phase::SanityCheck => {
+                emit!($session.run, $session.module, $Validation { $($field)* });
+                tell!(&mut $session.run, $session.module, $on_validation);
+                tell_strategy!($session, $on_validation);
+            }
+        }
+    };
+    (@strategy yes $session:expr, $handler:ident) => { tell_strategy!($session, $handler) };
+    (@strategy no $session:expr, $handler:ident) => {};
+}
+
+impl<M: Module> Session<'_, M> {
+    /// Makes the loaders that this call will evaluate on, once.
+    pub(crate) fn prepare_evaluation(&mut self) -> Result<(), Failure> {
+        let split = match self.run.stage {
+            Stage::Fit | Stage::Validate => Split::Validate,
+            Stage::Test => Split::Test,
+            Stage::Predict => Split::Predict,
+        };
+        self.evaluation = self.loaders(split)?;
+        let limits = &self.run.limits;
+        let any =
+            self.evaluation.1.iter().any(|batches| *batches != Some(0)) && !self.evaluation.0.is_empty();
+        let validation = &mut self.run.shared.run.validation;
+        validation.enabled = any;
+        validation.every_n_epochs = limits.check_val_every_n_epoch;
+        validation.at_epoch_end = limits.validates_at_epoch_end();
+        Ok(())
+    }
+
+    pub(crate) fn evaluate(&mut self, phase: Phase) -> Result<(), Failure> {
+        let sanity = phase == Phase::SanityCheck;
+        let batches: Vec<u64> = self.evaluation.1.iter().map(|batches| batches.unwrap_or(u64::MAX)).collect();
+        if self.evaluation.0.is_empty() || batches.iter().all(|batches| *batches == 0) {
+            return Ok(());
+        }
+        let train_place = self.run.batch;
+        self.run.phase = phase;
+        self.run.shared.metrics.begin_evaluation();
+        self.module.eval_mode();
+        evaluation_event!(self, phase, ValidationStart TestStart PredictStart
+            on_validation_start on_test_start on_predict_start {}, predict_strategy: yes);
+        evaluation_event!(self, phase, ValidationEpochStart TestEpochStart PredictEpochStart
+            on_validation_epoch_start on_test_epoch_start on_predict_epoch_start {}, predict_strategy: no);
+        for (loader, batches) in batches.into_iter().enumerate() {
+            let batches = if sanity { batches.min(self.run.limits.sanity_steps) } else { batches };
+            self.evaluate_loader(phase, loader, batches)?;
+        }
+        self.run.shared.metrics.set_loader(None);
+        self.run.shared.metrics.close();
+        evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd
+            on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
+        evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
+            on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
+        self.module.train_mode();
+        self.run.shared.metrics.end_evaluation();
+        self.run.batch = train_place;
+        Ok(())
+    }
+
+    fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
+        self.run.at(Origin::Data, "seek");
+        let begun = self.evaluation.0[loader].seek(self.run.progress.epochs_done, 0, false);
+        self.run.checked(begun)?;
+        let name = self.evaluation.0[loader].name().to_owned();
+        let several = self.evaluation.0.len() > 1;
+        self.run.shared.metrics.set_loader(several.then_some(name.as_str()));
+        if phase == Phase::Predict {
+            self.predictions.push(Vec::new());
+        }
+        for index in 0..batches {
+            self.run.at(Origin::Data, "next");
+            let batch = self.evaluation.0[loader].next();
+            let Some(batch) = self.run.checked(batch)? else { break };
+            self.run.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
+            self.run.shared.metrics.set_batch_size(batch.size());
+            self.evaluate_batch(phase, &batch, &name)?;
+        }
+        Ok(())
+    }
+
+    fn evaluate_batch(&mut self, phase: Phase, batch: &M::Batch, name: &str) -> Result<(), Failure> {
+        evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart
+            on_validation_batch_start on_test_batch_start on_predict_batch_start
+            { batch: self.run.view(batch, name) }, predict_strategy: no);
+        let BatchPlace { index, loader, .. } = self.run.batch;
+        let seed = self.run.shared.streams.borrow().seed();
+        self.module.reseed(seed_at(seed, purpose(phase), index ^ (loader as u64) << 32));
+        if phase == Phase::Predict {
+            return self.predict_batch(batch, name);
+        }
+        let test = phase == Phase::Test;
+        self.run.at(Origin::Module, if test { "test_step" } else { "validation_step" });
+        let cx = &mut Cx { run: &mut self.run };
+        let done =
+            if test { self.module.test_step(batch, cx) } else { self.module.validation_step(batch, cx) };
+        self.run.checked(done)?;
+        self.after_step()?;
+        if test {
+            emit!(self.run, self.module, TestBatchEnd { batch: self.run.view(batch, name) });
+            tell!(&mut self.run, self.module, on_test_batch_end);
+            tell_strategy!(self, on_test_batch_end);
+        } else {
+            emit!(self.run, self.module, ValidationBatchEnd { batch: self.run.view(batch, name) });
+            tell!(&mut self.run, self.module, on_validation_batch_end);
+            tell_strategy!(self, on_validation_batch_end);
+        }
+        Ok(())
+    }
+
+    fn predict_batch(&mut self, batch: &M::Batch, name: &str) -> Result<(), Failure> {
+        self.run.at(Origin::Module, "predict_step");
+        let prediction = self.module.predict_step(batch, &mut Cx { run: &mut self.run });
+        let prediction = self.run.checked(prediction)?;
+        self.after_step()?;
+        emit!(
+            self.run,
+            self.module,
+            PredictBatchEnd { batch: self.run.view(batch, name), prediction: &prediction }
+        );
+        tell!(&mut self.run, self.module, on_predict_batch_end);
+        if let Some(of_loader) = self.predictions.last_mut() {
+            of_loader.push(prediction);
+        }
+        Ok(())
+    }
+
+    fn after_step(&mut self) -> Result<(), Failure> {
+        if let Some(failure) = self.run.hooks.take_aborted() {
+            return Err(failure);
+        }
+        self.run.after_module(self.module)
+    }
+}

@@ -1,0 +1,299 @@
+//! `fit`, from the first event to the last, in the order in which they fire.
+//!
+//! One batch is `Session::batch` here, with forward, backward and update in `step.rs`.
+
+use tenterhook_core::plan::{self, World};
+use tenterhook_core::{Failure, Origin, Phase, PlanError, Scalar, Status};
+
+use crate::data::{BatchData, Split};
+use crate::feed::{Feed, Fetched};
+use crate::module::{Interval, Module};
+use crate::session::Session;
+use crate::settings::Check;
+
+/// The training data, and when to validate.
+pub(crate) struct Training<B> {
+    feed: Feed<B>,
+    /// Validate after so many batches; `None` is at the end of an epoch of unknown length, or by time.
+    val_check: Option<u64>,
+}
+
+impl<M: Module> Session<'_, M> {
+    pub(crate) fn fit(&mut self) -> Result<(), Failure> {
+        emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
+        tell!(&mut self.run, self.module, on_fit_start);
+        self.announce_restored()?;
+        self.prepare_evaluation()?;
+        self.sanity_check()?;
+        self.train()
+    }
+
+    /// A few validation batches, to find mistakes early. Leaves no trace in metrics or random streams.
+    fn sanity_check(&mut self) -> Result<(), Failure> {
+        let resumed = self.run.progress.total_batches > 0;
+        if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
+            return Ok(());
+        }
+        let streams = self.run.shared.streams.borrow().clone();
+        self.run.phase = Phase::SanityCheck;
+        emit!(self.run, self.module, SanityCheckStart {});
+        tell!(&mut self.run, self.module, on_sanity_check_start);
+        tell_strategy!(self, on_sanity_check_start);
+        self.evaluate(Phase::SanityCheck)?;
+        emit!(self.run, self.module, SanityCheckEnd {});
+        tell!(&mut self.run, self.module, on_sanity_check_end);
+        tell_strategy!(self, on_sanity_check_end);
+        self.run.phase = Phase::Train;
+        self.run.shared.metrics.clear();
+        self.run.shared.streams.replace(streams);
+        Ok(())
+    }
+
+    fn train(&mut self) -> Result<(), Failure> {
+        let mut training = self.training()?;
+        self.check_plan(&training)?;
+        if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
+            return Ok(());
+        }
+        self.run.status = Status::Training;
+        emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
+        tell!(&mut self.run, self.module, on_train_start);
+        tell_strategy!(self, on_train_start);
+        while !self.is_done(&training) {
+            self.epoch(&mut training)?;
+            self.run.progress.epoch += 1;
+            self.run.progress.batches = 0;
+            self.announce_checkpoints()?;
+        }
+        self.run.status = Status::Completed;
+        self.note_outcome();
+        emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
+        tell!(&mut self.run, self.module, on_train_end);
+        tell_strategy!(self, on_train_end);
+        Ok(())
+    }
+
+    fn epoch(&mut self, training: &mut Training<M::Batch>) -> Result<(), Failure> {
+        self.run.batch.is_last = false;
+        self.run.losses.begin_epoch();
+        self.run.at(Origin::Data, "seek");
+        let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
+        self.run.checked(begun)?;
+
+        // A resumed epoch has begun already, and its first batches are done.
+        if self.run.progress.batches == 0 {
+            self.run.shared.metrics.begin_epoch();
+            emit!(self.run, self.module, TrainEpochStart {});
+            tell!(&mut self.run, self.module, on_train_epoch_start);
+        }
+
+        while !self.epoch_is_done() {
+            self.run.at(Origin::Data, "next");
+            let fetched = training.feed.next();
+            let Some(fetched) = self.run.checked(fetched)? else { break };
+            let left = self.batch(&training.feed, fetched)?;
+            if left {
+                break;
+            }
+            if self.validation_is_due(training) {
+                self.evaluate(Phase::Validate)?;
+                self.run.phase = Phase::Train;
+            }
+            self.run.step_schedulers(self.module, Interval::Step, true)?;
+            self.announce_checkpoints()?;
+            if std::mem::take(&mut self.run.signals.end_epoch) {
+                break;
+            }
+        }
+
+        self.run.progress.epochs_done += 1;
+        self.log_epoch_loss();
+        self.run.shared.metrics.close();
+        emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
+        tell!(&mut self.run, self.module, on_train_epoch_end);
+        emit!(self.run, self.module, Monitors, TrainEpochEnd {});
+        if self.run.batch.is_last {
+            self.run.step_schedulers(self.module, Interval::Epoch, true)?;
+        }
+        Ok(())
+    }
+
+    /// One micro-batch. `true` when the epoch was left before its step.
+    fn batch(&mut self, feed: &Feed<M::Batch>, fetched: Fetched<M::Batch>) -> Result<bool, Failure> {
+        let (run, module) = (&mut self.run, &mut *self.module);
+        let Fetched { batch, loader, is_last } = fetched;
+        let name = feed.name(loader);
+        run.batch.index = run.progress.batches;
+        run.batch.loader = loader;
+        run.batch.is_last = is_last;
+        run.within_batch = true;
+        run.progress.batches += 1;
+        run.progress.total_batches += 1;
+        run.progress.step_counted = false;
+        run.shared.metrics.set_batch_size(batch.size());
+        let window_begins = run.batch.index.is_multiple_of(run.limits.accumulate);
+        let window_ends = run.progress.batches.is_multiple_of(run.limits.accumulate);
+        run.window_open &= !window_begins;
+
+        emit!(run, module, TrainBatchStart { batch: run.view(&batch, name) });
+        tell!(run, module, on_train_batch_start);
+        tell_strategy!(self, on_train_batch_start);
+
+        let (run, module) = (&mut self.run, &mut *self.module);
+        if std::mem::take(&mut run.signals.end_epoch) {
+            run.batch.is_last = true;
+            run.within_batch = false;
+            run.step_schedulers(module, Interval::Step, false)?;
+            run.step_schedulers(module, Interval::Epoch, false)?;
+            return Ok(true);
+        }
+
+        let mut has_loss = false;
+        let mut stepped = None;
+        if !std::mem::take(&mut run.signals.skip_batch) {
+            let losses_before = run.losses.len();
+            let loss = run.forward(module, &batch, name)?;
+            if module.automatic_optimization() {
+                if !run.window_open {
+                    run.zero_grad(module, 0..run.optimization.optimizers)?;
+                    run.window_open = true;
+                }
+                if let Some(loss) = loss {
+                    run.backward(module, &loss, run.limits.accumulate as f64)?;
+                    run.losses.push(loss.map(M::detach));
+                    let skipped = std::mem::take(&mut run.signals.skip_update);
+                    if (window_ends || is_last) && !skipped {
+                        let lr = module.lr(0);
+                        stepped = run.update(module, 0..run.optimization.optimizers)?.then_some(lr);
+                    }
+                }
+            }
+            has_loss = run.losses.len() > losses_before;
+        }
+        run.progress.samples += batch.size() as u64;
+        run.progress.tokens += batch.tokens();
+
+        if stepped.is_some() {
+            run.step_schedulers(module, Interval::Step, false)?;
+        }
+        if is_last {
+            run.step_schedulers(module, Interval::Epoch, false)?;
+        }
+        if let Some(lr) = stepped {
+            run.step_end(module, lr)?;
+        }
+        emit!(
+            run,
+            module,
+            TrainBatchEnd {
+                batch: run.view(&batch, name),
+                loss: has_loss.then(|| Scalar::new(run.losses.current())),
+            }
+        );
+        tell!(run, module, on_train_batch_end);
+        run.within_batch = false;
+        if run.limits.max_time.is_some_and(|max| run.shared.clock.elapsed() >= max) {
+            run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
+        }
+        Ok(false)
+    }
+}
+
+/// When loops end and validations begin; Lightning's rules.
+impl<M: Module> Session<'_, M> {
+    /// Whether no further epoch begins.
+    fn is_done(&self, training: &Training<M::Batch>) -> bool {
+        let run = &self.run;
+        training.feed.length() == Some(0)
+            || run.steps_are_done()
+            || run.limits.max_epochs.is_some_and(|max| run.progress.epochs_done >= max)
+            || run.stops()
+    }
+
+    /// Whether no further batch of this epoch begins.
+    fn epoch_is_done(&self) -> bool {
+        self.run.batch.is_last || self.run.steps_are_done() || self.run.stops()
+    }
+
+    fn validation_is_due(&mut self, training: &Training<M::Batch>) -> bool {
+        let run = &mut self.run;
+        let asked = std::mem::take(&mut run.signals.validate);
+        if !run.shared.run.validation.due_in(run.progress.epoch) {
+            return asked && run.shared.run.validation.enabled;
+        }
+        if asked || run.stops() {
+            return true;
+        }
+        if let Check::Time(interval) = run.limits.val_check {
+            let now = run.shared.clock.elapsed();
+            let due = now.saturating_sub(self.last_validation) >= interval.0;
+            if due {
+                self.last_validation = now;
+            }
+            return due;
+        }
+        let across_epochs = run.limits.check_val_every_n_epoch.is_none();
+        let position = if across_epochs { run.progress.total_batches } else { run.progress.batches };
+        match training.val_check {
+            Some(every) => position.is_multiple_of(every),
+            None => run.batch.is_last,
+        }
+    }
+
+    /// Asks the data for its training loaders, and works out how much of them to use.
+    fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
+        let (loaders, batches) = self.loaders(Split::Train)?;
+        let feed = Feed::new(loaders, batches, self.data.turns(), self.run.limits.shuffled);
+        let val_check = self.run.limits.val_check_batches(feed.length());
+        self.run.at(Origin::Trainer, "val_check_interval");
+        let val_check = self.run.checked(val_check.map_err(Into::into))?;
+        Ok(Training { feed, val_check })
+    }
+
+    /// Refuses what cannot work, before step 1.
+    fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
+        let refusals = self.refused(training);
+        if refusals.is_empty() {
+            return Ok(());
+        }
+        self.run.at(Origin::Trainer, "plan");
+        let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        Err(self.run.failed(all.join("\n").into(), false))
+    }
+
+    /// What cannot work, without running anything.
+    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, Failure> {
+        self.prepare_evaluation()?;
+        let training = self.training()?;
+        Ok(self.refused(&training))
+    }
+
+    fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
+        let limits = &self.run.limits;
+        let validation = &self.run.shared.run.validation;
+        let no_validation = if !validation.enabled {
+            Some(
+                "there is nothing to validate on; give validation data, or raise `limit_val_batches`"
+                    .to_owned(),
+            )
+        } else {
+            let too_late =
+                limits.max_epochs.zip(validation.every_n_epochs).filter(|(max, every)| every > max);
+            too_late.map(|(max, every)| {
+                format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs; lower it")
+            })
+        };
+        let per_epoch = training.feed.length();
+        let batches = per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches * epochs);
+        let steps = per_epoch.map(|batches| batches.div_ceil(limits.accumulate));
+        let steps = steps.zip(limits.max_epochs).map(|(steps, epochs)| steps * epochs);
+        let steps = [steps, limits.max_steps].into_iter().flatten().min();
+        let metrics = self.module.metrics();
+        let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
+        if limits.fast_dev_run {
+            // A dry run is too short for most cadences, and that is not a mistake.
+            (world.steps, world.epochs, world.batches) = (None, None, None);
+        }
+        plan::check(&self.run.hooks.declared(), &world)
+    }
+}

@@ -1,0 +1,47 @@
+//! A training loop for Rust whose heart is its hook system.
+//!
+//! What users `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. All of
+//! the core contract ([`Hook`], [`Event`], the contexts, …) is re-exported at the root.
+
+// `#[hook]` names this crate by its public name, also when it is used in here.
+#[allow(unused_extern_crates)]
+extern crate self as tenterhook;
+
+#[macro_use]
+mod emit;
+
+pub mod checkpoint;
+pub mod config;
+mod cx;
+pub mod data;
+mod evaluate;
+mod feed;
+mod fit;
+mod losses;
+pub mod module;
+pub mod registry;
+mod running;
+mod session;
+pub mod settings;
+mod step;
+pub mod strategy;
+pub mod toy;
+mod trainer;
+
+pub use tenterhook_core::*;
+pub use tenterhook_hooks as hooks;
+
+pub use crate::cx::Cx;
+pub use crate::data::{BatchData, DataModule, Loader, Split};
+pub use crate::module::{Module, ModuleResult, StepOutput};
+pub use crate::running::Notice;
+pub use crate::settings::Settings;
+pub use crate::strategy::Strategy;
+pub use crate::trainer::{Predictions, Report, RunError, Trainer};
+
+/// Everything a hook's or a module's file usually needs.
+pub mod prelude {
+    pub use tenterhook_core::*;
+
+    pub use crate::{Cx, DataModule, Loader, Module, ModuleResult, Settings, StepOutput, Trainer};
+}

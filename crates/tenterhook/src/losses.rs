@@ -1,0 +1,114 @@
+//! Losses, kept lazy and read in bulk.
+
+use std::cell::Cell;
+
+use tenterhook_core::moment::LossHistory;
+use tenterhook_core::tensor::ReadScalar;
+
+/// A lazy number that is read at most once, however many hooks ask for it at however many events.
+pub(crate) struct Once<S> {
+    pub(crate) scalar: S,
+    known: Cell<Option<f64>>,
+}
+
+impl<S> Once<S> {
+    pub(crate) fn new(scalar: S) -> Once<S> {
+        Once { scalar, known: Cell::new(None) }
+    }
+
+    /// The same number under another form of the scalar.
+    pub(crate) fn map(self, change: impl FnOnce(S) -> S) -> Once<S> {
+        Once { scalar: change(self.scalar), known: self.known }
+    }
+}
+
+impl<S: ReadScalar> ReadScalar for Once<S> {
+    fn read(&self) -> f64 {
+        self.known.get().unwrap_or_else(|| {
+            let value = self.scalar.read();
+            self.known.set(Some(value));
+            value
+        })
+    }
+}
+
+/// The losses of an epoch: those not read yet, and what the others came to.
+pub(crate) struct Losses<S> {
+    pending: Vec<Once<S>>,
+    sum: f64,
+    count: u64,
+    latest: Option<f64>,
+}
+
+impl<S: ReadScalar> Losses<S> {
+    /// Room for as many as come between two readings.
+    pub(crate) fn with_room_for(steps: usize) -> Losses<S> {
+        Losses { pending: Vec::with_capacity(steps), sum: 0.0, count: 0, latest: None }
+    }
+
+    /// How many the epoch has had so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.count + self.pending.len() as u64
+    }
+
+    pub(crate) fn push(&mut self, loss: Once<S>) {
+        self.pending.push(loss);
+    }
+
+    /// The last loss, lazily.
+    pub(crate) fn current(&self) -> &dyn ReadScalar {
+        match self.pending.last() {
+            Some(loss) => loss,
+            None => &f64::NAN,
+        }
+    }
+
+    /// Reads all that are pending. The last one stays: it is the current batch's.
+    pub(crate) fn read(&mut self) -> Option<f64> {
+        let Some(last) = self.pending.pop() else { return self.latest };
+        for loss in self.pending.drain(..) {
+            self.sum += loss.read();
+            self.count += 1;
+        }
+        let value = last.read();
+        self.pending.push(last);
+        Some(value)
+    }
+
+    /// Forgets the epoch; its last loss stays the latest.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.latest = self.latest();
+        self.pending.clear();
+        (self.sum, self.count) = (0.0, 0);
+    }
+}
+
+impl<S: ReadScalar> LossHistory for Losses<S> {
+    fn latest(&self) -> Option<f64> {
+        self.pending.last().map(ReadScalar::read).or(self.latest)
+    }
+
+    fn average(&self) -> Option<f64> {
+        let count = self.len();
+        let sum = self.sum + self.pending.iter().map(ReadScalar::read).sum::<f64>();
+        (count > 0).then(|| sum / count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_has_its_average_and_keeps_its_last() {
+        let mut losses = Losses::with_room_for(4);
+        for loss in [1.0, 2.0, 6.0] {
+            losses.push(Once::new(loss));
+        }
+        assert_eq!((losses.latest(), losses.average()), (Some(6.0), Some(3.0)));
+        assert_eq!(losses.read(), Some(6.0));
+        assert_eq!((losses.latest(), losses.average()), (Some(6.0), Some(3.0)));
+        losses.begin_epoch();
+        assert_eq!((losses.latest(), losses.average()), (Some(6.0), None));
+    }
+}

@@ -1,0 +1,261 @@
+//! The state of a running call: what the loops share, apart from module, data and strategy.
+
+use std::path::PathBuf;
+
+use tenterhook_core::failure::Contained;
+use tenterhook_core::plan::TRAIN_LOSS;
+use tenterhook_core::{
+    Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Origin, Outcome, Phase,
+    Progress, Request, RosterError, SaveRequest, Shared, Stage, Status, Tensors,
+};
+
+use crate::data::BatchData;
+use crate::losses::Losses;
+use crate::module::{Module, Optimization};
+use crate::settings::Limits;
+
+/// Where the current batch came from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchPlace {
+    pub(crate) index: u64,
+    pub(crate) loader: usize,
+    pub(crate) is_last: bool,
+}
+
+/// What hooks and module have asked for, until the loop carries it out.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) stop: Option<(String, String)>,
+    pub(crate) end_epoch: bool,
+    pub(crate) skip_batch: bool,
+    pub(crate) skip_update: bool,
+    pub(crate) validate: bool,
+}
+
+/// Something a person or the run's journal should know.
+#[derive(Debug)]
+pub enum Notice {
+    /// A hook failed and the run went on.
+    Contained(Contained),
+    /// A hook asked for a change of the list of hooks that could not be made.
+    Refused(RosterError),
+    /// Somebody decided something.
+    Decided {
+        /// The completed steps at that time.
+        step: u64,
+        /// Who decided what.
+        decided: Decided,
+    },
+    /// A request to stop is waiting for `min_epochs` or `min_steps`.
+    StopWaits {
+        /// What it waits for.
+        what: String,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Notice::Contained(contained) if contained.disabled => {
+                write!(f, "{}; the hook is disabled from here on", contained.failure)
+            }
+            Notice::Contained(contained) => write!(f, "{}; the run goes on", contained.failure),
+            Notice::Refused(error) => write!(f, "{error}"),
+            Notice::Decided { step, decided } => {
+                write!(
+                    f,
+                    "`{}` decided at {} (step {step}): {:?}",
+                    decided.hook, decided.event, decided.decision
+                )
+            }
+            Notice::StopWaits { what } => {
+                write!(f, "stop was requested, but {what} is not met yet; training goes on")
+            }
+        }
+    }
+}
+
+/// A checkpoint that is durable and not yet announced.
+pub(crate) struct Saved {
+    pub(crate) step: u64,
+    pub(crate) path: PathBuf,
+}
+
+pub struct Running<M: Module> {
+    pub(crate) hooks: HookRunner,
+    pub(crate) shared: Shared,
+    pub(crate) limits: Limits,
+    pub(crate) stage: Stage,
+    pub(crate) phase: Phase,
+    pub(crate) status: Status,
+    pub(crate) progress: Progress,
+    pub(crate) losses: Losses<M::Scalar>,
+    /// The gradient norms of this step, one per optimizer.
+    pub(crate) norms: Vec<M::Scalar>,
+    pub(crate) signals: Signals,
+    pub(crate) module_decisions: Vec<Decision>,
+    pub(crate) optimization: Optimization,
+    pub(crate) batch: BatchPlace,
+    pub(crate) within_batch: bool,
+    /// The gradients of this accumulation window have been cleared.
+    pub(crate) window_open: bool,
+    /// Somebody reads every loss.
+    pub(crate) reads_every_loss: bool,
+    pub(crate) outcome: Outcome,
+    pub(crate) saved: Vec<Saved>,
+    pub(crate) notices: Vec<Notice>,
+    origin: Origin,
+    place: &'static str,
+}
+
+impl<M: Module> Running<M> {
+    pub(crate) fn new(hooks: HookRunner, shared: Shared, limits: Limits, stage: Stage) -> Running<M> {
+        let declared = hooks.declared();
+        let reads_every_loss =
+            declared.iter().any(|(_, access)| access.reads.iter().any(|name| name == TRAIN_LOSS));
+        let room = usize::try_from(limits.log_every.min(4096)).unwrap_or(4096) + 1;
+        Running {
+            hooks,
+            shared,
+            limits,
+            stage,
+            phase: Phase::Train,
+            status: Status::Starting,
+            progress: Progress::default(),
+            losses: Losses::with_room_for(room),
+            norms: Vec::new(),
+            signals: Signals::default(),
+            module_decisions: Vec::new(),
+            optimization: Optimization::default(),
+            batch: BatchPlace::default(),
+            within_batch: false,
+            window_open: false,
+            reads_every_loss,
+            outcome: Outcome::Completed,
+            saved: Vec::new(),
+            notices: Vec::new(),
+            origin: Origin::Trainer,
+            place: "start",
+        }
+    }
+
+    /// Notes who is about to run, in case that fails or panics.
+    #[inline]
+    pub(crate) fn at(&mut self, origin: Origin, place: &'static str) {
+        self.origin = origin;
+        self.place = place;
+    }
+
+    /// A failure of whoever was noted last. A hook's failure inside a module's manual step stays a hook's.
+    pub(crate) fn failed(&self, error: BoxError, panicked: bool) -> Failure {
+        match error.downcast::<Failure>() {
+            Ok(failure) => *failure,
+            Err(error) => {
+                let Progress { epoch, step, .. } = self.progress;
+                Failure { origin: self.origin.clone(), place: self.place, epoch, step, panicked, error }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn checked<T>(&self, result: Result<T, BoxError>) -> Result<T, Failure> {
+        result.map_err(|error| self.failed(error, false))
+    }
+
+    /// A batch as hooks see it.
+    pub(crate) fn view<'b>(&self, batch: &'b M::Batch, loader: &'b str) -> Batch<'b> {
+        let BatchPlace { index, loader: loader_index, is_last } = self.batch;
+        let tensors = Tensors::new(batch.tensors());
+        Batch { index, size: batch.size(), loader_index, loader, is_last, tensors }
+    }
+
+    /// After an event has reached the hooks: carries out what they asked for, reports what failed.
+    #[inline]
+    pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
+        if self.hooks.has_decisions() {
+            for decided in self.hooks.take_decisions() {
+                self.absorb(module, decided)?;
+            }
+        }
+        if self.hooks.has_news() {
+            self.notices.extend(self.hooks.take_contained().into_iter().map(Notice::Contained));
+            self.notices.extend(self.hooks.take_refused().into_iter().map(Notice::Refused));
+        }
+        Ok(())
+    }
+
+    /// After the module has run: carries out what it asked for.
+    #[inline]
+    pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
+        if !self.module_decisions.is_empty() {
+            for decision in std::mem::take(&mut self.module_decisions) {
+                let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
+                self.absorb(module, Decided { hook: "module".into(), event, decision })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn absorb(&mut self, module: &mut M, decided: Decided) -> Result<(), Failure> {
+        let step = self.progress.step;
+        let (flow, requests) = decided.decision.clone().into_parts();
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipUpdate => self.signals.skip_update = true,
+            Flow::SkipBatch => self.signals.skip_batch = true,
+            Flow::EndEpoch => self.signals.end_epoch = true,
+            Flow::Stop { reason } => {
+                self.signals.stop.get_or_insert((decided.hook.clone(), reason));
+            }
+        }
+        self.notices.push(Notice::Decided { step, decided });
+        for request in requests {
+            match request {
+                Request::Validate => self.signals.validate = true,
+                Request::Save(save) => self.save(module, &save)?,
+                Request::Lr { optimizer, change } => {
+                    let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
+                    for optimizer in which {
+                        self.at(Origin::Module, "change_lr");
+                        let changed = module.change_lr(optimizer, change);
+                        self.checked(changed)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.
+    pub(crate) fn save_within(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
+        self.hooks.pause();
+        let saved = saves.iter().try_for_each(|save| self.save(module, save));
+        self.hooks.resume();
+        saved
+    }
+
+    /// Reads the losses when it is time to, or when somebody judges every one of them.
+    pub(crate) fn log_loss(&mut self) {
+        let due = self.progress.step.is_multiple_of(self.limits.log_every);
+        if (due || self.reads_every_loss)
+            && let Some(loss) = self.losses.read()
+        {
+            self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
+        }
+    }
+
+    /// Whether a request to stop may be heeded.
+    pub(crate) fn may_stop(&self) -> bool {
+        self.progress.epochs_done >= self.limits.min_epochs && self.progress.step >= self.limits.min_steps
+    }
+
+    /// Whether somebody asked to stop and it may be heeded.
+    pub(crate) fn stops(&self) -> bool {
+        self.signals.stop.is_some() && self.may_stop()
+    }
+
+    /// Whether the last optimizer step that was allowed has been made.
+    pub(crate) fn steps_are_done(&self) -> bool {
+        self.limits.max_steps.is_some_and(|max| self.progress.step >= max)
+    }
+}

@@ -1,0 +1,232 @@
+//! One call of the trainer: set-up, a body, teardown, and what happens in between when something fails.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenterhook_core::failure::panic_message;
+use tenterhook_core::plan::TRAIN_LOSS;
+use tenterhook_core::{
+    BoxError, Cursor, Delivered, Event, Exception, Failure, LogOptions, Origin, Outcome, Part, Stage, Status,
+    Teardown,
+};
+
+use crate::data::{DataModule, Loaders, Split};
+use crate::module::Module;
+use crate::running::Running;
+use crate::strategy::Strategy;
+
+pub(crate) struct Session<'t, M: Module> {
+    pub(crate) run: Running<M>,
+    pub(crate) module: &'t mut M,
+    pub(crate) data: &'t mut dyn DataModule<M::Batch>,
+    pub(crate) strategy: &'t mut dyn Strategy,
+    /// The loaders that evaluations walk through, and how much of each to use.
+    pub(crate) evaluation: (Loaders<M::Batch>, Vec<Option<u64>>),
+    /// What `predict` yields, by loader.
+    pub(crate) predictions: Vec<Vec<M::Prediction>>,
+    pub(crate) last_validation: Duration,
+    /// The checkpoint to restore from.
+    pub(crate) restore_from: Option<PathBuf>,
+    /// The checkpoint that was restored, until that is announced.
+    pub(crate) restored: Option<PathBuf>,
+    torn: Torn,
+}
+
+/// Who has been torn down already, so that nobody is twice.
+#[derive(Default)]
+struct Torn {
+    strategy: bool,
+    data: bool,
+    hooks: Option<Cursor>,
+    module: bool,
+}
+
+impl<'t, M: Module> Session<'t, M> {
+    pub(crate) fn new(
+        run: Running<M>,
+        module: &'t mut M,
+        data: &'t mut dyn DataModule<M::Batch>,
+        strategy: &'t mut dyn Strategy,
+    ) -> Session<'t, M> {
+        Session {
+            run,
+            module,
+            data,
+            strategy,
+            evaluation: Default::default(),
+            predictions: Vec::new(),
+            last_validation: Duration::ZERO,
+            restore_from: None,
+            restored: None,
+            torn: Torn::default(),
+        }
+    }
+
+    /// Runs the call to its end. After a failure: `on_exception`, then whatever of teardown is left,
+    /// exactly once. The first failure is returned, with those that came after it.
+    pub(crate) fn run(
+        &mut self,
+        body: impl FnOnce(&mut Session<'t, M>) -> Result<(), Failure>,
+    ) -> Result<(), (Failure, Vec<Failure>)> {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            self.set_up()?;
+            body(self)?;
+            self.tear_down()
+        }));
+        let failure = match ran {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(failure)) => failure,
+            // Hooks' panics are caught by the runner, so this is the module's, the data's or our own.
+            Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
+        };
+        self.run.status = Status::Error;
+        self.run.outcome = Outcome::Failed { error: failure.to_string() };
+        let mut later = Vec::new();
+        self.report(&failure, &mut later);
+        self.tear_down_the_rest(&mut later);
+        Err((failure, later))
+    }
+
+    fn set_up(&mut self) -> Result<(), Failure> {
+        let stage = self.run.stage;
+        self.run.hooks.publish(&self.run.shared);
+        self.run.at(Origin::Data, "setup");
+        let done = self.data.setup(stage);
+        self.run.checked(done)?;
+        emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
+        self.run.at(Origin::Module, "setup");
+        let done = self.module.setup(stage);
+        self.run.checked(done)?;
+        self.run.at(Origin::Module, "configure_model");
+        let done = self.module.configure_model();
+        self.run.checked(done)?;
+        self.restore()?;
+        self.run.at(Origin::Strategy, "setup");
+        let done = self.strategy.setup(stage);
+        self.run.checked(done)?;
+        self.run.shared.run.parameters = count_parameters(self.module);
+        if stage == Stage::Fit {
+            self.run.at(Origin::Module, "configure_optimizers");
+            let optimization = self.module.configure_optimizers();
+            self.run.optimization = self.run.checked(optimization)?;
+        }
+        Ok(())
+    }
+
+    fn tear_down(&mut self) -> Result<(), Failure> {
+        let stage = self.run.stage;
+        self.run.at(Origin::Strategy, "teardown");
+        self.torn.strategy = true;
+        let done = self.strategy.teardown(stage);
+        self.run.checked(done)?;
+        if stage == Stage::Fit {
+            emit!(self.run, self.module, FitEnd { outcome: &self.run.outcome });
+            tell!(&mut self.run, self.module, on_fit_end);
+        }
+        self.run.at(Origin::Data, "teardown");
+        self.torn.data = true;
+        let done = self.data.teardown(stage);
+        self.run.checked(done)?;
+        let cursor = self.torn.hooks.insert(self.run.hooks.cursor(Event::Teardown, Part::All));
+        let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
+        self.run.hooks.deliver(&Teardown { moment, stage, outcome }, cursor)?;
+        self.run.after_event(self.module)?;
+        self.run.at(Origin::Module, "teardown");
+        self.torn.module = true;
+        let done = self.module.teardown(stage);
+        self.run.checked(done)
+    }
+
+    /// Tells everybody about the failure: hooks, module, data, strategy, whatever else fails on the way.
+    fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
+        let mut cursor = self.run.hooks.cursor(Event::Exception, Part::All);
+        loop {
+            let delivered = self
+                .run
+                .hooks
+                .deliver(&Exception { moment: moment!(self.run, self.module), failure }, &mut cursor);
+            match delivered {
+                Ok(Delivered::Done) => break,
+                Ok(Delivered::Paused(saves)) => {
+                    later.extend(self.run.save_within(self.module, &saves).err());
+                }
+                Err(failure) => later.push(failure),
+            }
+        }
+        later.extend(self.run.after_event(self.module).err());
+        self.guarded(Origin::Module, "on_exception", later, |session| session.module.on_exception(failure));
+        self.guarded(Origin::Data, "on_exception", later, |session| session.data.on_exception(failure));
+        self.guarded(Origin::Strategy, "on_exception", later, |session| {
+            session.strategy.on_exception(failure)
+        });
+    }
+
+    fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
+        let stage = self.run.stage;
+        if !std::mem::replace(&mut self.torn.strategy, true) {
+            self.guarded(Origin::Strategy, "teardown", later, |session| session.strategy.teardown(stage));
+        }
+        if !std::mem::replace(&mut self.torn.data, true) {
+            self.guarded(Origin::Data, "teardown", later, |session| session.data.teardown(stage));
+        }
+        let whole = || self.run.hooks.cursor(Event::Teardown, Part::All);
+        let mut cursor = self.torn.hooks.take().unwrap_or_else(whole);
+        let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
+        later.extend(self.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor));
+        later.extend(self.run.after_event(self.module).err());
+        if !std::mem::replace(&mut self.torn.module, true) {
+            self.guarded(Origin::Module, "teardown", later, |session| session.module.teardown(stage));
+        }
+    }
+
+    /// Runs a part of the clean-up; what fails in it is noted and stops nothing.
+    fn guarded(
+        &mut self,
+        origin: Origin,
+        place: &'static str,
+        later: &mut Vec<Failure>,
+        part: impl FnOnce(&mut Self) -> Result<(), BoxError>,
+    ) {
+        self.run.at(origin, place);
+        match catch_unwind(AssertUnwindSafe(|| part(self))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => later.push(self.run.failed(error, false)),
+            Err(panic) => later.push(self.run.failed(panic_message(&*panic).into(), true)),
+        }
+    }
+
+    /// The loaders of a split, and how many batches of each to use. None at all when the limit is 0.
+    pub(crate) fn loaders(&mut self, split: Split) -> Result<(Loaders<M::Batch>, Vec<Option<u64>>), Failure> {
+        if self.run.limits.amount(split).is_zero() {
+            return Ok((Vec::new(), vec![Some(0)]));
+        }
+        self.run.at(Origin::Data, "loaders");
+        let loaders = self.data.loaders(split);
+        let loaders = self.run.checked(loaders)?;
+        self.run.at(Origin::Trainer, "limits");
+        let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
+        let batches: Result<Vec<_>, String> = batches.collect();
+        let batches = self.run.checked(batches.map_err(Into::into))?;
+        Ok((loaders, batches))
+    }
+
+    /// The epoch's mean loss, beside the last step's.
+    pub(crate) fn log_epoch_loss(&mut self) {
+        use tenterhook_core::moment::LossHistory;
+        if let Some(mean) = self.run.losses.average() {
+            self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
+        }
+    }
+
+    /// How training ended.
+    pub(crate) fn note_outcome(&mut self) {
+        let stopped = self.run.signals.stop.clone().filter(|_| self.run.may_stop());
+        self.run.outcome = stopped.map_or(Outcome::Completed, |(by, reason)| Outcome::Stopped { by, reason });
+    }
+}
+
+fn count_parameters(module: &impl Module) -> u64 {
+    let params = module.params();
+    (0..params.count()).map(|index| params.shape(index).iter().product::<usize>() as u64).sum()
+}

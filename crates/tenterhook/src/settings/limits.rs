@@ -1,0 +1,146 @@
+//! What the settings come to: dry runs and overfitting applied, defaults filled in.
+
+use std::time::Duration;
+
+use tenterhook_core::ClipRule;
+
+use super::{Amount, Check, Settings};
+use crate::data::Split;
+
+/// The settings as the loops use them.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_epochs: Option<u64>,
+    pub(crate) min_epochs: u64,
+    pub(crate) max_steps: Option<u64>,
+    pub(crate) min_steps: u64,
+    pub(crate) max_time: Option<Duration>,
+    pub(crate) val_check: Check,
+    pub(crate) check_val_every_n_epoch: Option<u64>,
+    pub(crate) sanity_steps: u64,
+    pub(crate) accumulate: u64,
+    pub(crate) clip: Option<ClipRule>,
+    pub(crate) log_every: u64,
+    pub(crate) fast_dev_run: bool,
+    pub(crate) shuffled: bool,
+    train: Amount,
+    val: Amount,
+    test: Amount,
+    predict: Amount,
+}
+
+fn limit(count: i64) -> Option<u64> {
+    u64::try_from(count).ok()
+}
+
+impl Limits {
+    pub(crate) fn of(settings: &Settings) -> Limits {
+        let unlimited = settings.max_steps >= 0 || settings.max_time.is_some();
+        let max_epochs = settings.max_epochs.unwrap_or(if unlimited { -1 } else { 1000 });
+        // With a least number of steps, a stop asked for before training still trains an epoch.
+        let min_epochs = settings.min_epochs.unwrap_or(u64::from(settings.min_steps.is_some()));
+        let of = |amount: Option<Amount>| amount.unwrap_or(Amount::ALL);
+        let mut limits = Limits {
+            max_epochs: limit(max_epochs),
+            min_epochs,
+            max_steps: limit(settings.max_steps),
+            min_steps: settings.min_steps.unwrap_or(0),
+            max_time: settings.max_time.map(|time| time.0),
+            val_check: settings.val_check_interval.unwrap_or(Check::Amount(Amount::ALL)),
+            check_val_every_n_epoch: settings.check_val_every_n_epoch,
+            sanity_steps: limit(settings.num_sanity_val_steps).unwrap_or(u64::MAX),
+            accumulate: settings.accumulate_grad_batches.max(1),
+            clip: settings.clip(),
+            log_every: settings.log_every_n_steps.max(1),
+            fast_dev_run: settings.fast_dev_run.0 > 0,
+            shuffled: settings.overfit_batches.is_zero(),
+            train: of(settings.limit_train_batches),
+            val: of(settings.limit_val_batches),
+            test: of(settings.limit_test_batches),
+            predict: of(settings.limit_predict_batches),
+        };
+        if limits.fast_dev_run {
+            let few = Amount::Count(settings.fast_dev_run.0);
+            (limits.train, limits.val, limits.test, limits.predict) = (few, few, few, few);
+            limits.max_steps = Some(settings.fast_dev_run.0);
+            limits.max_epochs = Some(1);
+            limits.sanity_steps = 0;
+            limits.val_check = Check::Amount(Amount::ALL);
+            limits.check_val_every_n_epoch = Some(1);
+        }
+        if !settings.overfit_batches.is_zero() {
+            (limits.train, limits.val) = (settings.overfit_batches, settings.overfit_batches);
+        }
+        limits
+    }
+
+    /// How much of a split to use.
+    pub(crate) fn amount(&self, split: Split) -> Amount {
+        match split {
+            Split::Train => self.train,
+            Split::Validate => self.val,
+            Split::Test => self.test,
+            Split::Predict => self.predict,
+        }
+    }
+
+    /// How many batches of a loader to use; `None` is until it ends.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub(crate) fn batches(&self, split: Split, length: Option<u64>) -> Result<Option<u64>, String> {
+        let key = split.key();
+        match (self.amount(split), length) {
+            (_, Some(0)) => Ok(Some(0)),
+            (Amount::Count(n), length) => Ok(Some(length.map_or(n, |length| length.min(n)))),
+            (Amount::Fraction(f), Some(length)) => {
+                let batches = (length as f64 * f) as u64;
+                if batches == 0 && f > 0.0 {
+                    let least = 1.0 / length as f64;
+                    return Err(format!(
+                        "`limit_{key}_batches = {f}` of {length} batches is less than one; \
+                         use a count, or at least {least:.3}"
+                    ));
+                }
+                Ok(Some(batches))
+            }
+            (Amount::Fraction(f), None) if f < 1.0 => Err(format!(
+                "`limit_{key}_batches = {f}` is a fraction of a loader whose length is unknown; use a count"
+            )),
+            (Amount::Fraction(_), None) => Ok(None),
+        }
+    }
+
+    /// After how many batches to validate; `None` is at the end of an epoch of unknown length, or by time.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub(crate) fn val_check_batches(&self, epoch: Option<u64>) -> Result<Option<u64>, String> {
+        match (self.val_check, epoch) {
+            (Check::Time(_), _) => Ok(None),
+            (Check::Amount(Amount::Count(n)), epoch) => {
+                let validates = !self.val.is_zero() && self.check_val_every_n_epoch.is_some();
+                if let Some(batches) = epoch.filter(|batches| validates && n > *batches) {
+                    return Err(format!(
+                        "`val_check_interval = {n}` is more than the {batches} batches of an epoch; lower it, or set \
+                         `check_val_every_n_epoch = \"none\"` to count across epochs"
+                    ));
+                }
+                Ok(Some(n))
+            }
+            (Check::Amount(Amount::Fraction(f)), Some(batches)) => {
+                Ok(Some(((batches as f64 * f) as u64).max(1)))
+            }
+            (Check::Amount(Amount::Fraction(f)), None) if f < 1.0 => Err(format!(
+                "`val_check_interval = {f}` is a fraction of an epoch whose length is unknown; use a count of batches"
+            )),
+            (Check::Amount(Amount::Fraction(_)), None) => Ok(None),
+        }
+    }
+
+    /// Whether validation comes exactly when an epoch's batches are done. As in Lightning, the count 1
+    /// is taken for the whole epoch here, though it validates after every batch.
+    pub(crate) fn validates_at_epoch_end(&self) -> bool {
+        match self.val_check {
+            Check::Amount(Amount::Fraction(f)) => f >= 1.0,
+            Check::Amount(Amount::Count(n)) => n == 1,
+            Check::Time(_) => false,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The trainer's settings, under Lightning's names, and what they come to.
+
+mod limits;
+mod units;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::ClipRule;
+
+pub(crate) use limits::Limits;
+pub use units::{Amount, Switch, Time};
+
+/// The `[trainer]` table. What is not set has Lightning's default.
+///
+/// ```
+/// use tenterhook::Settings;
+/// let settings = Settings { max_epochs: Some(3), ..Settings::default() };
+/// assert!(settings.problems().is_empty());
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time` is set.
+    pub max_epochs: Option<i64>,
+    /// Epochs to train before a request to stop is heeded.
+    pub min_epochs: Option<u64>,
+    /// Optimizer steps to train at most; -1 is no limit.
+    pub max_steps: i64,
+    /// Optimizer steps to train before a request to stop is heeded.
+    pub min_steps: Option<u64>,
+    /// Wall time to train at most: `"DD:HH:MM:SS"` or `"90 min"`.
+    pub max_time: Option<Time>,
+    /// How much of each epoch to train on: a count of batches, or a fraction.
+    pub limit_train_batches: Option<Amount>,
+    /// How much to validate on; 0 turns validation off.
+    pub limit_val_batches: Option<Amount>,
+    /// How much to test on.
+    pub limit_test_batches: Option<Amount>,
+    /// How much to predict.
+    pub limit_predict_batches: Option<Amount>,
+    /// Train and validate on the same few batches every epoch, to see whether the model can overfit them.
+    pub overfit_batches: Amount,
+    /// A dry run over so many batches of everything (`true` is 1): nothing is saved or stopped early.
+    pub fast_dev_run: Switch,
+    /// When to validate: a fraction of the epoch, a count of batches, or a time.
+    pub val_check_interval: Option<Check>,
+    /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
+    #[serde(with = "units::none_or")]
+    pub check_val_every_n_epoch: Option<u64>,
+    /// Validation batches to try before training; -1 is all.
+    pub num_sanity_val_steps: i64,
+    /// Micro-batches per optimizer step.
+    pub accumulate_grad_batches: u64,
+    /// Clip gradients above this.
+    pub gradient_clip_val: Option<f64>,
+    /// What is compared with it: `norm` or `value`.
+    pub gradient_clip_algorithm: Option<ClipAlgorithm>,
+    /// Optimizer steps between two readings of the loss.
+    pub log_every_n_steps: u64,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Only algorithms that give the same result every time.
+    pub deterministic: bool,
+}
+
+/// When to validate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Check {
+    /// After so many batches, or so much of the epoch.
+    Amount(Amount),
+    /// After so much time.
+    Time(Time),
+}
+
+/// What is compared with `gradient_clip_val`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClipAlgorithm {
+    /// The norm of all gradients together.
+    #[default]
+    Norm,
+    /// Each value.
+    Value,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            max_epochs: None,
+            min_epochs: None,
+            max_steps: -1,
+            min_steps: None,
+            max_time: None,
+            limit_train_batches: None,
+            limit_val_batches: None,
+            limit_test_batches: None,
+            limit_predict_batches: None,
+            overfit_batches: Amount::Count(0),
+            fast_dev_run: Switch(0),
+            val_check_interval: None,
+            check_val_every_n_epoch: Some(1),
+            num_sanity_val_steps: 2,
+            accumulate_grad_batches: 1,
+            gradient_clip_val: None,
+            gradient_clip_algorithm: None,
+            log_every_n_steps: 50,
+            seed: 0,
+            deterministic: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Everything that is wrong with them, one sentence each, with the key and the fix.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut refuse = |wrong: bool, problem: &str| {
+            if wrong {
+                problems.push(problem.to_owned());
+            }
+        };
+        refuse(self.max_epochs.is_some_and(|n| n < -1), "`max_epochs` must be -1 (no limit), 0 or more");
+        refuse(self.max_steps < -1, "`max_steps` must be -1 (no limit), 0 or more");
+        refuse(self.num_sanity_val_steps < -1, "`num_sanity_val_steps` must be -1 (all), 0 or more");
+        refuse(self.accumulate_grad_batches == 0, "`accumulate_grad_batches` must be 1 or more");
+        refuse(self.log_every_n_steps == 0, "`log_every_n_steps` must be 1 or more");
+        refuse(
+            self.check_val_every_n_epoch == Some(0),
+            "`check_val_every_n_epoch` must be 1 or more; to turn validation off, set `limit_val_batches = 0`",
+        );
+        refuse(
+            self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
+            "`val_check_interval` must not be 0; to turn validation off, set `limit_val_batches = 0`",
+        );
+        refuse(
+            self.gradient_clip_val.is_some_and(|value| !(value.is_finite() && value >= 0.0)),
+            "`gradient_clip_val` must be a number of 0 or more",
+        );
+        let by_fraction = matches!(self.val_check_interval, Some(Check::Amount(Amount::Fraction(_))));
+        refuse(
+            by_fraction && self.check_val_every_n_epoch.is_none(),
+            "`val_check_interval` must be a count of batches or a time when `check_val_every_n_epoch` is \"none\": \
+             there is no epoch to take a fraction of",
+        );
+        problems
+    }
+
+    pub(crate) fn clip(&self) -> Option<ClipRule> {
+        let threshold = self.gradient_clip_val.filter(|value| *value > 0.0)?;
+        Some(match self.gradient_clip_algorithm.unwrap_or_default() {
+            ClipAlgorithm::Norm => ClipRule::Norm(threshold),
+            ClipAlgorithm::Value => ClipRule::Value(threshold),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(toml: &str) -> Result<Settings, toml::de::Error> {
+        toml::from_str(toml)
+    }
+
+    #[test]
+    fn a_count_and_a_fraction_are_told_apart_by_how_they_are_written() {
+        let settings = read("limit_train_batches = 1\nlimit_val_batches = 1.0\nval_check_interval = 0.25")
+            .expect("it reads");
+        assert_eq!(settings.limit_train_batches, Some(Amount::Count(1)));
+        assert_eq!(settings.limit_val_batches, Some(Amount::Fraction(1.0)));
+        assert_eq!(settings.val_check_interval, Some(Check::Amount(Amount::Fraction(0.25))));
+    }
+
+    #[test]
+    fn none_and_null_unset_what_has_a_default() {
+        assert_eq!(read("check_val_every_n_epoch = \"none\"").expect("reads").check_val_every_n_epoch, None);
+        let json: Settings =
+            serde_json::from_str(r#"{"check_val_every_n_epoch": null, "max_epochs": null}"#).expect("reads");
+        assert_eq!((json.check_val_every_n_epoch, json.max_epochs), (None, None));
+        assert_eq!(read("").expect("reads").check_val_every_n_epoch, Some(1));
+    }
+
+    #[test]
+    fn settings_survive_being_written_and_read() {
+        let settings = Settings {
+            max_time: Some("00:01:30:00".parse().expect("a time")),
+            check_val_every_n_epoch: None,
+            fast_dev_run: Switch(3),
+            overfit_batches: Amount::Fraction(0.5),
+            ..Settings::default()
+        };
+        let json = serde_json::to_string(&settings).expect("writes");
+        assert_eq!(serde_json::from_str::<Settings>(&json).expect("reads"), settings);
+        let toml = toml::to_string(&settings).expect("writes");
+        assert_eq!(read(&toml).expect("reads"), settings);
+    }
+
+    #[test]
+    fn impossible_values_are_all_named_at_once() {
+        let settings = read(
+            "max_epochs = -2\nmax_steps = -5\naccumulate_grad_batches = 0\nval_check_interval = 0.5\n\
+             check_val_every_n_epoch = \"none\"\ngradient_clip_val = -1.0",
+        );
+        let problems = settings.expect("it reads").problems();
+        assert_eq!(problems.len(), 5, "{problems:#?}");
+        assert!(problems[0].starts_with("`max_epochs`"), "{problems:#?}");
+        assert!(Settings::default().problems().is_empty());
+    }
+
+    #[test]
+    fn values_out_of_range_do_not_read() {
+        for (text, hint) in [
+            ("limit_train_batches = 1.5", "from 0.0 to 1.0"),
+            ("limit_val_batches = -1", "0 or more"),
+            ("fast_dev_run = -1", "0 or more"),
+            ("max_time = \"soon\"", "DD:HH:MM:SS"),
+            ("check_val_every_n_epoch = \"never\"", "\"none\""),
+            ("max_epoch = 3", "max_epochs"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(hint), "{error}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Values with a unit or with two meanings, and how they are written.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tenterhook_core::Cadence;
+
+/// How much of something: a count when written as a whole number, a fraction when written with a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So many batches.
+    Count(u64),
+    /// So much of them, from 0 to 1.
+    Fraction(f64),
+}
+
+impl Amount {
+    /// Everything.
+    pub const ALL: Amount = Amount::Fraction(1.0);
+
+    /// Whether it is nothing at all.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        match self {
+            Amount::Count(n) => n == 0,
+            Amount::Fraction(f) => f <= 0.0,
+        }
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Amount::Count(n) => serializer.serialize_u64(*n),
+            Amount::Fraction(f) => serializer.serialize_f64(*f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Amount;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count of 0 or more, or a fraction from 0.0 to 1.0")
+            }
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Amount, E> {
+                Ok(Amount::Count(n))
+            }
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Amount, E> {
+                u64::try_from(n)
+                    .map(Amount::Count)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
+            }
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            fn visit_f64<E: Error>(self, f: f64) -> Result<Amount, E> {
+                match f {
+                    f if (0.0..=1.0).contains(&f) => Ok(Amount::Fraction(f)),
+                    // As in Lightning, 2.0 is the count 2.
+                    f if f > 1.0 && f.fract() == 0.0 && f < 1e15 => Ok(Amount::Count(f as u64)),
+                    f => Err(E::invalid_value(Unexpected::Float(f), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// Off, on, or on for so many: `false`, `true` or a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switch(pub u64);
+
+impl Serialize for Switch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            0 => serializer.serialize_bool(false),
+            n => serializer.serialize_u64(n),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Switch, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Switch;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, or a count of batches of 0 or more")
+            }
+            fn visit_bool<E: Error>(self, on: bool) -> Result<Switch, E> {
+                Ok(Switch(u64::from(on)))
+            }
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Switch, E> {
+                Ok(Switch(n))
+            }
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Switch, E> {
+                u64::try_from(n).map(Switch).map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// A stretch of wall time: `"DD:HH:MM:SS"` as in Lightning, or `"90 min"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        let error = || format!("`{text}` is not a time; write \"DD:HH:MM:SS\" or for example \"90 min\"");
+        let parts: Vec<_> = text.split(':').map(str::trim).collect();
+        if let [days, hours, minutes, seconds] = parts[..] {
+            let number = |part: &str| part.parse::<u64>().map_err(|_| error());
+            let total =
+                number(days)? * 86_400 + number(hours)? * 3600 + number(minutes)? * 60 + number(seconds)?;
+            return Ok(Time(Duration::from_secs(total)));
+        }
+        match text.parse() {
+            Ok(Cadence::Time(time)) => Ok(Time(time)),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let seconds = self.0.as_secs();
+        let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+        serializer.collect_str(&format_args!(
+            "{days:02}:{hours:02}:{:02}:{:02}",
+            seconds / 60 % 60,
+            seconds % 60
+        ))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A count that can be unset: `"none"` in TOML, which has no null.
+pub(super) mod none_or {
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        value: &Option<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(n) => serializer.serialize_u64(*n),
+            None => serializer.serialize_str("none"),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Option<u64>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count, or \"none\"")
+            }
+            fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
+                Ok(None)
+            }
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Option<u64>, E> {
+                Ok(Some(n))
+            }
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Option<u64>, E> {
+                u64::try_from(n).map(Some).map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Option<u64>, E> {
+                if text == "none" { Ok(None) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}

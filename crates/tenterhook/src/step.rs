@@ -1,0 +1,245 @@
+//! One optimizer step: forward, backward, update, in the order of their events.
+
+use std::ops::Range;
+
+use tenterhook_core::moment::{NoModel, NormOfParts};
+use tenterhook_core::random::seed_at;
+use tenterhook_core::{Event, Failure, Moment, Origin, Phase, Scalar, Tensors, Update};
+
+use crate::cx::Cx;
+use crate::losses::Once;
+use crate::module::{Interval, Module, StepOutput};
+use crate::running::Running;
+
+/// What separates the seeds of training, validation, test and prediction.
+pub(crate) fn purpose(phase: Phase) -> u64 {
+    match phase {
+        Phase::Train => 1,
+        Phase::Validate => 2,
+        Phase::Test => 3,
+        Phase::Predict => 4,
+        Phase::SanityCheck => 5,
+    }
+}
+
+impl<M: Module> Running<M> {
+    /// The module's step on a batch: the loss, or none.
+    pub(crate) fn forward(
+        &mut self,
+        module: &mut M,
+        batch: &M::Batch,
+        loader: &str,
+    ) -> Result<Option<Once<M::Scalar>>, Failure> {
+        emit!(self, module, BeforeForward { batch: self.view(batch, loader) });
+        tell!(self, module, on_before_forward);
+        let timed = self.hooks.wants(Event::AfterForward).then(|| self.shared.clock.elapsed());
+        let seed = self.shared.streams.borrow().seed();
+        module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
+        self.at(Origin::Module, "training_step");
+        let output = module.training_step(batch, &mut Cx { run: self });
+        let output = self.checked(output)?;
+        if let Some(failure) = self.hooks.take_aborted() {
+            return Err(failure);
+        }
+        self.after_module(module)?;
+        if let Some(start) = timed {
+            let duration = self.shared.clock.elapsed().saturating_sub(start);
+            emit!(self, module, AfterForward { batch: self.view(batch, loader), duration });
+        }
+        tell!(self, module, on_after_forward);
+        Ok(match output {
+            StepOutput::Loss(loss) => Some(Once::new(loss)),
+            StepOutput::NoLoss => None,
+        })
+    }
+
+    /// Clears the gradients of these optimizers, at the start of an accumulation window.
+    pub(crate) fn zero_grad(&mut self, module: &mut M, optimizers: Range<usize>) -> Result<(), Failure> {
+        emit!(self, module, BeforeZeroGrad { gradients: Tensors::new(module.gradients(None)) });
+        tell!(self, module, on_before_zero_grad);
+        for optimizer in optimizers {
+            self.at(Origin::Module, "optimizer_zero_grad");
+            let cleared = module.optimizer_zero_grad(optimizer);
+            self.checked(cleared)?;
+        }
+        Ok(())
+    }
+
+    /// Propagates the loss back, divided so that a window's gradients are a mean.
+    pub(crate) fn backward(
+        &mut self,
+        module: &mut M,
+        loss: &Once<M::Scalar>,
+        divide_by: f64,
+    ) -> Result<(), Failure> {
+        emit!(self, module, BeforeBackward { loss: Scalar::new(loss) });
+        tell!(self, module, on_before_backward);
+        self.at(Origin::Module, "backward");
+        let propagated = module.backward(&loss.scalar, divide_by);
+        self.checked(propagated)?;
+        emit!(
+            self,
+            module,
+            AfterBackward { loss: Scalar::new(loss), gradients: Tensors::new(module.gradients(None)) }
+        );
+        tell!(self, module, on_after_backward);
+        Ok(())
+    }
+
+    /// Lets these optimizers step, in order. `false` when a controller skipped the update.
+    pub(crate) fn update(&mut self, module: &mut M, optimizers: Range<usize>) -> Result<bool, Failure> {
+        self.norms.clear();
+        let mut stepped = false;
+        for optimizer in optimizers {
+            emit!(
+                self,
+                module,
+                BeforeOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
+            );
+            tell!(self, module, on_before_optimizer_step);
+            if std::mem::take(&mut self.signals.skip_update) {
+                break;
+            }
+            self.run_update_hooks(module, optimizer)?;
+            self.clip(module, optimizer)?;
+            // Gradients live on only if somebody will look at them.
+            let keep = self.hooks.wants(Event::AfterOptimizerStep) || self.hooks.wants(Event::BeforeZeroGrad);
+            self.at(Origin::Module, "optimizer_step");
+            let updated = module.optimizer_step(optimizer, keep);
+            self.checked(updated)?;
+            emit!(
+                self,
+                module,
+                AfterOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
+            );
+            tell!(self, module, on_after_optimizer_step);
+            stepped = true;
+        }
+        if stepped {
+            self.progress.step += 1;
+            self.progress.step_counted = true;
+        }
+        Ok(stepped)
+    }
+
+    fn run_update_hooks(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
+        if !self.hooks.updates_gradients() {
+            return Ok(());
+        }
+        let standing = (self.stage, self.phase, self.status);
+        let moment = Moment::new(standing, self.progress, &self.shared, &NoModel, &self.losses);
+        self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer })?;
+        self.after_event(module)
+    }
+
+    fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
+        let rule = self.limits.clip;
+        let wanted = self.hooks.wants(Event::GradientClip);
+        if wanted || self.hooks.wants(Event::StepEnd) {
+            self.norms.push(module.grad_norm(optimizer));
+        }
+        if let Some(rule) = rule {
+            self.at(Origin::Module, "clip_gradients");
+            let clipped = module.clip_gradients(optimizer, rule);
+            self.checked(clipped)?;
+        }
+        if wanted {
+            let after = Once::new(module.grad_norm(optimizer));
+            let before = Once::new(self.norms.pop().unwrap_or_else(|| module.grad_norm(optimizer)));
+            emit!(
+                self,
+                module,
+                GradientClip {
+                    optimizer,
+                    norm_before: Scalar::new(&before),
+                    norm_after: Scalar::new(&after),
+                    rule,
+                    gradients: Tensors::new(module.gradients(Some(optimizer))),
+                }
+            );
+            self.norms.push(before.scalar);
+        }
+        tell!(self, module, on_gradient_clip);
+        Ok(())
+    }
+
+    /// Steps the schedulers of this interval: those on a plateau apart from the others, because their
+    /// metric may only be logged by the validation that follows.
+    pub(crate) fn step_schedulers(
+        &mut self,
+        module: &mut M,
+        interval: Interval,
+        on_plateau: bool,
+    ) -> Result<(), Failure> {
+        if !module.automatic_optimization() {
+            return Ok(());
+        }
+        let position = match interval {
+            Interval::Step => self.batch.index + 1,
+            Interval::Epoch => self.progress.epoch + 1,
+        };
+        for index in 0..self.optimization.schedulers.len() {
+            let scheduler = &self.optimization.schedulers[index];
+            let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
+            if !due || scheduler.plateau_of.is_some() != on_plateau {
+                continue;
+            }
+            let mut metric = None;
+            if let Some(name) = &scheduler.plateau_of {
+                metric = self.shared.metrics.get(name);
+                if metric.is_none() && !scheduler.strict {
+                    continue;
+                }
+                if metric.is_none() {
+                    let known = self.shared.metrics.names().join("`, `");
+                    let error = format!(
+                        "a scheduler waits for a plateau of `{name}`, which nobody logged; there are: `{known}`"
+                    );
+                    self.at(Origin::Trainer, "lr_scheduler_step");
+                    return Err(self.failed(error.into(), false));
+                }
+            }
+            self.at(Origin::Module, "lr_scheduler_step");
+            let stepped = module.lr_scheduler_step(index, metric);
+            self.checked(stepped)?;
+        }
+        Ok(())
+    }
+
+    /// The step is complete: scheduler stepped, loss logged, no gradients any more.
+    pub(crate) fn step_end(&mut self, module: &mut M, lr: f64) -> Result<(), Failure> {
+        self.log_loss();
+        emit!(
+            self,
+            module,
+            StepEnd {
+                loss: Scalar::new(self.losses.current()),
+                grad_norm: Scalar::new(&NormOfParts(&self.norms)),
+                lr,
+                next_lr: module.lr(0),
+            }
+        );
+        tell!(self, module, on_step_end);
+        Ok(())
+    }
+
+    /// A backward that the module asked for.
+    pub(crate) fn manual_backward(&mut self, module: &mut M, loss: &M::Scalar) -> Result<(), Failure> {
+        let loss = Once::new(loss.clone());
+        self.backward(module, &loss, 1.0)?;
+        self.losses.push(loss.map(M::detach));
+        self.at(Origin::Module, "training_step");
+        Ok(())
+    }
+
+    /// A step of one optimizer that the module asked for.
+    pub(crate) fn manual_step(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
+        let lr = module.lr(optimizer);
+        self.progress.step_counted = false;
+        if self.update(module, optimizer..optimizer + 1)? {
+            self.step_end(module, lr)?;
+        }
+        self.at(Origin::Module, "training_step");
+        Ok(())
+    }
+}

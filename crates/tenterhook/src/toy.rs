@@ -1,0 +1,361 @@
+//! A toy module with plain numbers, that trains under the same loops as any other: `y = w·x + b`.
+//!
+//! For trying out hooks, for examples and tests. No tensor engine is needed.
+
+use tenterhook_core::plan::DeclaredMetric;
+use tenterhook_core::tensor::{HostTensors, ReadScalar};
+use tenterhook_core::{
+    BoxError, ClipRule, GradientsMut, Lr, ModelView, OptimizerSource, ParamGroup, Phase, TensorSource,
+};
+
+use crate::cx::Cx;
+use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
+use crate::module::{Module, ModuleResult, Optimization, SchedulerPlan, StepOutput};
+
+/// The loss of the toy, with the gradient it will propagate back.
+#[derive(Clone, Debug)]
+pub struct ToyLoss {
+    value: f64,
+    /// Of `weight` and `bias`.
+    gradient: [Vec<f32>; 2],
+}
+
+impl ReadScalar for ToyLoss {
+    fn read(&self) -> f64 {
+        self.value
+    }
+}
+
+impl From<f64> for ToyLoss {
+    /// A number that nothing depends on.
+    fn from(value: f64) -> ToyLoss {
+        ToyLoss { value, gradient: Default::default() }
+    }
+}
+
+/// A linear model, trained by plain gradient descent.
+#[derive(Clone, Debug)]
+pub struct Toy {
+    /// `weight`, and apart from it `bias`, so that each can have an optimizer of its own.
+    params: HostTensors,
+    gradients: HostTensors,
+    /// The gradients by optimizer, when there are two.
+    apart: Vec<HostTensors>,
+    optimizers: ToyOptimizers,
+    schedulers: Vec<SchedulerPlan>,
+}
+
+#[derive(Clone, Debug)]
+struct ToyOptimizers {
+    lrs: Vec<f64>,
+    no_state: HostTensors,
+}
+
+impl Default for Toy {
+    fn default() -> Toy {
+        Toy::new(1)
+    }
+}
+
+impl Toy {
+    /// A toy with one optimizer for everything, or two: for the weights and for the bias.
+    #[must_use]
+    pub fn new(optimizers: usize) -> Toy {
+        let params = HostTensors::new([("weight", vec![0.0; 2]), ("bias", vec![0.0])]);
+        let apart = if optimizers == 2 {
+            vec![HostTensors::new([("weight", vec![0.0; 2])]), HostTensors::new([("bias", vec![0.0])])]
+        } else {
+            Vec::new()
+        };
+        let optimizers =
+            ToyOptimizers { lrs: vec![0.1; optimizers.clamp(1, 2)], no_state: HostTensors::default() };
+        Toy { gradients: params.clone(), params, apart, optimizers, schedulers: Vec::new() }
+    }
+
+    /// The same with a scheduler that lowers the learning rates by a tenth.
+    #[must_use]
+    pub fn with_scheduler(mut self, scheduler: SchedulerPlan) -> Toy {
+        self.schedulers.push(scheduler);
+        self
+    }
+
+    /// The values of a parameter: `weight` or `bias`.
+    #[must_use]
+    pub fn param(&self, name: &str) -> &[f32] {
+        self.params.values(name).unwrap_or_default()
+    }
+
+    /// The mean squared error on a batch, and its gradient.
+    #[must_use]
+    pub fn loss(&self, batch: &ToyBatch) -> ToyLoss {
+        let (weight, bias) = (self.param("weight"), self.param("bias")[0]);
+        let mut loss = ToyLoss { value: 0.0, gradient: [vec![0.0; 2], vec![0.0]] };
+        let scale = 1.0 / batch.samples.len().max(1) as f32;
+        for ([x0, x1], y) in &batch.samples {
+            let error = weight[0] * x0 + weight[1] * x1 + bias - y;
+            loss.value += f64::from(error * error * scale);
+            loss.gradient[0][0] += 2.0 * error * x0 * scale;
+            loss.gradient[0][1] += 2.0 * error * x1 * scale;
+            loss.gradient[1][0] += 2.0 * error * scale;
+        }
+        loss
+    }
+
+    fn owned_by(&self, optimizer: usize) -> std::ops::Range<usize> {
+        if self.apart.is_empty() { 0..2 } else { optimizer..optimizer + 1 }
+    }
+
+    /// Brings the gradients by optimizer in line with all of them, or the other way round.
+    fn sync_apart(&mut self) {
+        for (index, part) in self.apart.iter_mut().enumerate() {
+            part.edit(0, &mut |values| values.copy_from_slice(self.gradients.at(index)));
+        }
+    }
+}
+
+impl ModelView for Toy {
+    fn params(&self) -> &dyn TensorSource {
+        &self.params
+    }
+    fn optimizers(&self) -> &dyn OptimizerSource {
+        &self.optimizers
+    }
+}
+
+impl OptimizerSource for ToyOptimizers {
+    fn count(&self) -> usize {
+        self.lrs.len()
+    }
+    fn name(&self, _: usize) -> &'static str {
+        "sgd"
+    }
+    fn groups(&self, index: usize) -> Vec<ParamGroup> {
+        let lr = self.lrs[index];
+        vec![ParamGroup { name: "all".into(), lr, momentum: None, weight_decay: None }]
+    }
+    fn state(&self, _: usize) -> &dyn TensorSource {
+        &self.no_state
+    }
+}
+
+impl Module for Toy {
+    type Batch = ToyBatch;
+    type Scalar = ToyLoss;
+    type Prediction = Vec<f32>;
+
+    fn training_step(&mut self, batch: &ToyBatch, _: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<ToyLoss>> {
+        Ok(StepOutput::Loss(self.loss(batch)))
+    }
+
+    fn validation_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
+        cx.log("val/loss", self.loss(batch).value);
+        Ok(())
+    }
+
+    fn test_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
+        cx.log("test/loss", self.loss(batch).value);
+        Ok(())
+    }
+
+    fn predict_step(&mut self, batch: &ToyBatch, _: &mut Cx<'_, Self>) -> ModuleResult<Vec<f32>> {
+        let (weight, bias) = (self.param("weight"), self.param("bias")[0]);
+        Ok(batch.samples.iter().map(|([x0, x1], _)| weight[0] * x0 + weight[1] * x1 + bias).collect())
+    }
+
+    fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+        Ok(Optimization { optimizers: self.optimizers.lrs.len(), schedulers: self.schedulers.clone() })
+    }
+
+    fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
+        Some(vec![
+            DeclaredMetric::new("val/loss", Phase::Validate),
+            DeclaredMetric::new("test/loss", Phase::Test),
+        ])
+    }
+
+    fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
+        for index in self.owned_by(optimizer) {
+            self.gradients.edit(index, &mut |values| values.fill(0.0));
+        }
+        self.sync_apart();
+        Ok(())
+    }
+
+    fn backward(&mut self, loss: &ToyLoss, divide_by: f64) -> ModuleResult {
+        for (index, gradient) in loss.gradient.iter().enumerate() {
+            self.gradients.edit(index, &mut |values| {
+                for (value, added) in values.iter_mut().zip(gradient) {
+                    *value += added / divide_by as f32;
+                }
+            });
+        }
+        self.sync_apart();
+        Ok(())
+    }
+
+    fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult {
+        let norm = self.grad_norm(optimizer).value;
+        let gradients = self.gradients_mut(optimizer);
+        for index in 0..gradients.view().count() {
+            gradients.edit(index, &mut |values| match rule {
+                ClipRule::Value(limit) => {
+                    values.iter_mut().for_each(|value| *value = value.clamp(-limit as f32, limit as f32));
+                }
+                ClipRule::Norm(limit) if norm > limit => {
+                    values.iter_mut().for_each(|value| *value *= (limit / norm) as f32);
+                }
+                ClipRule::Norm(_) => {}
+            });
+        }
+        Ok(())
+    }
+
+    fn optimizer_step(&mut self, optimizer: usize, _keep_gradients: bool) -> ModuleResult {
+        let lr = self.optimizers.lrs[optimizer] as f32;
+        for (at, index) in self.owned_by(optimizer).enumerate() {
+            let gradient =
+                if self.apart.is_empty() { self.gradients.at(index) } else { self.apart[optimizer].at(at) };
+            self.params.edit(index, &mut |values| {
+                for (value, gradient) in values.iter_mut().zip(gradient) {
+                    *value -= lr * gradient;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn lr_scheduler_step(&mut self, _scheduler: usize, _metric: Option<f64>) -> ModuleResult {
+        self.optimizers.lrs.iter_mut().for_each(|lr| *lr *= 0.9);
+        Ok(())
+    }
+
+    fn gradients(&self, optimizer: Option<usize>) -> &dyn TensorSource {
+        optimizer.and_then(|optimizer| self.apart.get(optimizer)).unwrap_or(&self.gradients)
+    }
+
+    fn gradients_mut(&mut self, optimizer: usize) -> &mut dyn GradientsMut {
+        if self.apart.is_empty() { &mut self.gradients } else { &mut self.apart[optimizer] }
+    }
+
+    fn grad_norm(&self, optimizer: usize) -> ToyLoss {
+        let gradients = self.gradients(Some(optimizer));
+        let squares = (0..gradients.count()).map(|index| gradients.stats(index).norm.powi(2));
+        ToyLoss::from(squares.sum::<f64>().sqrt())
+    }
+
+    fn lr(&self, optimizer: usize) -> f64 {
+        self.optimizers.lrs[optimizer]
+    }
+
+    fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
+        let lr = self.optimizers.lrs.get_mut(optimizer).ok_or("there is no such optimizer")?;
+        *lr = match change {
+            Lr::Set(value) => value,
+            Lr::Scale(factor) => *lr * factor,
+        };
+        Ok(())
+    }
+
+    fn state(&self, weights_only: bool) -> ModuleResult<serde_json::Value> {
+        let (weight, bias) = (self.param("weight"), self.param("bias"));
+        let lrs = if weights_only { &[][..] } else { &self.optimizers.lrs };
+        Ok(serde_json::json!({ "weight": weight, "bias": bias, "lrs": lrs }))
+    }
+
+    fn load_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+        for (index, name) in ["weight", "bias"].into_iter().enumerate() {
+            let values: Vec<f32> = serde_json::from_value(state[name].clone())?;
+            self.params.edit(index, &mut |into| into.copy_from_slice(&values));
+        }
+        let lrs: Vec<f64> = serde_json::from_value(state["lrs"].clone())?;
+        if !lrs.is_empty() {
+            self.optimizers.lrs = lrs;
+        }
+        Ok(())
+    }
+}
+
+/// Samples of the toy's problem: two inputs and the output.
+#[derive(Clone, Debug, Default)]
+pub struct ToyBatch {
+    samples: Vec<([f32; 2], f32)>,
+}
+
+impl BatchData for ToyBatch {
+    fn size(&self) -> usize {
+        self.samples.len()
+    }
+}
+
+/// Data for the toy: `y = 2·x0 − 3·x1 + 0.5` on a few fixed points.
+#[derive(Clone, Debug)]
+pub struct ToyData {
+    /// Batches of each training loader.
+    pub train: Vec<u64>,
+    /// Batches of each validation loader.
+    pub validate: Vec<u64>,
+    /// Batches of each test loader.
+    pub test: Vec<u64>,
+    /// Batches of each prediction loader.
+    pub predict: Vec<u64>,
+    /// Whether the training loaders know their length.
+    pub sized: bool,
+}
+
+impl Default for ToyData {
+    fn default() -> ToyData {
+        ToyData { train: vec![8], validate: vec![2], test: vec![2], predict: vec![1], sized: true }
+    }
+}
+
+impl DataModule<ToyBatch> for ToyData {
+    fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
+        let batches = match split {
+            Split::Train => &self.train,
+            Split::Validate => &self.validate,
+            Split::Test => &self.test,
+            Split::Predict => &self.predict,
+        };
+        let sized = self.sized || split != Split::Train;
+        let loaders = batches.iter().enumerate().map(|(index, batches)| {
+            let name = format!("{}{index}", split.key());
+            Box::new(ToyLoader { name, batches: *batches, sized, next: 0 }) as Box<dyn Loader<ToyBatch>>
+        });
+        Ok(loaders.collect())
+    }
+}
+
+struct ToyLoader {
+    name: String,
+    batches: u64,
+    sized: bool,
+    next: u64,
+}
+
+impl Loader<ToyBatch> for ToyLoader {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batches(&self) -> Option<u64> {
+        self.sized.then_some(self.batches)
+    }
+
+    fn seek(&mut self, _epoch: u64, batch: u64, _shuffled: bool) -> Result<(), BoxError> {
+        self.next = batch;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
+        if self.next >= self.batches {
+            return Ok(None);
+        }
+        let start = self.next * 4;
+        self.next += 1;
+        let samples = (start..start + 4).map(|i| {
+            let x = [(i % 7) as f32 / 7.0 - 0.4, (i % 5) as f32 / 5.0 - 0.3];
+            (x, 2.0 * x[0] - 3.0 * x[1] + 0.5)
+        });
+        Ok(Some(ToyBatch { samples: samples.collect() }))
+    }
+}

@@ -1,0 +1,301 @@
+//! The trainer: holds hooks and settings, and runs the four calls.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tenterhook_core::moment::FixedClock;
+use tenterhook_core::{
+    AnyHook, Clock, Failure, ForwardHook, HookInfo, HookRunner, Outcome, Phase, PlanError, Progress,
+    Registration, RosterError, RunInfo, Shared, Stage, UpdateHook,
+};
+
+use crate::data::DataModule;
+use crate::module::Module;
+use crate::running::{Notice, Running};
+use crate::session::Session;
+use crate::settings::{Limits, Settings};
+use crate::strategy::{SingleProcess, Strategy};
+
+/// Runs a module on data, with hooks.
+///
+/// ```
+/// use tenterhook::toy::{Toy, ToyData};
+/// use tenterhook::{Settings, Trainer, closure};
+///
+/// let mut trainer = Trainer::new(Settings { max_epochs: Some(2), ..Settings::default() })?;
+/// trainer.add_hook(closure::on_train_epoch_end("print", |cx| {
+///     println!("epoch {}: {:?}", cx.epoch, cx.metrics().get("train/loss"));
+/// }))?;
+/// let report = trainer.fit(&mut Toy::default(), &mut ToyData::default())?;
+/// assert_eq!(report.progress.epochs_done, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Trainer {
+    settings: Settings,
+    hooks: HookRunner,
+    shared: Shared,
+    strategy: Box<dyn Strategy>,
+    restore_from: Option<PathBuf>,
+    notify: Box<dyn FnMut(&Notice) + Send>,
+}
+
+/// What a call came to.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Where it stood at the end.
+    pub progress: Progress,
+    /// The latest value of every metric.
+    pub metrics: BTreeMap<String, f64>,
+    /// What was decided, contained and refused on the way.
+    pub notices: Vec<Notice>,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The settings cannot work.
+    #[error("the trainer's settings cannot work:\n{}", .0.join("\n"))]
+    Settings(Vec<String>),
+    /// Something failed; everybody was told and torn down.
+    #[error("{failure}")]
+    Failed {
+        /// The first failure.
+        #[source]
+        failure: Failure,
+        /// What failed after it, while cleaning up.
+        later: Vec<Failure>,
+        /// How far the call came.
+        report: Box<Report>,
+    },
+}
+
+struct WallClock(Instant);
+
+impl Clock for WallClock {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+impl Trainer {
+    /// A trainer with these settings, which are checked.
+    pub fn new(settings: Settings) -> Result<Trainer, RunError> {
+        let problems = settings.problems();
+        if !problems.is_empty() {
+            return Err(RunError::Settings(problems));
+        }
+        let id = run_id();
+        let run = RunInfo {
+            checkpoints: Path::new("runs").join(&id).join("checkpoints"),
+            id,
+            device: "cpu".into(),
+            config: serde_json::json!({ "trainer": settings }),
+            fast_dev_run: settings.fast_dev_run.0 > 0,
+            ..RunInfo::default()
+        };
+        let shared = Shared::new(run, settings.seed, Box::new(WallClock(Instant::now())));
+        Ok(Trainer {
+            settings,
+            hooks: HookRunner::default(),
+            shared,
+            strategy: Box::new(SingleProcess),
+            restore_from: None,
+            notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
+        })
+    }
+
+    /// Uses another strategy than one process.
+    #[must_use]
+    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Trainer {
+        self.strategy = Box::new(strategy);
+        self
+    }
+
+    /// Takes time from another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock + 'static) -> Trainer {
+        self.shared.clock = Box::new(clock);
+        self
+    }
+
+    /// Puts checkpoints below this directory.
+    #[must_use]
+    pub fn with_checkpoints_in(mut self, root: impl Into<PathBuf>) -> Trainer {
+        self.shared.run.checkpoints = root.into();
+        self
+    }
+
+    /// Tells about contained failures and decisions in another way than on standard error.
+    #[must_use]
+    pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
+        self.notify = Box::new(notify);
+        self
+    }
+
+    /// Lets the next call restore this checkpoint.
+    #[must_use]
+    pub fn restoring(mut self, checkpoint: impl Into<PathBuf>) -> Trainer {
+        self.restore_from = Some(checkpoint.into());
+        self
+    }
+
+    /// Registers a hook as it describes itself.
+    pub fn add_hook(&mut self, hook: impl Into<AnyHook>) -> Result<(), RosterError> {
+        self.hooks.add(hook)
+    }
+
+    /// Registers a hook under another name or policy, or disabled.
+    pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
+        self.hooks.register(hook.into(), how)
+    }
+
+    /// Registers an update hook.
+    pub fn add_update_hook(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
+        self.hooks.add_update(hook)
+    }
+
+    /// Registers a forward hook.
+    pub fn add_forward_hook(&mut self, hook: impl ForwardHook) -> Result<(), RosterError> {
+        self.hooks.add_forward(hook)
+    }
+
+    /// Removes a hook.
+    pub fn remove_hook(&mut self, name: &str) -> Result<(), RosterError> {
+        self.hooks.remove(name)
+    }
+
+    /// Lets a hook receive events again.
+    pub fn enable_hook(&mut self, name: &str) -> Result<(), RosterError> {
+        self.hooks.enable(name)
+    }
+
+    /// Lets a hook receive no events; it keeps its place and its state.
+    pub fn disable_hook(&mut self, name: &str) -> Result<(), RosterError> {
+        self.hooks.disable(name)
+    }
+
+    /// All hooks.
+    #[must_use]
+    pub fn list_hooks(&self) -> Vec<HookInfo> {
+        self.hooks.list()
+    }
+
+    /// The hooks and their plan.
+    #[must_use]
+    pub fn hooks(&self) -> &HookRunner {
+        &self.hooks
+    }
+
+    /// What the plan would refuse before step 1 of a `fit`; nothing is run and nobody is told.
+    pub fn refusals<M: Module>(
+        &mut self,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Vec<PlanError>, RunError> {
+        let mut refusals = Vec::new();
+        self.in_session(Stage::Fit, module, data, |session| {
+            refusals = session.refusals().map_err(|failure| (failure, Vec::new()))?;
+            Ok(())
+        })?;
+        Ok(refusals)
+    }
+
+    /// Trains.
+    pub fn fit<M: Module>(
+        &mut self,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Report, RunError> {
+        self.call(Stage::Fit, module, data, |session| session.fit()).map(|(report, _)| report)
+    }
+
+    /// Evaluates on the validation data.
+    pub fn validate<M: Module>(
+        &mut self,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Report, RunError> {
+        self.evaluate(Stage::Validate, Phase::Validate, module, data).map(|(report, _)| report)
+    }
+
+    /// Evaluates on the test data.
+    pub fn test<M: Module>(
+        &mut self,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Report, RunError> {
+        self.evaluate(Stage::Test, Phase::Test, module, data).map(|(report, _)| report)
+    }
+
+    /// Predicts: the predictions of every loader, in order.
+    pub fn predict<M: Module>(
+        &mut self,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Predictions<M>, RunError> {
+        self.evaluate(Stage::Predict, Phase::Predict, module, data)
+    }
+
+    fn evaluate<M: Module>(
+        &mut self,
+        stage: Stage,
+        phase: Phase,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+    ) -> Result<Predictions<M>, RunError> {
+        self.call(stage, module, data, |session| {
+            session.announce_restored()?;
+            session.prepare_evaluation()?;
+            session.evaluate(phase)
+        })
+    }
+
+    fn call<M: Module>(
+        &mut self,
+        stage: Stage,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+        body: impl FnOnce(&mut Session<'_, M>) -> Result<(), Failure>,
+    ) -> Result<Predictions<M>, RunError> {
+        self.in_session(stage, module, data, |session| session.run(body))
+    }
+
+    fn in_session<M: Module>(
+        &mut self,
+        stage: Stage,
+        module: &mut M,
+        data: &mut dyn DataModule<M::Batch>,
+        body: impl FnOnce(&mut Session<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
+    ) -> Result<Predictions<M>, RunError> {
+        module.prepare(self.settings.seed, self.settings.deterministic);
+        let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+        let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
+        let run = Running::new(hooks, shared, Limits::of(&self.settings), stage);
+        let mut session = Session::new(run, module, data, &mut *self.strategy);
+        session.restore_from = self.restore_from.take();
+        let ran = body(&mut session);
+        let Session { run, predictions, .. } = session;
+        let Running { hooks, shared, progress, outcome, notices, .. } = run;
+        (self.hooks, self.shared) = (hooks, shared);
+        for notice in notices.iter().filter(|notice| !matches!(notice, Notice::Decided { .. })) {
+            (self.notify)(notice);
+        }
+        let report = Report { outcome, progress, metrics: self.shared.metrics.to_map(), notices };
+        match ran {
+            Ok(()) => Ok((report, predictions)),
+            Err((failure, later)) => Err(RunError::Failed { failure, later, report: Box::new(report) }),
+        }
+    }
+}
+
+/// What a prediction came to, and the predictions of every loader.
+pub type Predictions<M> = (Report, Vec<Vec<<M as Module>::Prediction>>);
+
+/// Unique enough to tell runs apart: when it was, and which process.
+fn run_id() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{:03}-{}", now.as_secs(), now.subsec_millis(), std::process::id())
+}
