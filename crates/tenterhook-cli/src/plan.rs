@@ -1,9 +1,92 @@
 //! `tenter plan`: who receives what, in which order, and why.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) fn run(path: &Path, _json: bool) -> Result<ExitCode, String> {
-    let _ = path;
-    Err("not yet".into())
+use serde_json::{Map, Value, json};
+use tenterhook::config::Config;
+use tenterhook::sources::{self, Receiver};
+use tenterhook::toy::{Toy, ToyData};
+use tenterhook::{Event, PlanError, RunError, Trainer};
+
+use crate::WRONG_INPUT;
+use crate::scenario::{Scenario, Tape};
+
+pub(crate) fn run(path: &Path, json: bool) -> Result<ExitCode, String> {
+    let (trainer, refused) = planned(path)?;
+    let text = if json { for_programs(&trainer, &refused) } else { for_people(&trainer) };
+    // A reader that has seen enough and hangs up is not our failure.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    for refusal in &refused {
+        eprintln!("refused: {refusal}");
+    }
+    Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_INPUT) })
+}
+
+fn planned(path: &Path) -> Result<(Trainer, Vec<PlanError>), String> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        let (scenario, tape) = (Scenario::read(path)?, Tape::default());
+        let mut trainer = scenario.trainer(&tape)?;
+        let (mut module, mut data) = scenario.parts(&tape);
+        let refused = trainer.refusals(&mut module, &mut data).map_err(said)?;
+        return Ok((trainer, refused));
+    }
+    let mut trainer =
+        Config::read(path).and_then(|config| config.trainer()).map_err(|error| error.to_string())?;
+    let refused = trainer.refusals(&mut Toy::default(), &mut ToyData::default()).map_err(said)?;
+    Ok((trainer, refused))
+}
+
+fn said(error: RunError) -> String {
+    match error {
+        // Nothing has run yet, so where and when it failed says nothing.
+        RunError::Failed { failure, .. } => failure.error.to_string(),
+        error => error.to_string(),
+    }
+}
+
+fn for_people(trainer: &Trainer) -> String {
+    let mut text = String::from("Hooks\n");
+    for hook in trainer.list_hooks() {
+        let state = if hook.enabled { "" } else { ", disabled" };
+        let on_error = serde_json::to_value(hook.on_error).unwrap_or_default();
+        let on_error = on_error.as_str().unwrap_or_default().to_owned();
+        text += &format!("  {:<24} {}, on_error = \"{on_error}\"{state}\n", hook.name, hook.kind);
+    }
+    text += "\nEvents, and who receives them in which order\n";
+    let mut without_hooks = Vec::new();
+    for event in Event::ALL {
+        let receivers = sources::receivers(*event, trainer.hooks());
+        if !trainer.hooks().wants(*event) {
+            without_hooks.push((event, receivers));
+            continue;
+        }
+        text += &format!("  {event}\n");
+        for (number, Receiver { source, why }) in receivers.iter().enumerate() {
+            let name = source.strip_prefix("hook:").unwrap_or(source);
+            let why = if name == *why { String::new() } else { (*why).to_owned() };
+            text += format!("    {}. {name:<24} {why}", number + 1).trim_end();
+            text.push('\n');
+        }
+    }
+    text += "\nEvents that no hook wants; their context is never built\n";
+    for (event, receivers) in without_hooks {
+        let sources: Vec<_> = receivers.into_iter().map(|receiver| receiver.source).collect();
+        text += format!("  {event:<28} {}", sources.join(", ")).trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {
+    let mut events = Map::new();
+    for event in Event::ALL {
+        let receivers = sources::receivers(*event, trainer.hooks());
+        let rows =
+            receivers.into_iter().map(|Receiver { source, why }| json!({ "source": source, "why": why }));
+        events.insert(event.handler().to_owned(), Value::Array(rows.collect()));
+    }
+    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    format!("{:#}\n", json!({ "hooks": trainer.list_hooks(), "events": events, "refused": refused }))
 }

@@ -2,6 +2,21 @@
 //!
 //! Gradients are fields of the events between backward and zero-grad and of no other, so reading
 //! dead gradients does not compile. A context borrows from the loop, so no hook can keep one.
+//!
+//! ```
+//! use tenterhook_core::AfterBackward;
+//!
+//! fn alive(cx: &AfterBackward) -> f64 {
+//!     cx.gradients.norm()
+//! }
+//! ```
+//!
+//! ```compile_fail,E0609
+//! # use tenterhook_core::StepEnd;
+//! fn dead(cx: &StepEnd) -> f64 {
+//!     cx.gradients.norm()
+//! }
+//! ```
 
 use std::any::Any;
 use std::cell::RefCell;

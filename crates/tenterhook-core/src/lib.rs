@@ -15,6 +15,8 @@
 //! | who receives what, in which order, and why? | [`plan`] |
 //! | what happens when a hook fails? | [`failure`] |
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 // `#[hook]` names this crate by its public name, also when it is used in here.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook_core;

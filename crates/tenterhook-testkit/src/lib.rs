@@ -14,20 +14,20 @@
 //! use tenterhook_core::{hook, Controller, Decision, Event, HookResult, TrainBatchEnd, TrainStart};
 //! use tenterhook_testkit::Rig;
 //!
-//! struct HighLosses {
+//! struct HalveLr {
 //!     threshold: f64,
 //!     high_losses: u32,
 //!     start_time: Option<Duration>,
 //! }
 //!
-//! impl HighLosses {
-//!     fn new(threshold: f64) -> HighLosses {
-//!         HighLosses { threshold, high_losses: 0, start_time: None }
+//! impl HalveLr {
+//!     fn new(threshold: f64) -> HalveLr {
+//!         HalveLr { threshold, high_losses: 0, start_time: None }
 //!     }
 //! }
 //!
 //! #[hook(reads = ["train/loss"])]
-//! impl Controller for HighLosses {
+//! impl Controller for HalveLr {
 //!     fn on_train_start(&mut self, cx: &TrainStart) {
 //!         self.start_time = Some(cx.elapsed());
 //!     }
@@ -42,7 +42,7 @@
 //! }
 //!
 //! // Create the rig: a run with one optimizer and the hook under test.
-//! let mut rig = Rig::new(HighLosses::new(5.0));
+//! let mut rig = Rig::new(HalveLr::new(5.0));
 //! rig.lr(0.001);
 //!
 //! // Test lifecycle methods.

@@ -106,7 +106,14 @@ impl HookTable {
     /// Makes the hook and registers it.
     pub fn register(&self, trainer: &mut Trainer) -> Result<(), String> {
         let hook = registry::hook(&self.use_, &self.options)?;
-        trainer.register(hook, self.registration()).map_err(|error| error.to_string())
+        let mut how = self.registration();
+        if how.name.is_none() {
+            // A second one of a kind needs a name of its own, and the order in the file is a stable one.
+            let taken: Vec<_> = trainer.list_hooks().into_iter().map(|hook| hook.name).collect();
+            let numbered = (2..).map(|number| format!("{}_{number}", self.use_));
+            how.name = std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name));
+        }
+        trainer.register(hook, how).map_err(|error| error.to_string())
     }
 
     fn registration(&self) -> Registration {
@@ -142,6 +149,19 @@ mod tests {
                 ("identity", true, OnError::Abort)
             ]
         );
+    }
+
+    #[test]
+    fn a_second_hook_of_a_kind_is_numbered_and_a_given_name_must_be_free() {
+        let twice = |second: &str| {
+            let text = format!("[[hooks]]\nuse = \"checkpoint\"\n[[hooks]]\nuse = \"checkpoint\"\n{second}");
+            toml::from_str::<Config>(&text).expect("it reads").trainer()
+        };
+        let names: Vec<_> =
+            twice("").expect("it works").list_hooks().into_iter().map(|hook| hook.name).collect();
+        assert_eq!(names, ["checkpoint", "checkpoint_2", "identity"]);
+        let error = twice("name = \"checkpoint\"").map(|_| ()).expect_err("taken").to_string();
+        assert!(error.contains("there is a hook named `checkpoint` already"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tenterhook_core::{Failure, Origin, Phase, PlanError, Scalar, Status};
 use crate::data::{BatchData, Split};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
+use crate::running::Notice;
 use crate::session::Session;
 use crate::settings::Check;
 
@@ -51,10 +52,10 @@ impl<M: Module> Session<'_, M> {
 
     fn train(&mut self) -> Result<(), Failure> {
         let mut training = self.training()?;
-        self.check_plan(&training)?;
         if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
             return Ok(());
         }
+        self.check_plan(&training)?;
         self.run.status = Status::Training;
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_train_start);
@@ -253,7 +254,8 @@ impl<M: Module> Session<'_, M> {
     /// Refuses what cannot work, before step 1.
     fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
         let refusals = self.refused(training);
-        if refusals.is_empty() {
+        if refusals.is_empty() || self.lenient {
+            self.run.notices.extend(refusals.into_iter().map(Notice::WouldRefuse));
             return Ok(());
         }
         self.run.at(Origin::Trainer, "plan");

@@ -23,6 +23,7 @@ pub mod registry;
 mod running;
 mod session;
 pub mod settings;
+pub mod sources;
 mod step;
 pub mod strategy;
 pub mod toy;

@@ -6,7 +6,7 @@ use tenterhook_core::failure::Contained;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Origin, Outcome, Phase,
-    Progress, Request, RosterError, SaveRequest, Shared, Stage, Status, Tensors,
+    PlanError, Progress, Request, RosterError, SaveRequest, Shared, Stage, Status, Tensors,
 };
 
 use crate::data::BatchData;
@@ -39,17 +39,14 @@ pub enum Notice {
     Contained(Contained),
     /// A hook asked for a change of the list of hooks that could not be made.
     Refused(RosterError),
+    /// Something that the plan would have refused, had it not been told to go on.
+    WouldRefuse(PlanError),
     /// Somebody decided something.
     Decided {
         /// The completed steps at that time.
         step: u64,
         /// Who decided what.
         decided: Decided,
-    },
-    /// A request to stop is waiting for `min_epochs` or `min_steps`.
-    StopWaits {
-        /// What it waits for.
-        what: String,
     },
 }
 
@@ -61,15 +58,13 @@ impl std::fmt::Display for Notice {
             }
             Notice::Contained(contained) => write!(f, "{}; the run goes on", contained.failure),
             Notice::Refused(error) => write!(f, "{error}"),
+            Notice::WouldRefuse(error) => write!(f, "{error}"),
             Notice::Decided { step, decided } => {
                 write!(
                     f,
                     "`{}` decided at {} (step {step}): {:?}",
                     decided.hook, decided.event, decided.decision
                 )
-            }
-            Notice::StopWaits { what } => {
-                write!(f, "stop was requested, but {what} is not met yet; training goes on")
             }
         }
     }
@@ -236,7 +231,7 @@ impl<M: Module> Running<M> {
 
     /// Reads the losses when it is time to, or when somebody judges every one of them.
     pub(crate) fn log_loss(&mut self) {
-        let due = self.progress.step.is_multiple_of(self.limits.log_every);
+        let due = self.limits.log_every > 0 && self.progress.step.is_multiple_of(self.limits.log_every);
         if (due || self.reads_every_loss)
             && let Some(loss) = self.losses.read()
         {

@@ -30,6 +30,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) restore_from: Option<PathBuf>,
     /// The checkpoint that was restored, until that is announced.
     pub(crate) restored: Option<PathBuf>,
+    /// What the plan refuses is only reported.
+    pub(crate) lenient: bool,
     torn: Torn,
 }
 
@@ -59,6 +61,7 @@ impl<'t, M: Module> Session<'t, M> {
             last_validation: Duration::ZERO,
             restore_from: None,
             restored: None,
+            lenient: false,
             torn: Torn::default(),
         }
     }

@@ -37,6 +37,7 @@ pub struct Trainer {
     shared: Shared,
     strategy: Box<dyn Strategy>,
     restore_from: Option<PathBuf>,
+    lenient: bool,
     notify: Box<dyn FnMut(&Notice) + Send>,
 }
 
@@ -103,6 +104,7 @@ impl Trainer {
             shared,
             strategy: Box::new(SingleProcess),
             restore_from: None,
+            lenient: false,
             notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
         })
     }
@@ -132,6 +134,13 @@ impl Trainer {
     #[must_use]
     pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
         self.notify = Box::new(notify);
+        self
+    }
+
+    /// Reports what the plan refuses, and runs all the same.
+    #[must_use]
+    pub fn lenient(mut self) -> Trainer {
+        self.lenient = true;
         self
     }
 
@@ -276,6 +285,7 @@ impl Trainer {
         let run = Running::new(hooks, shared, Limits::of(&self.settings), stage);
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
+        session.lenient = self.lenient;
         let ran = body(&mut session);
         let Session { run, predictions, .. } = session;
         let Running { hooks, shared, progress, outcome, notices, .. } = run;

@@ -2,7 +2,7 @@
 
 use tenterhook::data::Loaders;
 use tenterhook::toy::{ToyBatch, ToyData};
-use tenterhook::{BoxError, DataModule, Failure, Progress, Split, Stage, Strategy};
+use tenterhook::{BoxError, DataModule, Failure, Loader, Progress, Split, Stage, Strategy};
 
 use super::tape::Tape;
 
@@ -23,7 +23,10 @@ impl RecordingData {
 
 impl DataModule<ToyBatch> for RecordingData {
     fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
-        self.data.loaders(split)
+        let loaders = self.data.loaders(split)?.into_iter().enumerate();
+        Ok(loaders
+            .map(|(index, inner)| Box::new(Numbered { name: format!("dataloader_idx_{index}"), inner }) as _)
+            .collect())
     }
     fn setup(&mut self, _: Stage) -> Result<(), BoxError> {
         self.note("setup");
@@ -36,6 +39,27 @@ impl DataModule<ToyBatch> for RecordingData {
     fn on_exception(&mut self, _: &Failure) -> Result<(), BoxError> {
         self.note("on_exception");
         Ok(())
+    }
+}
+
+/// A loader under the name that Lightning would log it by.
+struct Numbered {
+    name: String,
+    inner: Box<dyn Loader<ToyBatch>>,
+}
+
+impl Loader<ToyBatch> for Numbered {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn batches(&self) -> Option<u64> {
+        self.inner.batches()
+    }
+    fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError> {
+        self.inner.seek(epoch, batch, shuffled)
+    }
+    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
+        self.inner.next()
     }
 }
 

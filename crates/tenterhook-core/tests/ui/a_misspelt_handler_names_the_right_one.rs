@@ -1,12 +1,10 @@
-use tenterhook_core::{HookResult, Observer, TrainEnd, hook};
+use tenterhook_core::{Observer, hook};
 
 struct Ends;
 
 #[hook]
 impl Observer for Ends {
-    fn on_training_end(&mut self, _: &TrainEnd) -> HookResult {
-        Ok(())
-    }
+    fn on_training_end(&mut self, _: &tenterhook_core::TrainEnd) {}
 }
 
 fn main() {}

@@ -1,13 +1,20 @@
 use tenterhook_core::{AfterBackward, HookResult, Observer, Tensor, hook};
 
+struct Kept(Tensor<'static>);
+
+// Not even a hook that lies about its threads can.
+unsafe impl Send for Kept {}
+
 struct Keeps {
-    weight: Option<Tensor<'static>>,
+    weights: Vec<Kept>,
 }
 
 #[hook]
 impl Observer for Keeps {
     fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult {
-        self.weight = cx.gradients.by_name("w");
+        for weight in cx.gradients.iter() {
+            self.weights.push(Kept(weight));
+        }
         Ok(())
     }
 }

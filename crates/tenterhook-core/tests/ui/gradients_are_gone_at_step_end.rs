@@ -5,7 +5,7 @@ struct Late;
 #[hook]
 impl Observer for Late {
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        cx.log("norm", cx.gradients.norm());
+        let StepEnd { gradients, .. } = cx;
         Ok(())
     }
 }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use tenterhook_core::{Controller, Decision, Event, HookResult, TrainBatchEnd, TrainStart, hook};
 use tenterhook_testkit::{Fit, Rig};
 
-struct HighLosses {
+struct HalveLr {
     threshold: f64,
     high_losses: u32,
     start_time: Option<Duration>,
 }
 
-impl HighLosses {
-    fn new(threshold: f64) -> HighLosses {
-        HighLosses { threshold, high_losses: 0, start_time: None }
+impl HalveLr {
+    fn new(threshold: f64) -> HalveLr {
+        HalveLr { threshold, high_losses: 0, start_time: None }
     }
 }
 
 #[hook(reads = ["train/loss"])]
-impl Controller for HighLosses {
+impl Controller for HalveLr {
     fn on_train_start(&mut self, cx: &TrainStart) {
         self.start_time = Some(cx.elapsed());
     }
@@ -34,7 +34,7 @@ impl Controller for HighLosses {
 
 #[test]
 fn a_controller_halves_the_learning_rates_after_more_than_ten_high_losses() {
-    let mut rig = Rig::new(HighLosses::new(5.0));
+    let mut rig = Rig::new(HalveLr::new(5.0));
     rig.optimizers([("adam", &[0.001, 0.01]), ("sgd", &[0.1])]);
 
     rig.elapsed(Duration::from_secs(2)).on_train_start();
@@ -54,7 +54,7 @@ fn a_controller_halves_the_learning_rates_after_more_than_ten_high_losses() {
 
 #[test]
 fn low_losses_and_batches_without_one_do_not_count() {
-    let mut rig = Rig::new(HighLosses::new(5.0));
+    let mut rig = Rig::new(HalveLr::new(5.0));
     rig.loss(5.0).on_train_batch_end();
     rig.no_loss().on_train_batch_end();
     assert_eq!(rig.hook().high_losses, 0);
@@ -65,7 +65,7 @@ fn a_whole_fit_can_be_played_and_looked_at_in_between() {
     let script =
         Fit::new(2, 8).losses(|batch| Some(if batch.is_multiple_of(2) { 1.0 } else { 6.0 })).script();
     let middle = script.iter().position(|cue| cue.progress.epoch == 1).expect("there is a second epoch");
-    let mut rig = Rig::new(HighLosses::new(5.0));
+    let mut rig = Rig::new(HalveLr::new(5.0));
     rig.play(&script[..middle]);
     assert_eq!(rig.hook().high_losses, 4);
     rig.play(&script[middle..]);

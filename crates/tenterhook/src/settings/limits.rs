@@ -51,7 +51,7 @@ impl Limits {
             sanity_steps: limit(settings.num_sanity_val_steps).unwrap_or(u64::MAX),
             accumulate: settings.accumulate_grad_batches.max(1),
             clip: settings.clip(),
-            log_every: settings.log_every_n_steps.max(1),
+            log_every: settings.log_every_n_steps,
             fast_dev_run: settings.fast_dev_run.0 > 0,
             shuffled: settings.overfit_batches.is_zero(),
             train: of(settings.limit_train_batches),

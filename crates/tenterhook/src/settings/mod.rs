@@ -54,7 +54,7 @@ pub struct Settings {
     pub gradient_clip_val: Option<f64>,
     /// What is compared with it: `norm` or `value`.
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
-    /// Optimizer steps between two readings of the loss.
+    /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
     pub log_every_n_steps: u64,
     /// The seed of everything random.
     pub seed: u64,
@@ -124,7 +124,6 @@ impl Settings {
         refuse(self.max_steps < -1, "`max_steps` must be -1 (no limit), 0 or more");
         refuse(self.num_sanity_val_steps < -1, "`num_sanity_val_steps` must be -1 (all), 0 or more");
         refuse(self.accumulate_grad_batches == 0, "`accumulate_grad_batches` must be 1 or more");
-        refuse(self.log_every_n_steps == 0, "`log_every_n_steps` must be 1 or more");
         refuse(
             self.check_val_every_n_epoch == Some(0),
             "`check_val_every_n_epoch` must be 1 or more; to turn validation off, set `limit_val_batches = 0`",

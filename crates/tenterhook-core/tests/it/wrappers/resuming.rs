@@ -1,5 +1,6 @@
 //! A run that is killed anywhere and resumed passes what the uninterrupted one passes.
 
+use tenterhook_core::wrap::Gated;
 use tenterhook_core::{Hook, HookExt};
 use tenterhook_testkit::Rig;
 
@@ -29,15 +30,15 @@ fn resumes_anywhere<H: Hook>(wrap: impl Fn(Recorder) -> H, inner: impl Fn(&H) ->
 
 #[test]
 fn every_wrapper_resumes_anywhere() {
-    resumes_anywhere(|hook| hook.every("2 steps").unwrap(), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.every("3 batches").unwrap(), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.every("2 epochs").unwrap(), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.every("3 s").unwrap(), |hook| hook.inner());
-    resumes_anywhere(HookExt::once, |hook| hook.inner());
-    resumes_anywhere(|hook| hook.after("3 batches").unwrap(), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.after("3 s").unwrap(), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.when(|moment| moment.batches > 2), |hook| hook.inner());
-    resumes_anywhere(|hook| hook.sampled(0.5), |hook| hook.inner());
+    resumes_anywhere(|hook| hook.every("2 steps").unwrap(), Gated::inner);
+    resumes_anywhere(|hook| hook.every("3 batches").unwrap(), Gated::inner);
+    resumes_anywhere(|hook| hook.every("2 epochs").unwrap(), Gated::inner);
+    resumes_anywhere(|hook| hook.every("3 s").unwrap(), Gated::inner);
+    resumes_anywhere(HookExt::once, Gated::inner);
+    resumes_anywhere(|hook| hook.after("3 batches").unwrap(), Gated::inner);
+    resumes_anywhere(|hook| hook.after("3 s").unwrap(), Gated::inner);
+    resumes_anywhere(|hook| hook.when(|moment| moment.batches > 2), Gated::inner);
+    resumes_anywhere(|hook| hook.sampled(0.5), Gated::inner);
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
         rig.on_train_batch_start();
         rig.on_train_batch_end();
     }
-    let seen = recorder.take();
-    let of = |wanted| seen.iter().filter(move |(event, ..)| *event == wanted).map(|seen| seen.2);
+    let passed = recorder.take();
+    let of = |wanted| passed.iter().filter(move |(event, ..)| *event == wanted).map(|passed| passed.2);
     let starts: Vec<_> = of(Event::TrainBatchStart).collect();
     assert!(of(Event::TrainBatchEnd).eq(starts.iter().copied()), "a batch passes as a whole");
     starts

@@ -1,13 +1,18 @@
 use tenterhook_core::{HookResult, Observer, StepEnd, hook};
 
+struct Kept(&'static StepEnd<'static>);
+
+// Not even a hook that lies about its threads can.
+unsafe impl Send for Kept {}
+
 struct Keeps {
-    last: Option<&'static StepEnd<'static>>,
+    last: Vec<Kept>,
 }
 
 #[hook]
 impl Observer for Keeps {
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        self.last = Some(cx);
+        self.last.push(Kept(cx));
         Ok(())
     }
 }
