@@ -1,0 +1,22 @@
+//! The program as a user meets it: arguments in, text and exit code out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod conformance;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Runs `tenter` in a directory of its own.
+fn tenter(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tenter")).args(arguments).current_dir(directory).output().expect("tenter runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+fn files() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")
+}
