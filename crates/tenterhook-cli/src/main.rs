@@ -3,6 +3,7 @@
 mod plan;
 mod scenario;
 mod trace;
+mod train;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +20,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train the built-in toy problem, a plane through points, with the configured hooks.
+    Train {
+        /// A configuration in TOML; without one, built-in settings.
+        config: Option<PathBuf>,
+        /// Print one line of JSON at the end, for programs.
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a scenario and print the order of its events, one JSON row each.
     ///
     /// A row is [source, event], with the batch index and, when not 0, the loader index where the
@@ -51,6 +60,7 @@ const WRONG_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Train { config, json } => train::run(config.as_deref(), json),
         Command::Trace { file, json: _, all } => trace::run(&file, all),
         Command::Plan { config, json } => plan::run(&config, json),
     };

@@ -32,6 +32,7 @@ pub struct Rig<H> {
     pub(crate) runner: HookRunner,
     pub(crate) world: World,
     pub(crate) findings: Findings,
+    how: Registration,
     register: Register<H>,
 }
 
@@ -79,6 +80,7 @@ impl<H> Rig<H> {
             runner: HookRunner::default(),
             world: World::default(),
             findings: Findings::default(),
+            how: how.clone(),
             register,
         };
         if let Err(error) = register(Arc::clone(&rig.probed), &mut rig.runner, how) {
@@ -154,8 +156,7 @@ impl<H> Rig<H> {
             Ok(state) => state,
             Err(error) => panic!("the state of `{}` does not come back from JSON: {error}", self.name),
         };
-        let how = Registration { name: Some(self.name.clone()), ..Registration::default() };
-        let mut rig = Rig::made(fresh, self.name.clone(), how, self.register);
+        let mut rig = Rig::made(fresh, self.name.clone(), self.how.clone(), self.register);
         rig.world = self.world.resumed();
         rig.runner.publish(&rig.world.shared);
         rig.load_state_dict(&state);

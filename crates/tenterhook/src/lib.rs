@@ -46,3 +46,8 @@ pub mod prelude {
 
     pub use crate::{Cx, DataModule, Loader, Module, ModuleResult, Settings, StepOutput, Trainer};
 }
+
+/// The README's Rust is compiled, so that it cannot go stale.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,121 @@
+//! Counting instructions with valgrind's callgrind. The counts depend on the compiler and on nothing
+//! else, unlike times.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+/// What a loop does in each iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Nothing.
+    Empty,
+    /// Asks for an event that none of so many hooks wants.
+    Unwanted(usize),
+    /// Delivers an event to so many hooks that do nothing.
+    Delivered(usize),
+}
+
+impl Scenario {
+    const EVENTS: [Scenario; 5] = [
+        Scenario::Unwanted(0),
+        Scenario::Unwanted(100),
+        Scenario::Delivered(1),
+        Scenario::Delivered(10),
+        Scenario::Delivered(100),
+    ];
+
+    /// The scenario of this name with so many hooks.
+    #[allow(dead_code)] // by the example only
+    pub fn parse(name: &str, hooks: usize) -> Option<Scenario> {
+        let all = [Scenario::Empty, Scenario::Unwanted(hooks), Scenario::Delivered(hooks)];
+        all.into_iter().find(|scenario| scenario.parts().0 == name)
+    }
+
+    fn parts(self) -> (&'static str, usize) {
+        match self {
+            Scenario::Empty => ("empty", 0),
+            Scenario::Unwanted(hooks) => ("unwanted", hooks),
+            Scenario::Delivered(hooks) => ("delivered", hooks),
+        }
+    }
+}
+
+/// What the events cost per iteration, over an empty loop.
+pub struct Costs {
+    unit: &'static str,
+    rows: Vec<(Scenario, f64)>,
+}
+
+impl Costs {
+    /// The costs by this measure.
+    pub fn new(
+        unit: &'static str,
+        mut measure: impl FnMut(Scenario) -> Result<f64, Box<dyn Error>>,
+    ) -> Result<Costs, Box<dyn Error>> {
+        let empty = measure(Scenario::Empty)?;
+        let row = |scenario| measure(scenario).map(|cost| (scenario, cost - empty));
+        Ok(Costs { unit, rows: Scenario::EVENTS.into_iter().map(row).collect::<Result<_, _>>()? })
+    }
+
+    /// The costs in instructions, of the example `cost` built here.
+    pub fn counted(program: &Path) -> Result<Costs, Box<dyn Error>> {
+        Costs::new("instructions", |scenario| per_iteration(program, scenario))
+    }
+
+    /// The cost of one scenario.
+    #[allow(dead_code)] // by the test only
+    pub fn of(&self, scenario: Scenario) -> Option<f64> {
+        self.rows.iter().find(|(of, _)| *of == scenario).map(|(_, cost)| *cost)
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<12}{:>6}{:>16}{:>12}", "event", "hooks", self.unit, "per hook")?;
+        for (scenario, cost) in &self.rows {
+            let (name, hooks) = scenario.parts();
+            write!(f, "{name:<12}{hooks:>6}{cost:>16.2}")?;
+            match scenario {
+                Scenario::Delivered(hooks) => writeln!(f, "{:>12.2}", cost / *hooks as f64)?,
+                _ => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The version of the valgrind there is, or why there is none.
+pub fn version() -> Result<String, String> {
+    let asked = Command::new("valgrind").arg("--version").output();
+    let said = asked.map_err(|error| format!("valgrind is needed to count instructions: {error}"))?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+/// Instructions per iteration. Two counts differ by what their iterations cost; what comes before
+/// and after the loop is the same in both.
+fn per_iteration(program: &Path, scenario: Scenario) -> Result<f64, Box<dyn Error>> {
+    // As many digits in both, so that reading the number costs the same too.
+    const FEW: u64 = 10_000;
+    const MANY: u64 = 60_000;
+    let (few, many) = (count(program, scenario, FEW)?, count(program, scenario, MANY)?);
+    let more = many.checked_sub(few).ok_or("fewer instructions for more iterations")?;
+    Ok(more as f64 / (MANY - FEW) as f64)
+}
+
+/// All instructions of one run.
+fn count(program: &Path, scenario: Scenario, iterations: u64) -> Result<u64, Box<dyn Error>> {
+    const TOTAL: &str = "Collected : ";
+    let (name, hooks) = scenario.parts();
+    let mut run = Command::new("valgrind");
+    run.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    run.args([name, &hooks.to_string(), &iterations.to_string()]);
+    let ran = run.env_remove("VALGRIND_OPTS").output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let total = said.lines().find_map(|line| line.split_once(TOTAL)).map(|(_, total)| total.trim().parse());
+    match total {
+        Some(Ok(total)) if ran.status.success() => Ok(total),
+        _ => Err(format!("{run:?} did not count ({}): {said}", ran.status).into()),
+    }
+}
