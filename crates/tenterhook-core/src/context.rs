@@ -28,11 +28,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::erased::AnyHook;
+use crate::erased::{Answer, AnyHook};
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::flow::Decision;
-use crate::hook::HookResult;
 use crate::moment::{Batch, Moment, Outcome, Stage};
 use crate::state::StateError;
 use crate::tensor::{Scalar, Tensors};
@@ -46,7 +44,7 @@ pub trait Context {
     /// The batch it is about, if it is about one.
     fn batch(&self) -> Option<&Batch<'_>>;
     #[doc(hidden)]
-    fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision>;
+    fn offer(&self, hook: &mut AnyHook) -> Answer;
 }
 
 macro_rules! contexts {
@@ -297,7 +295,7 @@ macro_rules! offer_to_handler {
                 self.batch_if_any()
             }
             #[inline]
-            fn offer(&self, hook: &mut AnyHook) -> HookResult<Decision> {
+            fn offer(&self, hook: &mut AnyHook) -> Answer {
                 hook.0.$handler(self)
             }
         }

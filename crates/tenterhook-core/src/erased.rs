@@ -4,19 +4,39 @@ use crate::access::Access;
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Events;
-use crate::failure::Policy;
+use crate::failure::{BoxError, Policy};
 use crate::flow::Decision;
 use crate::hook::{Hook, HookResult, Verdict};
 use crate::plan::Tier;
 use crate::roster::HookKind;
 use crate::state::State;
 
+/// What the runner hears from a hook. Hardly any ever says anything, and then it is one word to look at.
+pub type Answer = Result<(), Box<Said>>;
+
+/// What a hook said.
+pub enum Said {
+    /// A decision other than to continue.
+    Decided(Decision),
+    /// An error.
+    Failed(BoxError),
+}
+
+#[inline]
+fn heard(result: HookResult<Decision>) -> Answer {
+    match result {
+        Ok(decision) if decision.is_continue() => Ok(()),
+        Ok(decision) => Err(Box::new(Said::Decided(decision))),
+        Err(error) => Err(Box::new(Said::Failed(error))),
+    }
+}
+
 macro_rules! as_decision {
-    (steer $answer:expr) => {
-        $answer.map(Into::into)
+    (steer $result:expr) => {
+        $result.map(Into::into)
     };
-    (watch $answer:expr) => {
-        $answer.map(|()| Decision::CONTINUE)
+    (watch $result:expr) => {
+        $result.map(|()| Decision::CONTINUE)
     };
 }
 
@@ -31,7 +51,7 @@ macro_rules! define_erased {
             fn policy(&self) -> Policy;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
-            $(fn $handler(&mut self, cx: &$Event<'_>) -> HookResult<Decision>;)*
+            $(fn $handler(&mut self, cx: &$Event<'_>) -> Answer;)*
         }
 
         impl<H: Hook> Erased for H {
@@ -61,8 +81,8 @@ macro_rules! define_erased {
             }
             $(
                 #[inline]
-                fn $handler(&mut self, cx: &$Event<'_>) -> HookResult<Decision> {
-                    as_decision!($mode Hook::$handler(self, cx))
+                fn $handler(&mut self, cx: &$Event<'_>) -> Answer {
+                    heard(as_decision!($mode Hook::$handler(self, cx)))
                 }
             )*
         }

@@ -36,6 +36,7 @@ pub mod forward;
 mod hook;
 pub mod metrics;
 pub mod moment;
+mod named;
 pub mod plan;
 pub mod random;
 pub mod roster;
@@ -59,6 +60,7 @@ pub use metrics::{LogOptions, Metrics, Reduce};
 pub use moment::{
     Batch, Clock, Moment, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Validation,
 };
+pub use named::NamedTensors;
 pub use plan::{Plan, PlanError, Tier};
 pub use roster::{HookInfo, HookKind, RosterRequest};
 pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};

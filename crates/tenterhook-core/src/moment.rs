@@ -1,6 +1,6 @@
 //! What every event has in common: where the run stands, and what all hooks share.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -334,10 +334,15 @@ impl<'a> Moment<'a> {
         &self.shared.roster
     }
 
+    /// The name that the hook which is running now is registered under.
+    pub(crate) fn hook_name(&self) -> Ref<'a, str> {
+        self.shared.roster.name(self.shared.current.get())
+    }
+
     /// This hook's own random stream. Drawing from it shifts nobody else's.
     #[must_use]
     pub fn rng(&self) -> RefMut<'a, Stream> {
-        let name = self.shared.roster.name(self.shared.current.get());
+        let name = self.hook_name();
         RefMut::map(self.shared.streams.borrow_mut(), |streams| streams.stream("hook", &name))
     }
 }

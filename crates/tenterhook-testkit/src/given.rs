@@ -14,7 +14,7 @@ use tenterhook_core::{
 
 use crate::model::{Optimizer, group};
 use crate::rig::Rig;
-use crate::tensors::NamedTensors;
+use tenterhook_core::NamedTensors;
 
 /// Where the run stands.
 impl<H> Rig<H> {

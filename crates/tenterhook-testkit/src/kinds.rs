@@ -3,7 +3,7 @@
 use tenterhook_core::{Event, ForwardHook, Phase, Update, UpdateHook};
 
 use crate::rig::Rig;
-use crate::tensors::NamedTensors;
+use tenterhook_core::NamedTensors;
 
 impl<H: UpdateHook> Rig<H> {
     /// Lets the update hook change the gradients that were given, and returns what it left. When it

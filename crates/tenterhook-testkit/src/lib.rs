@@ -82,10 +82,10 @@ mod model;
 mod probe;
 mod rig;
 mod script;
-mod tensors;
 mod world;
 
 pub use findings::{Effect, Failed, Reply};
 pub use rig::Rig;
 pub use script::{Cue, Fit};
-pub use tensors::NamedTensors;
+#[doc(no_inline)]
+pub use tenterhook_core::NamedTensors;

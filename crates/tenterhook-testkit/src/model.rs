@@ -2,7 +2,7 @@
 
 use tenterhook_core::{Lr, ModelView, OptimizerSource, ParamGroup, Request, TensorSource};
 
-use crate::tensors::NamedTensors;
+use tenterhook_core::NamedTensors;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Model {

@@ -12,7 +12,7 @@ use tenterhook_core::{
 };
 
 use crate::model::Model;
-use crate::tensors::NamedTensors;
+use tenterhook_core::NamedTensors;
 
 pub(crate) struct World {
     pub(crate) shared: Shared,

@@ -3,9 +3,9 @@
 //! For trying out hooks, for examples and tests. No tensor engine is needed.
 
 use tenterhook_core::plan::DeclaredMetric;
-use tenterhook_core::tensor::{HostTensors, ReadScalar};
+use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, ClipRule, GradientsMut, Lr, ModelView, OptimizerSource, ParamGroup, Phase, TensorSource,
+    BoxError, ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase, TensorSource,
 };
 
 use crate::cx::Cx;
@@ -37,10 +37,10 @@ impl From<f64> for ToyLoss {
 #[derive(Clone, Debug)]
 pub struct Toy {
     /// `weight`, and apart from it `bias`, so that each can have an optimizer of its own.
-    params: HostTensors,
-    gradients: HostTensors,
+    params: NamedTensors,
+    gradients: NamedTensors,
     /// The gradients by optimizer, when there are two.
-    apart: Vec<HostTensors>,
+    apart: Vec<NamedTensors>,
     optimizers: ToyOptimizers,
     schedulers: Vec<SchedulerPlan>,
 }
@@ -48,7 +48,7 @@ pub struct Toy {
 #[derive(Clone, Debug)]
 struct ToyOptimizers {
     lrs: Vec<f64>,
-    no_state: HostTensors,
+    no_state: NamedTensors,
 }
 
 impl Default for Toy {
@@ -61,14 +61,14 @@ impl Toy {
     /// A toy with one optimizer for everything, or two: for the weights and for the bias.
     #[must_use]
     pub fn new(optimizers: usize) -> Toy {
-        let params = HostTensors::new([("weight", vec![0.0; 2]), ("bias", vec![0.0])]);
+        let params = NamedTensors::from([("weight", vec![0.0; 2]), ("bias", vec![0.0])]);
         let apart = if optimizers == 2 {
-            vec![HostTensors::new([("weight", vec![0.0; 2])]), HostTensors::new([("bias", vec![0.0])])]
+            vec![NamedTensors::from([("weight", vec![0.0; 2])]), NamedTensors::from([("bias", vec![0.0])])]
         } else {
             Vec::new()
         };
         let optimizers =
-            ToyOptimizers { lrs: vec![0.1; optimizers.clamp(1, 2)], no_state: HostTensors::default() };
+            ToyOptimizers { lrs: vec![0.1; optimizers.clamp(1, 2)], no_state: NamedTensors::default() };
         Toy { gradients: params.clone(), params, apart, optimizers, schedulers: Vec::new() }
     }
 
@@ -82,7 +82,7 @@ impl Toy {
     /// The values of a parameter: `weight` or `bias`.
     #[must_use]
     pub fn param(&self, name: &str) -> &[f32] {
-        self.params.values(name).unwrap_or_default()
+        self.params.get(name).unwrap_or_default()
     }
 
     /// The mean squared error on a batch, and its gradient.

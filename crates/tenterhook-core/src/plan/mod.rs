@@ -67,12 +67,12 @@ struct Route {
 #[derive(Clone, Debug)]
 pub struct Plan {
     wanted: Events,
-    routes: Vec<Route>,
+    routes: Box<[Route; Event::COUNT]>,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { wanted: Events::NONE, routes: vec![Route::default(); Event::COUNT] }
+        Plan { wanted: Events::NONE, routes: Box::new(std::array::from_fn(|_| Route::default())) }
     }
 }
 

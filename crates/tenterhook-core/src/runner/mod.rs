@@ -12,8 +12,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::context::Context;
+use crate::erased::{Answer, Said};
 use crate::event::Event;
-use crate::failure::{BoxError, Contained, Failure};
+use crate::failure::{Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
@@ -82,12 +83,6 @@ pub enum Delivered {
     Paused(Vec<SaveRequest>),
 }
 
-enum Walked {
-    Done,
-    Paused(Vec<SaveRequest>),
-    Failed(BoxError),
-}
-
 impl HookRunner {
     /// Whether anybody wants the event. An event nobody wants should build no payload.
     #[inline]
@@ -114,15 +109,17 @@ impl HookRunner {
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
             match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {
-                Ok(Walked::Done) => {
-                    self.settle(cx.moment());
-                    return Ok(Delivered::Done);
+                Ok(Ok(())) => break,
+                interrupted => {
+                    let (event, moment) = (C::EVENT, cx.moment());
+                    if let Some(saves) = self.heed(event, moment, cursor.next - 1, interrupted)? {
+                        return Ok(Delivered::Paused(saves));
+                    }
                 }
-                Ok(Walked::Paused(saves)) => return Ok(Delivered::Paused(saves)),
-                Ok(Walked::Failed(error)) => self.fail(cx, cursor.next - 1, Mishap::error(error))?,
-                Err(panic) => self.fail(cx, cursor.next - 1, Mishap::panic(&*panic))?,
             }
         }
+        self.settle(cx.moment());
+        Ok(Delivered::Done)
     }
 
     /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the
@@ -148,24 +145,41 @@ impl HookRunner {
         self.paused -= 1;
     }
 
-    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Walked {
-        let shared = cx.moment().shared;
-        while cursor.next < cursor.end {
-            let id = self.plan.receivers(C::EVENT)[cursor.next];
-            let slot = &mut self.slots[id];
+    /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
+    /// who they are, so they are looked up once.
+    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Answer {
+        let current = &cx.moment().shared.current;
+        let slots = self.slots.as_mut_slice();
+        let receivers = self.plan.receivers(C::EVENT);
+        let receivers = &receivers[..cursor.end.min(receivers.len())];
+        while let Some(&id) = receivers.get(cursor.next) {
             cursor.next += 1;
-            shared.current.set(id);
-            match cx.offer(&mut slot.hook) {
-                Ok(decision) if decision.is_continue() => {}
-                Ok(decision) => {
-                    if let Some(saves) = self.decided(id, C::EVENT, decision) {
-                        return Walked::Paused(saves);
-                    }
-                }
-                Err(error) => return Walked::Failed(error),
-            }
+            current.set(id);
+            cx.offer(&mut slots[id].hook)?;
         }
-        Walked::Done
+        Ok(())
+    }
+
+    /// Does what a receiver said, or judges its panic.
+    #[cold]
+    fn heed(
+        &mut self,
+        event: Event,
+        moment: &Moment<'_>,
+        at: usize,
+        interrupted: std::thread::Result<Answer>,
+    ) -> Result<Option<Vec<SaveRequest>>, Failure> {
+        let id = self.plan.receivers(event)[at];
+        let mishap = match interrupted {
+            Ok(Ok(())) => return Ok(None),
+            Ok(Err(said)) => match *said {
+                Said::Decided(decision) => return Ok(self.decided(id, event, decision)),
+                Said::Failed(error) => Mishap::error(error),
+            },
+            Err(panic) => Mishap::panic(&*panic),
+        };
+        self.fail(id, event, moment, mishap)?;
+        Ok(None)
     }
 
     /// Files a decision. The checkpoint hook's saves are carried out within its own turn.
@@ -190,13 +204,11 @@ impl HookRunner {
         (!saves.is_empty()).then_some(saves)
     }
 
-    fn fail<C: Context>(&mut self, cx: &C, at: usize, mishap: Mishap) -> Result<(), Failure> {
-        let id = self.plan.receivers(C::EVENT)[at];
-        let moment = cx.moment();
+    fn fail(&mut self, id: usize, event: Event, moment: &Moment<'_>, mishap: Mishap) -> Result<(), Failure> {
         let standing = &mut self.slots[id].standing;
         self.unpublished.set(true);
         let position = (moment.epoch, moment.step);
-        if standing.judge(mishap, C::EVENT.handler(), position, &mut self.contained)? {
+        if standing.judge(mishap, event.handler(), position, &mut self.contained)? {
             // It takes effect with the other changes, when the event has reached everyone.
             moment.shared.roster.disable(&standing.name);
         }
@@ -204,12 +216,19 @@ impl HookRunner {
     }
 
     /// Carries out the changes that hooks asked for, now that the event has reached everyone.
+    #[inline]
     fn settle(&mut self, moment: &Moment<'_>) {
-        let roster = &moment.shared.roster;
-        if self.paused > 0 || (roster.changes.borrow().is_empty() && !self.stale) {
+        if self.stale || !moment.shared.roster.changes.borrow().is_empty() {
+            self.change(moment);
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, moment: &Moment<'_>) {
+        if self.paused > 0 {
             return;
         }
-        for change in roster.changes.take() {
+        for change in moment.shared.roster.changes.take() {
             if let Err(refused) = self.apply(change) {
                 self.refused.push(refused);
             }

@@ -69,7 +69,7 @@ impl Gate for Every {
             Cadence::Batches(n) => {
                 !event.is_within_train_batch() || batch_of(&moment.progress).is_multiple_of(n)
             }
-            Cadence::Epochs(n) => !event.is_within_epoch() || (moment.epoch + 1).is_multiple_of(n),
+            Cadence::Epochs(n) => (moment.epoch + 1).is_multiple_of(n),
             Cadence::Time(distance) => !event.is_within_train_batch() || self.time_has_come(distance, moment),
         }
     }
@@ -88,7 +88,7 @@ impl Gate for Every {
     }
 }
 
-/// Passes the first training batch, and every other event once.
+/// Passes the first training batch, and every other event of the epochs once.
 #[derive(Debug, Default)]
 pub struct Once {
     batch: Option<u64>,
@@ -133,9 +133,6 @@ impl After {
 
 impl Gate for After {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if !event.is_within_epoch() {
-            return true;
-        }
         match self.start {
             Cadence::Steps(n) if event.is_within_train_batch() => moment.progress.current_step() > n,
             Cadence::Steps(n) => moment.step >= n,
@@ -166,22 +163,15 @@ impl Gate for After {
 pub struct When<P>(pub(super) P);
 
 impl<P: FnMut(&Moment<'_>) -> bool + Send + 'static> Gate for When<P> {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        !event.is_within_epoch() || (self.0)(moment)
+    fn open(&mut self, _: Event, moment: &Moment<'_>) -> bool {
+        (self.0)(moment)
     }
 }
 
 /// Passes a share of all training batches.
 #[derive(Debug)]
 pub struct Sampled {
-    hook: String,
-    share: f64,
-}
-
-impl Sampled {
-    pub(super) fn new(hook: String, share: f64) -> Sampled {
-        Sampled { hook, share }
-    }
+    pub(super) share: f64,
 }
 
 impl Gate for Sampled {
@@ -190,9 +180,8 @@ impl Gate for Sampled {
         if !event.is_within_train_batch() {
             return true;
         }
-        let seed = moment.shared.streams.borrow().seed();
-        let mut stream =
-            Stream::new(seed ^ batch_of(&moment.progress).rotate_left(32), "sampled", &self.hook);
+        let seed = moment.shared.streams.borrow().seed() ^ batch_of(&moment.progress).rotate_left(32);
+        let mut stream = Stream::new(seed, "sampled", &moment.hook_name());
         stream.uniform() < self.share
     }
 }

@@ -3,7 +3,7 @@
 //! A wrapped hook keeps its name, its place, its events, its policy and its state; only some of its
 //! handlers' calls are left out. What is left out is decided per training batch or per epoch as a
 //! whole, so that a hook that gets the start of something gets its end too. Events that belong to
-//! neither (set-up, teardown, checkpoints, failures, …) always pass.
+//! neither (set-up, teardown, checkpoints, failures, …), and those outside of `fit`, always pass.
 
 mod gates;
 
@@ -14,7 +14,7 @@ use crate::context::*;
 use crate::event::{Event, Events};
 use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
-use crate::moment::Moment;
+use crate::moment::{Moment, Stage};
 use crate::plan::Tier;
 use crate::state::State;
 
@@ -22,7 +22,7 @@ pub use gates::{After, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.
 pub trait Gate: Send + 'static {
-    /// Whether this event passes.
+    /// Whether this event of an epoch passes.
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool;
     /// What the hook's access becomes.
     fn access(&self, inner: Access) -> Access {
@@ -93,7 +93,7 @@ macro_rules! gate_handlers {
             }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
-                    if self.gate.open(Event::$Event, &cx.moment) {
+                    if !is_gated(Event::$Event, &cx.moment) || self.gate.open(Event::$Event, &cx.moment) {
                         self.hook.$handler(cx)
                     } else {
                         Ok(Default::default())
@@ -106,6 +106,11 @@ macro_rules! gate_handlers {
 
 for_each_event!(gate_handlers);
 
+/// Only what recurs within `fit` is left out: epochs, their batches and their validations.
+fn is_gated(event: Event, moment: &Moment<'_>) -> bool {
+    event.is_within_epoch() && moment.stage == Stage::Fit
+}
+
 /// The wrappers, on every hook.
 pub trait HookExt: Hook + Sized {
     /// Fires only every so often: `every("100 steps")` passes all events of steps 100, 200, …;
@@ -115,7 +120,7 @@ pub trait HookExt: Hook + Sized {
         Ok(Gated { hook: self, gate: Every::new(cadence.parse()?) })
     }
 
-    /// Fires only in the first training batch it gets, and once at each event outside of batches.
+    /// Fires only in the first training batch it gets, and once at each event around the batches.
     fn once(self) -> Gated<Self, Once> {
         Gated { hook: self, gate: Once::default() }
     }
@@ -125,7 +130,7 @@ pub trait HookExt: Hook + Sized {
         Ok(Gated { hook: self, gate: After::new(start.parse::<Cadence>()?) })
     }
 
-    /// Fires only when the predicate says so.
+    /// Fires only when the predicate says so, which is asked at every event of an epoch.
     fn when<P>(self, predicate: P) -> Gated<Self, When<P>>
     where
         P: FnMut(&Moment<'_>) -> bool + Send + 'static,
@@ -133,11 +138,10 @@ pub trait HookExt: Hook + Sized {
         Gated { hook: self, gate: When(predicate) }
     }
 
-    /// Fires in this share of all training batches, chosen at random from the hook's own stream of
-    /// numbers: the choice depends on the seed, the hook's name and the batch, and on nothing else.
+    /// Fires in this share of all training batches (0 is none, 1 is all), chosen at random: the choice
+    /// depends on the seed, the name the hook is registered under and the batch, and on nothing else.
     fn sampled(self, share: f64) -> Gated<Self, Sampled> {
-        let name = self.name();
-        Gated { hook: self, gate: Sampled::new(name, share) }
+        Gated { hook: self, gate: Sampled { share } }
     }
 }
 

@@ -1,11 +1,12 @@
-//! Named tensors with made-up values: parameters, gradients, batches and activations.
+//! Named tensors in plain memory: for engines without devices, and for tests.
 
-use tenterhook_core::{GradientsMut, TensorSource};
+use crate::tensor::{Stats, TensorSource};
+use crate::update::GradientsMut;
 
 /// A list of named tensors that holds its values itself.
 ///
 /// ```
-/// use tenterhook_testkit::NamedTensors;
+/// use tenterhook_core::NamedTensors;
 ///
 /// let flat = NamedTensors::from([("weight", vec![3.0, 4.0]), ("bias", vec![0.0])]);
 /// assert_eq!(flat.get("weight"), Some(&[3.0, 4.0][..]));
@@ -54,6 +55,12 @@ impl NamedTensors {
         self.0.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.values.as_slice())
     }
 
+    /// The values of the one at this index.
+    #[must_use]
+    pub fn at(&self, index: usize) -> &[f32] {
+        &self.0[index].values
+    }
+
     /// How many values there are in all of them.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -97,6 +104,9 @@ impl TensorSource for NamedTensors {
     }
     fn read(&self, index: usize) -> Vec<f32> {
         self.0[index].values.clone()
+    }
+    fn stats(&self, index: usize) -> Stats {
+        Stats::of(&self.0[index].values)
     }
 }
 
