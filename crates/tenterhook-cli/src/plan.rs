@@ -42,41 +42,35 @@ fn said(error: RunError) -> String {
     match error {
         // Nothing has run yet, so where and when it failed says nothing.
         RunError::Failed { failure, .. } => failure.error.to_string(),
-        error => error.to_string(),
+        RunError::Settings(problems) => problems.join("\n"),
     }
 }
 
 fn for_people(trainer: &Trainer) -> String {
-    let mut text = String::from("Hooks\n");
+    let mut lines = vec!["Hooks".to_owned()];
     for hook in trainer.list_hooks() {
         let state = if hook.enabled { "" } else { ", disabled" };
-        let on_error = serde_json::to_value(hook.on_error).unwrap_or_default();
-        let on_error = on_error.as_str().unwrap_or_default().to_owned();
-        text += &format!("  {:<24} {}, on_error = \"{on_error}\"{state}\n", hook.name, hook.kind);
+        lines.push(format!("  {:<24} {}, on_error = \"{}\"{state}", hook.name, hook.kind, hook.on_error));
     }
-    text += "\nEvents, and who receives them in which order\n";
+    lines.extend(["", "Events, and who receives them in which order"].map(str::to_owned));
     let mut without_hooks = Vec::new();
     for event in Event::ALL {
         let receivers = sources::receivers(*event, trainer.hooks());
         if !trainer.hooks().wants(*event) {
-            without_hooks.push((event, receivers));
+            let sources: Vec<_> = receivers.into_iter().map(|receiver| receiver.source).collect();
+            without_hooks.push(format!("  {event:<28} {}", sources.join(", ")));
             continue;
         }
-        text += &format!("  {event}\n");
+        lines.push(format!("  {event}"));
         for (number, Receiver { source, why }) in receivers.iter().enumerate() {
             let name = source.strip_prefix("hook:").unwrap_or(source);
-            let why = if name == *why { String::new() } else { (*why).to_owned() };
-            text += format!("    {}. {name:<24} {why}", number + 1).trim_end();
-            text.push('\n');
+            let why = if name == *why { "" } else { why };
+            lines.push(format!("    {}. {name:<24} {why}", number + 1));
         }
     }
-    text += "\nEvents that no hook wants; their context is never built\n";
-    for (event, receivers) in without_hooks {
-        let sources: Vec<_> = receivers.into_iter().map(|receiver| receiver.source).collect();
-        text += format!("  {event:<28} {}", sources.join(", ")).trim_end();
-        text.push('\n');
-    }
-    text
+    lines.extend(["", "Events that no hook wants; their context is never built"].map(str::to_owned));
+    lines.extend(without_hooks);
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {

@@ -71,6 +71,9 @@ fn summarise(report: &Report, toy: &Toy, json: bool) {
         Outcome::Stopped { by, reason } => println!("stopped by `{by}`: {reason}"),
         Outcome::Completed | Outcome::Failed { .. } => println!("completed"),
     }
-    println!("learned y = {:.3}·x0 {:+.3}·x1 {:+.3} (the data: y = 2·x0 -3·x1 +0.5)", weight[0], weight[1], bias[0]);
+    println!(
+        "learned y = {:.3}·x0 {:+.3}·x1 {:+.3} (the data: y = 2·x0 -3·x1 +0.5)",
+        weight[0], weight[1], bias[0]
+    );
     println!("next: tenter plan CONFIG shows who receives which event; tenter trace FILE shows the order");
 }

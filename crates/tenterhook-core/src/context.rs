@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::erased::{Answer, AnyHook};
+use crate::erased::{AnyHook, Reply};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::{Batch, Moment, Outcome, Stage};
@@ -44,7 +44,7 @@ pub trait Context {
     /// The batch it is about, if it is about one.
     fn batch(&self) -> Option<&Batch<'_>>;
     #[doc(hidden)]
-    fn offer(&self, hook: &mut AnyHook) -> Answer;
+    fn offer(&self, hook: &mut AnyHook) -> Reply;
 }
 
 macro_rules! contexts {
@@ -295,7 +295,7 @@ macro_rules! offer_to_handler {
                 self.batch_if_any()
             }
             #[inline]
-            fn offer(&self, hook: &mut AnyHook) -> Answer {
+            fn offer(&self, hook: &mut AnyHook) -> Reply {
                 hook.0.$handler(self)
             }
         }

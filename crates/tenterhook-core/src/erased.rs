@@ -11,8 +11,8 @@ use crate::plan::Tier;
 use crate::roster::HookKind;
 use crate::state::State;
 
-/// What the runner hears from a hook. Hardly any ever says anything, and then it is one word to look at.
-pub type Answer = Result<(), Box<Said>>;
+/// What the runner hears from a hook: mostly nothing, and then it is one word that fits a register.
+pub type Reply = Result<(), Box<Said>>;
 
 /// What a hook said.
 pub enum Said {
@@ -23,7 +23,7 @@ pub enum Said {
 }
 
 #[inline]
-fn heard(result: HookResult<Decision>) -> Answer {
+fn heard(result: HookResult<Decision>) -> Reply {
     match result {
         Ok(decision) if decision.is_continue() => Ok(()),
         Ok(decision) => Err(Box::new(Said::Decided(decision))),
@@ -51,7 +51,7 @@ macro_rules! define_erased {
             fn policy(&self) -> Policy;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
-            $(fn $handler(&mut self, cx: &$Event<'_>) -> Answer;)*
+            $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
         }
 
         impl<H: Hook> Erased for H {
@@ -81,7 +81,7 @@ macro_rules! define_erased {
             }
             $(
                 #[inline]
-                fn $handler(&mut self, cx: &$Event<'_>) -> Answer {
+                fn $handler(&mut self, cx: &$Event<'_>) -> Reply {
                     heard(as_decision!($mode Hook::$handler(self, cx)))
                 }
             )*

@@ -105,43 +105,51 @@ macro_rules! define_event {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
         /// Every event a hook can receive.
         ///
-        /// The whole of `fit`, in the order in which things happen. `▶` is an event; what stands in
-        /// `code` is something the module does. A test compares this text with a real trace.
+        /// The whole of `fit`, in the order in which things happen. `▶` is an event that hooks receive;
+        /// `module.…`, `strategy.…` and `hooks.…` are what the loop asks of them besides. A test compares
+        /// this text with a real trace, line by line.
         ///
         /// ```text
         /// fit:
-        ///   ▶ setup                          data, hooks, module
+        ///   ▶ setup                           data, hooks, module
         ///     module.configure_model
-        ///     (restoring: module, data, hooks: ▶ on_load_checkpoint, then load_state_dict)
+        ///     when resuming:
+        ///       module.load_state             after its own on_load_checkpoint
+        ///       ▶ on_load_checkpoint
+        ///       hooks.load_state_dict
         ///     strategy.setup
         ///     module.configure_optimizers
         ///   ▶ on_fit_start
-        ///     (the optimizers' state is restored: ▶ on_checkpoint_loaded)
-        ///   ▶ on_sanity_check_start          when num_sanity_val_steps > 0
-        ///     validation, see below
-        ///   ▶ on_sanity_check_end
+        ///     when resuming:
+        ///       ▶ on_checkpoint_loaded
+        ///   when num_sanity_val_steps > 0, unless resuming:
+        ///     ▶ on_sanity_check_start
+        ///       validation, as below
+        ///     ▶ on_sanity_check_end           its metrics are forgotten
         ///   ▶ on_train_start
         ///   for each epoch:
         ///     ▶ on_train_epoch_start
         ///     for each batch:
-        ///       ▶ on_train_batch_start       a controller may skip the batch or end the epoch
+        ///       ▶ on_train_batch_start        a controller may skip the batch or end the epoch
         ///       ▶ on_before_forward
-        ///         module.training_step       forward hooks see the activations; NoLoss ends the step here
+        ///         module.training_step        forward hooks see the activations
         ///       ▶ on_after_forward
         ///       on the first batch of an accumulation window:
         ///         ▶ on_before_zero_grad
         ///           module.optimizer_zero_grad
-        ///       ▶ on_before_backward
-        ///         module.backward            of the loss divided by accumulate_grad_batches
-        ///       ▶ on_after_backward          a controller may skip the update
+        ///       unless the step yielded no loss:
+        ///         ▶ on_before_backward
+        ///           module.backward           of the loss divided by accumulate_grad_batches
+        ///         ▶ on_after_backward         a controller may skip the update
         ///       on the last batch of an accumulation window, for each optimizer:
         ///         ▶ on_before_optimizer_step
-        ///           update hooks, then clipping
+        ///           update hooks
+        ///           module.clip_gradients     when gradient_clip_val is set
         ///         ▶ on_gradient_clip
         ///           module.optimizer_step
         ///         ▶ on_after_optimizer_step
         ///       and once for all of them:
-        ///           module.lr_scheduler_step per step; per epoch on the last batch
+        ///           module.lr_scheduler_step  those per step; on the epoch's last batch those per epoch
         ///         ▶ on_step_end
         ///       ▶ on_train_batch_end
         ///       when a validation is due:
@@ -153,14 +161,17 @@ macro_rules! define_event {
         ///           ▶ on_validation_batch_end
         ///         ▶ on_validation_epoch_end
         ///         ▶ on_validation_end
-        ///     ▶ on_train_epoch_end           hooks, module, then monitors
-        ///       checkpoint, within its own turn: every hook's state_dict, then ▶ on_save_checkpoint
-        ///       module.lr_scheduler_step     on a plateau of a metric
-        ///   ▶ on_checkpoint_saved            at the first step boundary after it is durable, and before on_train_end
+        ///     ▶ on_train_epoch_end            hooks, module, then monitors
+        ///       the checkpoint hook saves within its own turn:
+        ///         hooks.state_dict
+        ///         ▶ on_save_checkpoint
+        ///         module.state
+        ///       module.lr_scheduler_step      those on a plateau of a metric
+        ///     ▶ on_checkpoint_saved           at the first step boundary after it is durable
         ///   ▶ on_train_end
         ///     strategy.teardown
         ///   ▶ on_fit_end
-        ///   ▶ teardown                       data, hooks, module
+        ///   ▶ teardown                        data, hooks, module
         /// ```
         ///
         /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a

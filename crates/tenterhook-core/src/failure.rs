@@ -21,6 +21,16 @@ pub enum OnError {
     Disable,
 }
 
+impl std::fmt::Display for OnError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            OnError::Abort => "abort",
+            OnError::Warn => "warn",
+            OnError::Disable => "disable",
+        })
+    }
+}
+
 /// A hook's failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -90,6 +100,8 @@ pub struct Failure {
 pub struct Contained {
     /// The failure.
     pub failure: Failure,
+    /// How often the hook has failed, this time included.
+    pub count: u32,
     /// Whether the hook was disabled because of it.
     pub disabled: bool,
 }

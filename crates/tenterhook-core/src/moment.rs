@@ -229,6 +229,8 @@ pub struct Shared {
     pub roster: Roster,
     /// The trainer's clock.
     pub clock: Box<dyn Clock>,
+    /// What hooks want people to know: who says it, and what.
+    pub said: RefCell<Vec<(String, String)>>,
     /// The hook that is running now.
     pub(crate) current: Cell<usize>,
 }
@@ -244,6 +246,7 @@ impl Shared {
             streams: RefCell::new(Streams::new(seed)),
             roster: Roster::default(),
             clock,
+            said: RefCell::default(),
             current: Cell::new(0),
         }
     }
@@ -320,6 +323,11 @@ impl<'a> Moment<'a> {
     /// usual for the event.
     pub fn log(&self, name: &str, value: f64) {
         self.shared.metrics.log(name, value, LogOptions::usual(self.phase));
+    }
+
+    /// Says something to people; the trainer passes it on after the event.
+    pub fn say(&self, text: impl Into<String>) {
+        self.shared.said.borrow_mut().push((self.hook_name().to_owned(), text.into()));
     }
 
     /// The board on which hooks leave values for each other.

@@ -126,7 +126,18 @@ impl EarlyStopping {
             let known = moment.metrics().names().join("`, `");
             return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
         };
-        Ok(self.judge(value).map_or(Decision::CONTINUE, Decision::stop))
+        let best = self.memory.best;
+        let reason = self.judge(value);
+        if self.options.verbose {
+            let monitor = &self.options.monitor;
+            match &reason {
+                Some(reason) => moment.say(format!("{reason}; stopping")),
+                None if self.memory.best != best => moment.say(format!("`{monitor}` improved to {value}")),
+                None => moment
+                    .say(format!("`{monitor}` = {value} is no improvement, {} in a row", self.memory.waited)),
+            }
+        }
+        Ok(reason.map_or(Decision::CONTINUE, Decision::stop))
     }
 
     /// Why to stop, if so.

@@ -8,7 +8,8 @@ use tenterhook::toy::{Toy, ToyData};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut trainer = Trainer::new(Settings { max_epochs: Some(4), ..Settings::default() })?;
 
-    let print = closure::on_step_end("print", |cx| println!("step {:>2}  loss {:.4}", cx.step, cx.loss.value()));
+    let print =
+        closure::on_step_end("print", |cx| println!("step {:>2}  loss {:.4}", cx.step, cx.loss.value()));
     trainer.add_hook(print.every("10 steps")?)?;
 
     let gradients = closure::on_before_optimizer_step("gradients", |cx| {

@@ -7,7 +7,8 @@ use tenterhook::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut hooks = HookRunner::default();
-    hooks.add(closure::on_step_end("print", |cx| println!("step {}  loss {:.3}", cx.step, cx.loss.value())))?;
+    hooks
+        .add(closure::on_step_end("print", |cx| println!("step {}  loss {:.3}", cx.step, cx.loss.value())))?;
     hooks.add(closure::on_step_end("stop", |cx| {
         if cx.loss.value() < 0.1 { Decision::stop("good enough") } else { Decision::CONTINUE }
     }))?;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::Positions;
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Failure, Origin, Progress, SaveRequest};
+use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
 
 use crate::module::Module;
-use crate::running::{Running, Saved};
+use crate::running::{Running, Saved, Who};
 use crate::session::Session;
 
 /// The version of the format that this program writes.
@@ -54,10 +54,10 @@ impl<M: Module> Running<M> {
             hooks = self.hooks.states(&self.progress)?;
             emit!(self, module, SaveCheckpoint { entries: &entries });
         }
-        self.at(Origin::Module, "on_save_checkpoint");
+        self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
-        self.at(Origin::Trainer, "save");
+        self.at(Who::Trainer, "save");
         let contents = (|| -> Result<Contents, BoxError> {
             Ok(Contents {
                 format: FORMAT,
@@ -131,14 +131,14 @@ impl<M: Module> Session<'_, M> {
     /// Restores a checkpoint: module, data position, hooks, in that order.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
         let Some(path) = self.restore_from.take() else { return Ok(()) };
-        self.run.at(Origin::Trainer, "restore");
+        self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
         let contents = self.run.checked(contents)?;
         let entries = Entries::new(contents.entries);
-        self.run.at(Origin::Module, "on_load_checkpoint");
+        self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
         self.run.checked(told)?;
-        self.run.at(Origin::Module, "load_state");
+        self.run.at(Who::Module, "load_state");
         let loaded = self.module.load_state(&contents.module);
         self.run.checked(loaded)?;
         if contents.weights_only {

@@ -41,7 +41,7 @@ macro_rules! emit {
 /// Calls a handler of the module, and notes the place in case it fails or panics.
 macro_rules! tell {
     ($run:expr, $module:expr, $handler:ident) => {{
-        $run.at(::tenterhook_core::Origin::Module, stringify!($handler));
+        $run.at($crate::running::Who::Module, stringify!($handler));
         let told = $module.$handler(&mut $crate::cx::Cx { run: $run });
         $run.checked(told)?;
         $run.after_module($module)?;
@@ -51,7 +51,7 @@ macro_rules! tell {
 /// Calls a handler of the strategy, and notes the place in case it fails or panics.
 macro_rules! tell_strategy {
     ($session:expr, $handler:ident) => {{
-        $session.run.at(::tenterhook_core::Origin::Strategy, stringify!($handler));
+        $session.run.at($crate::running::Who::Strategy, stringify!($handler));
         let told = $session.strategy.$handler(&$session.run.progress);
         $session.run.checked(told)?;
     }};

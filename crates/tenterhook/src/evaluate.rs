@@ -1,12 +1,12 @@
 //! Validation, test and prediction: one walk over the loaders, with each one's own events.
 
 use tenterhook_core::random::seed_at;
-use tenterhook_core::{Failure, Origin, Phase, Stage};
+use tenterhook_core::{Failure, Phase, Stage};
 
 use crate::cx::Cx;
 use crate::data::{BatchData, Split};
 use crate::module::Module;
-use crate::running::BatchPlace;
+use crate::running::{BatchPlace, Who};
 use crate::session::Session;
 use crate::step::purpose;
 
@@ -87,7 +87,7 @@ impl<M: Module> Session<'_, M> {
     }
 
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
-        self.run.at(Origin::Data, "seek");
+        self.run.at(Who::Data, "seek");
         let begun = self.evaluation.0[loader].seek(self.run.progress.epochs_done, 0, false);
         self.run.checked(begun)?;
         let name = self.evaluation.0[loader].name().to_owned();
@@ -97,7 +97,7 @@ impl<M: Module> Session<'_, M> {
             self.predictions.push(Vec::new());
         }
         for index in 0..batches {
-            self.run.at(Origin::Data, "next");
+            self.run.at(Who::Data, "next");
             let batch = self.evaluation.0[loader].next();
             let Some(batch) = self.run.checked(batch)? else { break };
             self.run.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
@@ -118,7 +118,7 @@ impl<M: Module> Session<'_, M> {
             return self.predict_batch(batch, name);
         }
         let test = phase == Phase::Test;
-        self.run.at(Origin::Module, if test { "test_step" } else { "validation_step" });
+        self.run.at(Who::Module, if test { "test_step" } else { "validation_step" });
         let cx = &mut Cx { run: &mut self.run };
         let done =
             if test { self.module.test_step(batch, cx) } else { self.module.validation_step(batch, cx) };
@@ -137,7 +137,7 @@ impl<M: Module> Session<'_, M> {
     }
 
     fn predict_batch(&mut self, batch: &M::Batch, name: &str) -> Result<(), Failure> {
-        self.run.at(Origin::Module, "predict_step");
+        self.run.at(Who::Module, "predict_step");
         let prediction = self.module.predict_step(batch, &mut Cx { run: &mut self.run });
         let prediction = self.run.checked(prediction)?;
         self.after_step()?;

@@ -3,12 +3,13 @@
 //! One batch is `Session::batch` here, with forward, backward and update in `step.rs`.
 
 use tenterhook_core::plan::{self, World};
-use tenterhook_core::{Failure, Origin, Phase, PlanError, Scalar, Status};
+use tenterhook_core::{Failure, Phase, PlanError, Scalar, Status};
 
 use crate::data::{BatchData, Split};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
-use crate::running::Notice;
+use crate::notice::Notice;
+use crate::running::Who;
 use crate::session::Session;
 use crate::settings::Check;
 
@@ -76,8 +77,9 @@ impl<M: Module> Session<'_, M> {
 
     fn epoch(&mut self, training: &mut Training<M::Batch>) -> Result<(), Failure> {
         self.run.batch.is_last = false;
+        self.run.signals.end_epoch = false;
         self.run.losses.begin_epoch();
-        self.run.at(Origin::Data, "seek");
+        self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
         self.run.checked(begun)?;
 
@@ -89,7 +91,7 @@ impl<M: Module> Session<'_, M> {
         }
 
         while !self.epoch_is_done() {
-            self.run.at(Origin::Data, "next");
+            self.run.at(Who::Data, "next");
             let fetched = training.feed.next();
             let Some(fetched) = self.run.checked(fetched)? else { break };
             let left = self.batch(&training.feed, fetched)?;
@@ -135,6 +137,7 @@ impl<M: Module> Session<'_, M> {
         let window_begins = run.batch.index.is_multiple_of(run.limits.accumulate);
         let window_ends = run.progress.batches.is_multiple_of(run.limits.accumulate);
         run.window_open &= !window_begins;
+        (run.signals.skip_batch, run.signals.skip_update) = (false, false);
 
         emit!(run, module, TrainBatchStart { batch: run.view(&batch, name) });
         tell!(run, module, on_train_batch_start);
@@ -246,7 +249,7 @@ impl<M: Module> Session<'_, M> {
         let (loaders, batches) = self.loaders(Split::Train)?;
         let feed = Feed::new(loaders, batches, self.data.turns(), self.run.limits.shuffled);
         let val_check = self.run.limits.val_check_batches(feed.length());
-        self.run.at(Origin::Trainer, "val_check_interval");
+        self.run.at(Who::Trainer, "val_check_interval");
         let val_check = self.run.checked(val_check.map_err(Into::into))?;
         Ok(Training { feed, val_check })
     }
@@ -255,10 +258,12 @@ impl<M: Module> Session<'_, M> {
     fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
         let refusals = self.refused(training);
         if refusals.is_empty() || self.lenient {
-            self.run.notices.extend(refusals.into_iter().map(Notice::WouldRefuse));
+            for refusal in refusals {
+                self.run.notices.push(Notice::WouldRefuse(refusal));
+            }
             return Ok(());
         }
-        self.run.at(Origin::Trainer, "plan");
+        self.run.at(Who::Trainer, "plan");
         let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
         Err(self.run.failed(all.join("\n").into(), false))
     }
@@ -273,17 +278,15 @@ impl<M: Module> Session<'_, M> {
     fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
         let limits = &self.run.limits;
         let validation = &self.run.shared.run.validation;
-        let no_validation = if !validation.enabled {
-            Some(
-                "there is nothing to validate on; give validation data, or raise `limit_val_batches`"
-                    .to_owned(),
-            )
-        } else {
+        let no_validation = if validation.enabled {
             let too_late =
                 limits.max_epochs.zip(validation.every_n_epochs).filter(|(max, every)| every > max);
             too_late.map(|(max, every)| {
                 format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs; lower it")
             })
+        } else {
+            let why = "there is nothing to validate on; give validation data, or raise `limit_val_batches`";
+            Some(why.to_owned())
         };
         let per_epoch = training.feed.length();
         let batches = per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches * epochs);

@@ -2,17 +2,37 @@
 
 use std::path::PathBuf;
 
-use tenterhook_core::failure::Contained;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Origin, Outcome, Phase,
-    PlanError, Progress, Request, RosterError, SaveRequest, Shared, Stage, Status, Tensors,
+    Progress, Request, SaveRequest, Shared, Stage, Status, Tensors,
 };
 
 use crate::data::BatchData;
 use crate::losses::Losses;
 use crate::module::{Module, Optimization};
+use crate::notice::{Notice, Notices};
 use crate::settings::Limits;
+
+/// Who runs when it is not a hook. Noted before every call, so it must be cheap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    Module,
+    Data,
+    Strategy,
+    Trainer,
+}
+
+impl From<Who> for Origin {
+    fn from(who: Who) -> Origin {
+        match who {
+            Who::Module => Origin::Module,
+            Who::Data => Origin::Data,
+            Who::Strategy => Origin::Strategy,
+            Who::Trainer => Origin::Trainer,
+        }
+    }
+}
 
 /// Where the current batch came from.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,44 +50,6 @@ pub(crate) struct Signals {
     pub(crate) skip_batch: bool,
     pub(crate) skip_update: bool,
     pub(crate) validate: bool,
-}
-
-/// Something a person or the run's journal should know.
-#[derive(Debug)]
-pub enum Notice {
-    /// A hook failed and the run went on.
-    Contained(Contained),
-    /// A hook asked for a change of the list of hooks that could not be made.
-    Refused(RosterError),
-    /// Something that the plan would have refused, had it not been told to go on.
-    WouldRefuse(PlanError),
-    /// Somebody decided something.
-    Decided {
-        /// The completed steps at that time.
-        step: u64,
-        /// Who decided what.
-        decided: Decided,
-    },
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Notice::Contained(contained) if contained.disabled => {
-                write!(f, "{}; the hook is disabled from here on", contained.failure)
-            }
-            Notice::Contained(contained) => write!(f, "{}; the run goes on", contained.failure),
-            Notice::Refused(error) => write!(f, "{error}"),
-            Notice::WouldRefuse(error) => write!(f, "{error}"),
-            Notice::Decided { step, decided } => {
-                write!(
-                    f,
-                    "`{}` decided at {} (step {step}): {:?}",
-                    decided.hook, decided.event, decided.decision
-                )
-            }
-        }
-    }
 }
 
 /// A checkpoint that is durable and not yet announced.
@@ -98,13 +80,19 @@ pub struct Running<M: Module> {
     pub(crate) reads_every_loss: bool,
     pub(crate) outcome: Outcome,
     pub(crate) saved: Vec<Saved>,
-    pub(crate) notices: Vec<Notice>,
-    origin: Origin,
+    pub(crate) notices: Notices,
+    who: Who,
     place: &'static str,
 }
 
 impl<M: Module> Running<M> {
-    pub(crate) fn new(hooks: HookRunner, shared: Shared, limits: Limits, stage: Stage) -> Running<M> {
+    pub(crate) fn new(
+        hooks: HookRunner,
+        shared: Shared,
+        limits: Limits,
+        stage: Stage,
+        notices: Notices,
+    ) -> Running<M> {
         let declared = hooks.declared();
         let reads_every_loss =
             declared.iter().any(|(_, access)| access.reads.iter().any(|name| name == TRAIN_LOSS));
@@ -128,16 +116,16 @@ impl<M: Module> Running<M> {
             reads_every_loss,
             outcome: Outcome::Completed,
             saved: Vec::new(),
-            notices: Vec::new(),
-            origin: Origin::Trainer,
+            notices,
+            who: Who::Trainer,
             place: "start",
         }
     }
 
     /// Notes who is about to run, in case that fails or panics.
     #[inline]
-    pub(crate) fn at(&mut self, origin: Origin, place: &'static str) {
-        self.origin = origin;
+    pub(crate) fn at(&mut self, who: Who, place: &'static str) {
+        self.who = who;
         self.place = place;
     }
 
@@ -147,7 +135,7 @@ impl<M: Module> Running<M> {
             Ok(failure) => *failure,
             Err(error) => {
                 let Progress { epoch, step, .. } = self.progress;
-                Failure { origin: self.origin.clone(), place: self.place, epoch, step, panicked, error }
+                Failure { origin: self.who.into(), place: self.place, epoch, step, panicked, error }
             }
         }
     }
@@ -172,9 +160,18 @@ impl<M: Module> Running<M> {
                 self.absorb(module, decided)?;
             }
         }
+        if !self.shared.said.borrow().is_empty() {
+            for (hook, text) in self.shared.said.take() {
+                self.notices.push(Notice::Said { hook, text });
+            }
+        }
         if self.hooks.has_news() {
-            self.notices.extend(self.hooks.take_contained().into_iter().map(Notice::Contained));
-            self.notices.extend(self.hooks.take_refused().into_iter().map(Notice::Refused));
+            for contained in self.hooks.take_contained() {
+                self.notices.push(Notice::Contained(contained));
+            }
+            for refused in self.hooks.take_refused() {
+                self.notices.push(Notice::Refused(refused));
+            }
         }
         Ok(())
     }
@@ -211,7 +208,7 @@ impl<M: Module> Running<M> {
                 Request::Lr { optimizer, change } => {
                     let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
                     for optimizer in which {
-                        self.at(Origin::Module, "change_lr");
+                        self.at(Who::Module, "change_lr");
                         let changed = module.change_lr(optimizer, change);
                         self.checked(changed)?;
                     }
@@ -224,9 +221,9 @@ impl<M: Module> Running<M> {
     /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.
     pub(crate) fn save_within(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
         self.hooks.pause();
-        let saved = saves.iter().try_for_each(|save| self.save(module, save));
+        let done = saves.iter().try_for_each(|save| self.save(module, save));
         self.hooks.resume();
-        saved
+        done
     }
 
     /// Reads the losses when it is time to, or when somebody judges every one of them.

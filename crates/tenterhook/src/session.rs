@@ -7,13 +7,13 @@ use std::time::Duration;
 use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    BoxError, Cursor, Delivered, Event, Exception, Failure, LogOptions, Origin, Outcome, Part, Stage, Status,
+    BoxError, Cursor, Delivered, Event, Exception, Failure, LogOptions, Outcome, Part, Stage, Status,
     Teardown,
 };
 
 use crate::data::{DataModule, Loaders, Split};
 use crate::module::Module;
-use crate::running::Running;
+use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 
 pub(crate) struct Session<'t, M: Module> {
@@ -22,7 +22,7 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) data: &'t mut dyn DataModule<M::Batch>,
     pub(crate) strategy: &'t mut dyn Strategy,
     /// The loaders that evaluations walk through, and how much of each to use.
-    pub(crate) evaluation: (Loaders<M::Batch>, Vec<Option<u64>>),
+    pub(crate) evaluation: LimitedLoaders<M::Batch>,
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
     pub(crate) last_validation: Duration,
@@ -34,6 +34,9 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) lenient: bool,
     torn: Torn,
 }
+
+/// Loaders, and how many batches of each to use; `None` is until it ends.
+pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
 
 /// Who has been torn down already, so that nobody is twice.
 #[derive(Default)]
@@ -94,23 +97,23 @@ impl<'t, M: Module> Session<'t, M> {
     fn set_up(&mut self) -> Result<(), Failure> {
         let stage = self.run.stage;
         self.run.hooks.publish(&self.run.shared);
-        self.run.at(Origin::Data, "setup");
+        self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
-        self.run.at(Origin::Module, "setup");
+        self.run.at(Who::Module, "setup");
         let done = self.module.setup(stage);
         self.run.checked(done)?;
-        self.run.at(Origin::Module, "configure_model");
+        self.run.at(Who::Module, "configure_model");
         let done = self.module.configure_model();
         self.run.checked(done)?;
         self.restore()?;
-        self.run.at(Origin::Strategy, "setup");
+        self.run.at(Who::Strategy, "setup");
         let done = self.strategy.setup(stage);
         self.run.checked(done)?;
         self.run.shared.run.parameters = count_parameters(self.module);
         if stage == Stage::Fit {
-            self.run.at(Origin::Module, "configure_optimizers");
+            self.run.at(Who::Module, "configure_optimizers");
             let optimization = self.module.configure_optimizers();
             self.run.optimization = self.run.checked(optimization)?;
         }
@@ -119,7 +122,7 @@ impl<'t, M: Module> Session<'t, M> {
 
     fn tear_down(&mut self) -> Result<(), Failure> {
         let stage = self.run.stage;
-        self.run.at(Origin::Strategy, "teardown");
+        self.run.at(Who::Strategy, "teardown");
         self.torn.strategy = true;
         let done = self.strategy.teardown(stage);
         self.run.checked(done)?;
@@ -127,7 +130,7 @@ impl<'t, M: Module> Session<'t, M> {
             emit!(self.run, self.module, FitEnd { outcome: &self.run.outcome });
             tell!(&mut self.run, self.module, on_fit_end);
         }
-        self.run.at(Origin::Data, "teardown");
+        self.run.at(Who::Data, "teardown");
         self.torn.data = true;
         let done = self.data.teardown(stage);
         self.run.checked(done)?;
@@ -135,7 +138,7 @@ impl<'t, M: Module> Session<'t, M> {
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
         self.run.hooks.deliver(&Teardown { moment, stage, outcome }, cursor)?;
         self.run.after_event(self.module)?;
-        self.run.at(Origin::Module, "teardown");
+        self.run.at(Who::Module, "teardown");
         self.torn.module = true;
         let done = self.module.teardown(stage);
         self.run.checked(done)
@@ -158,20 +161,18 @@ impl<'t, M: Module> Session<'t, M> {
             }
         }
         later.extend(self.run.after_event(self.module).err());
-        self.guarded(Origin::Module, "on_exception", later, |session| session.module.on_exception(failure));
-        self.guarded(Origin::Data, "on_exception", later, |session| session.data.on_exception(failure));
-        self.guarded(Origin::Strategy, "on_exception", later, |session| {
-            session.strategy.on_exception(failure)
-        });
+        self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
+        self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
+        self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
         let stage = self.run.stage;
         if !std::mem::replace(&mut self.torn.strategy, true) {
-            self.guarded(Origin::Strategy, "teardown", later, |session| session.strategy.teardown(stage));
+            self.guarded(Who::Strategy, "teardown", later, |session| session.strategy.teardown(stage));
         }
         if !std::mem::replace(&mut self.torn.data, true) {
-            self.guarded(Origin::Data, "teardown", later, |session| session.data.teardown(stage));
+            self.guarded(Who::Data, "teardown", later, |session| session.data.teardown(stage));
         }
         let whole = || self.run.hooks.cursor(Event::Teardown, Part::All);
         let mut cursor = self.torn.hooks.take().unwrap_or_else(whole);
@@ -179,19 +180,19 @@ impl<'t, M: Module> Session<'t, M> {
         later.extend(self.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor));
         later.extend(self.run.after_event(self.module).err());
         if !std::mem::replace(&mut self.torn.module, true) {
-            self.guarded(Origin::Module, "teardown", later, |session| session.module.teardown(stage));
+            self.guarded(Who::Module, "teardown", later, |session| session.module.teardown(stage));
         }
     }
 
     /// Runs a part of the clean-up; what fails in it is noted and stops nothing.
     fn guarded(
         &mut self,
-        origin: Origin,
+        who: Who,
         place: &'static str,
         later: &mut Vec<Failure>,
         part: impl FnOnce(&mut Self) -> Result<(), BoxError>,
     ) {
-        self.run.at(origin, place);
+        self.run.at(who, place);
         match catch_unwind(AssertUnwindSafe(|| part(self))) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => later.push(self.run.failed(error, false)),
@@ -200,14 +201,14 @@ impl<'t, M: Module> Session<'t, M> {
     }
 
     /// The loaders of a split, and how many batches of each to use. None at all when the limit is 0.
-    pub(crate) fn loaders(&mut self, split: Split) -> Result<(Loaders<M::Batch>, Vec<Option<u64>>), Failure> {
+    pub(crate) fn loaders(&mut self, split: Split) -> Result<LimitedLoaders<M::Batch>, Failure> {
         if self.run.limits.amount(split).is_zero() {
             return Ok((Vec::new(), vec![Some(0)]));
         }
-        self.run.at(Origin::Data, "loaders");
+        self.run.at(Who::Data, "loaders");
         let loaders = self.data.loaders(split);
         let loaders = self.run.checked(loaders)?;
-        self.run.at(Origin::Trainer, "limits");
+        self.run.at(Who::Trainer, "limits");
         let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
         let batches: Result<Vec<_>, String> = batches.collect();
         let batches = self.run.checked(batches.map_err(Into::into))?;

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use tenterhook_core::moment::{NoModel, NormOfParts};
 use tenterhook_core::random::seed_at;
-use tenterhook_core::{Event, Failure, Moment, Origin, Phase, Scalar, Tensors, Update};
+use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
 use crate::losses::Once;
 use crate::module::{Interval, Module, StepOutput};
-use crate::running::Running;
+use crate::running::{Running, Who};
 
 /// What separates the seeds of training, validation, test and prediction.
 pub(crate) fn purpose(phase: Phase) -> u64 {
@@ -35,7 +35,7 @@ impl<M: Module> Running<M> {
         let timed = self.hooks.wants(Event::AfterForward).then(|| self.shared.clock.elapsed());
         let seed = self.shared.streams.borrow().seed();
         module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
-        self.at(Origin::Module, "training_step");
+        self.at(Who::Module, "training_step");
         let output = module.training_step(batch, &mut Cx { run: self });
         let output = self.checked(output)?;
         if let Some(failure) = self.hooks.take_aborted() {
@@ -58,7 +58,7 @@ impl<M: Module> Running<M> {
         emit!(self, module, BeforeZeroGrad { gradients: Tensors::new(module.gradients(None)) });
         tell!(self, module, on_before_zero_grad);
         for optimizer in optimizers {
-            self.at(Origin::Module, "optimizer_zero_grad");
+            self.at(Who::Module, "optimizer_zero_grad");
             let cleared = module.optimizer_zero_grad(optimizer);
             self.checked(cleared)?;
         }
@@ -74,7 +74,7 @@ impl<M: Module> Running<M> {
     ) -> Result<(), Failure> {
         emit!(self, module, BeforeBackward { loss: Scalar::new(loss) });
         tell!(self, module, on_before_backward);
-        self.at(Origin::Module, "backward");
+        self.at(Who::Module, "backward");
         let propagated = module.backward(&loss.scalar, divide_by);
         self.checked(propagated)?;
         emit!(
@@ -104,7 +104,7 @@ impl<M: Module> Running<M> {
             self.clip(module, optimizer)?;
             // Gradients live on only if somebody will look at them.
             let keep = self.hooks.wants(Event::AfterOptimizerStep) || self.hooks.wants(Event::BeforeZeroGrad);
-            self.at(Origin::Module, "optimizer_step");
+            self.at(Who::Module, "optimizer_step");
             let updated = module.optimizer_step(optimizer, keep);
             self.checked(updated)?;
             emit!(
@@ -139,7 +139,7 @@ impl<M: Module> Running<M> {
             self.norms.push(module.grad_norm(optimizer));
         }
         if let Some(rule) = rule {
-            self.at(Origin::Module, "clip_gradients");
+            self.at(Who::Module, "clip_gradients");
             let clipped = module.clip_gradients(optimizer, rule);
             self.checked(clipped)?;
         }
@@ -195,11 +195,11 @@ impl<M: Module> Running<M> {
                     let error = format!(
                         "a scheduler waits for a plateau of `{name}`, which nobody logged; there are: `{known}`"
                     );
-                    self.at(Origin::Trainer, "lr_scheduler_step");
+                    self.at(Who::Trainer, "lr_scheduler_step");
                     return Err(self.failed(error.into(), false));
                 }
             }
-            self.at(Origin::Module, "lr_scheduler_step");
+            self.at(Who::Module, "lr_scheduler_step");
             let stepped = module.lr_scheduler_step(index, metric);
             self.checked(stepped)?;
         }
@@ -228,7 +228,7 @@ impl<M: Module> Running<M> {
         let loss = Once::new(loss.clone());
         self.backward(module, &loss, 1.0)?;
         self.losses.push(loss.map(M::detach));
-        self.at(Origin::Module, "training_step");
+        self.at(Who::Module, "training_step");
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl<M: Module> Running<M> {
         if self.update(module, optimizer..optimizer + 1)? {
             self.step_end(module, lr)?;
         }
-        self.at(Origin::Module, "training_step");
+        self.at(Who::Module, "training_step");
         Ok(())
     }
 }

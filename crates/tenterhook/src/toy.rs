@@ -2,10 +2,14 @@
 //!
 //! For trying out hooks, for examples and tests. No tensor engine is needed.
 
+// Settings are 64-bit, the toy's numbers 32-bit.
+#![allow(clippy::cast_possible_truncation)]
+
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase, TensorSource,
+    BoxError, ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase,
+    TensorSource,
 };
 
 use crate::cx::Cx;
@@ -199,10 +203,15 @@ impl Module for Toy {
         for index in 0..gradients.view().count() {
             gradients.edit(index, &mut |values| match rule {
                 ClipRule::Value(limit) => {
-                    values.iter_mut().for_each(|value| *value = value.clamp(-limit as f32, limit as f32));
+                    let limit = limit as f32;
+                    for value in values {
+                        *value = value.clamp(-limit, limit);
+                    }
                 }
                 ClipRule::Norm(limit) if norm > limit => {
-                    values.iter_mut().for_each(|value| *value *= (limit / norm) as f32);
+                    for value in values {
+                        *value *= (limit / norm) as f32;
+                    }
                 }
                 ClipRule::Norm(_) => {}
             });

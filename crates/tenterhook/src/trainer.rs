@@ -12,7 +12,8 @@ use tenterhook_core::{
 
 use crate::data::DataModule;
 use crate::module::Module;
-use crate::running::{Notice, Running};
+use crate::notice::{Notice, Notices};
+use crate::running::Running;
 use crate::session::Session;
 use crate::settings::{Limits, Settings};
 use crate::strategy::{SingleProcess, Strategy};
@@ -50,8 +51,10 @@ pub struct Report {
     pub progress: Progress,
     /// The latest value of every metric.
     pub metrics: BTreeMap<String, f64>,
-    /// What was decided, contained and refused on the way.
+    /// What was decided, contained and refused on the way: the first thousand.
     pub notices: Vec<Notice>,
+    /// How many more there were.
+    pub notices_left_out: u64,
 }
 
 /// Why a call failed.
@@ -213,6 +216,7 @@ impl Trainer {
     }
 
     /// Trains.
+    #[allow(clippy::redundant_closure_for_method_calls)] // the method itself is not general enough in its lifetime
     pub fn fit<M: Module>(
         &mut self,
         module: &mut M,
@@ -282,7 +286,8 @@ impl Trainer {
         module.prepare(self.settings.seed, self.settings.deterministic);
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
-        let run = Running::new(hooks, shared, Limits::of(&self.settings), stage);
+        let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
+        let run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;
@@ -290,10 +295,14 @@ impl Trainer {
         let Session { run, predictions, .. } = session;
         let Running { hooks, shared, progress, outcome, notices, .. } = run;
         (self.hooks, self.shared) = (hooks, shared);
-        for notice in notices.iter().filter(|notice| !matches!(notice, Notice::Decided { .. })) {
-            (self.notify)(notice);
-        }
-        let report = Report { outcome, progress, metrics: self.shared.metrics.to_map(), notices };
+        self.notify = notices.tell;
+        let report = Report {
+            outcome,
+            progress,
+            metrics: self.shared.metrics.to_map(),
+            notices: notices.kept,
+            notices_left_out: notices.not_kept,
+        };
         match ran {
             Ok(()) => Ok((report, predictions)),
             Err((failure, later)) => Err(RunError::Failed { failure, later, report: Box::new(report) }),

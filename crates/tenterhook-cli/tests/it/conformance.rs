@@ -40,7 +40,8 @@ fn check_clean_up(rows: &[Value], rest: &[Value]) -> Result<(), String> {
     if let Some(row) = rest.iter().find(|row| row[1] != "teardown" && row[1] != "on_exception") {
         return Err(format!("{row} after the failure"));
     }
-    let torn_down = |source: &Value| rows.iter().filter(|row| row[0] == *source && row[1] == "teardown").count();
+    let torn_down =
+        |source: &Value| rows.iter().filter(|row| row[0] == *source && row[1] == "teardown").count();
     let mut sources: Vec<_> = rows.iter().map(|row| row[0].clone()).collect();
     sources.extend(["strategy", "data", "module"].map(Value::from));
     match sources.iter().find(|source| torn_down(source) != 1) {
@@ -60,7 +61,8 @@ fn every_given_scenario_comes_out_equal() {
     assert_eq!(paths.len(), 24);
     let mut wrong = Vec::new();
     for path in paths {
-        let scenario: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("it reads")).expect("JSON");
+        let scenario: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).expect("it reads")).expect("JSON");
         if let Err(problem) = check(&scenario, &path, directory.path()) {
             wrong.push(format!("{}: {problem}", path.display()));
         }

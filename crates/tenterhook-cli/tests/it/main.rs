@@ -10,7 +10,11 @@ use std::process::{Command, Output};
 
 /// Runs `tenter` in a directory of its own.
 fn tenter(arguments: &[&str], directory: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tenter")).args(arguments).current_dir(directory).output().expect("tenter runs")
+    Command::new(env!("CARGO_BIN_EXE_tenter"))
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("tenter runs")
 }
 
 fn text(bytes: &[u8]) -> String {

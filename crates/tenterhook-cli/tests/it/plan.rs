@@ -31,8 +31,12 @@ fn programs_get_json() {
     let (code, out, _) = plan(BOTH, &["--json"]);
     assert_eq!(code, Some(0));
     let plan: Value = serde_json::from_str(&out).expect("JSON");
-    let sources: Vec<_> =
-        plan["events"]["on_validation_end"].as_array().expect("rows").iter().map(|row| &row["source"]).collect();
+    let sources: Vec<_> = plan["events"]["on_validation_end"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| &row["source"])
+        .collect();
     assert_eq!(sources, ["hook:early_stopping", "hook:checkpoint", "module", "strategy"]);
     assert_eq!(plan["hooks"][0]["name"], "checkpoint");
     assert_eq!(plan["refused"], Value::Array(vec![]));
@@ -46,7 +50,10 @@ fn what_cannot_work_is_refused_with_its_fix() {
             "[trainer]\nlimit_val_batches = 0\n[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"",
             "raise `limit_val_batches`",
         ),
-        ("[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"checkpoint\"\nevery_n_train_steps = 1000", "train longer"),
+        (
+            "[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"checkpoint\"\nevery_n_train_steps = 1000",
+            "train longer",
+        ),
         ("[trainer]\nmax_epoch = 2", "line 2"),
         ("[trainer]\nmax_epochs = \"many\"", "line 2"),
         ("[trainer]\nval_check_interval = 100", "val_check_interval = 100"),
@@ -66,7 +73,11 @@ fn a_scenario_has_a_plan_too() {
     let output = tenter(&["plan", &file.display().to_string(), "--json"], &files());
     assert_eq!(output.status.code(), Some(0));
     let plan: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
-    let sources: Vec<_> =
-        plan["events"]["on_train_epoch_end"].as_array().expect("rows").iter().map(|row| &row["source"]).collect();
+    let sources: Vec<_> = plan["events"]["on_train_epoch_end"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| &row["source"])
+        .collect();
     assert_eq!(sources, ["hook:A", "hook:B", "hook:C", "module", "hook:early_stopping", "hook:checkpoint"]);
 }

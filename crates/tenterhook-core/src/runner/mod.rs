@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::context::Context;
-use crate::erased::{Answer, Said};
+use crate::erased::{Reply, Said};
 use crate::event::Event;
 use crate::failure::{Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
@@ -147,7 +147,7 @@ impl HookRunner {
 
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
     /// who they are, so they are looked up once.
-    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Answer {
+    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Reply {
         let current = &cx.moment().shared.current;
         let slots = self.slots.as_mut_slice();
         let receivers = self.plan.receivers(C::EVENT);
@@ -167,7 +167,7 @@ impl HookRunner {
         event: Event,
         moment: &Moment<'_>,
         at: usize,
-        interrupted: std::thread::Result<Answer>,
+        interrupted: std::thread::Result<Reply>,
     ) -> Result<Option<Vec<SaveRequest>>, Failure> {
         let id = self.plan.receivers(event)[at];
         let mishap = match interrupted {

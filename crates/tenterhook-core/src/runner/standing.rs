@@ -60,7 +60,7 @@ impl Standing {
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
         let disabled = panicked || too_many;
-        contained.push(Contained { failure, disabled });
+        contained.push(Contained { failure, count: self.failures, disabled });
         Ok(disabled)
     }
 }

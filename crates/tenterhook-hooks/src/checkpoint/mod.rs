@@ -182,13 +182,11 @@ impl Checkpoint {
         })
     }
 
-    fn rests(&self, moment: &Moment<'_>) -> bool {
-        moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run
-    }
-
     /// Whether there is nothing new to save.
     fn is_saved(&self, moment: &Moment<'_>) -> bool {
-        self.rests(moment) || moment.step == self.memory.last_step
+        let rests =
+            moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run;
+        rests || moment.step == self.memory.last_step
     }
 
     fn batch_is_due(&mut self, moment: &Moment<'_>) -> bool {
@@ -271,6 +269,11 @@ impl Checkpoint {
     fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
         self.memory.last_step = moment.step;
         self.memory.saved_any = true;
+        if self.options.verbose
+            && let Some(path) = &save.path
+        {
+            moment.say(format!("saving {} at step {}", path.display(), moment.step));
+        }
         saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
     }
 

@@ -113,7 +113,6 @@ impl Limits {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn val_check_batches(&self, epoch: Option<u64>) -> Result<Option<u64>, String> {
         match (self.val_check, epoch) {
-            (Check::Time(_), _) => Ok(None),
             (Check::Amount(Amount::Count(n)), epoch) => {
                 let validates = !self.val.is_zero() && self.check_val_every_n_epoch.is_some();
                 if let Some(batches) = epoch.filter(|batches| validates && n > *batches) {
@@ -130,7 +129,7 @@ impl Limits {
             (Check::Amount(Amount::Fraction(f)), None) if f < 1.0 => Err(format!(
                 "`val_check_interval = {f}` is a fraction of an epoch whose length is unknown; use a count of batches"
             )),
-            (Check::Amount(Amount::Fraction(_)), None) => Ok(None),
+            (Check::Amount(Amount::Fraction(_)), None) | (Check::Time(_), _) => Ok(None),
         }
     }
 

@@ -149,8 +149,9 @@ impl<'de> Deserialize<'de> for Time {
 
 /// A count that can be unset: `"none"` in TOML, which has no null.
 pub(super) mod none_or {
-    use super::*;
+    use super::{Deserializer, Error, Serializer, Unexpected, Visitor, fmt};
 
+    #[allow(clippy::ref_option)] // serde's own signature
     pub(in super::super) fn serialize<S: Serializer>(
         value: &Option<u64>,
         serializer: S,

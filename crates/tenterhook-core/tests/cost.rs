@@ -1,0 +1,63 @@
+//! What an event costs, in instructions that valgrind counts: the same numbers on every machine that
+//! runs the same compiler, however busy it is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../examples/cost/callgrind.rs"]
+mod callgrind;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use callgrind::{Costs, Scenario};
+
+/// Instructions over an empty loop that an event nobody wants may cost.
+const UNWANTED: f64 = 8.0;
+
+/// Two counts of the same are the same but for what a process does before and after its loop.
+const ROUNDING: f64 = 0.01;
+
+#[test]
+fn an_event_nobody_wants_costs_a_few_instructions_however_many_hooks_there_are() {
+    let valgrind = match callgrind::version() {
+        Ok(version) => version,
+        Err(why) => {
+            assert!(std::env::var_os("CI").is_none(), "the cost of events must be measured here: {why}");
+            say(&format!("SKIPPED: the cost of events is not measured: {why}"));
+            return;
+        }
+    };
+    let costs = Costs::counted(&example()).unwrap();
+    say(&format!("Cost over an empty loop, counted by {valgrind}:\n{costs}"));
+
+    let cost = |scenario| costs.of(scenario).unwrap();
+    let (none, many) = (cost(Scenario::Unwanted(0)), cost(Scenario::Unwanted(100)));
+    assert!(none <= UNWANTED, "without hooks an event costs {none} instructions, {UNWANTED} are promised");
+    assert!((none - many).abs() < ROUNDING, "{none} instructions without hooks, {many} with 100 idle ones");
+    // The question has not been optimised away, nor have the hooks.
+    assert!(none >= 2.0, "to look and to branch takes two instructions, not {none}");
+    assert!(cost(Scenario::Delivered(1)) > many);
+    assert!(cost(Scenario::Delivered(100)) - cost(Scenario::Delivered(10)) > 90.0);
+}
+
+/// Past the test harness, which keeps what a passing test prints to itself.
+fn say(text: &str) {
+    std::io::stderr().write_all(format!("\n{text}\n").as_bytes()).expect("standard error can be written to");
+}
+
+/// The example `cost`, optimised; in the target directory that this test was built in.
+fn example() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--package", "tenterhook-core", "--example", "cost"]);
+    cargo.args(["--message-format", "json-render-diagnostics", "--target-dir"]).arg(target);
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
+    assert!(built.status.success(), "{cargo:?}: {}", built.status);
+    let messages = String::from_utf8(built.stdout).unwrap();
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let program = messages
+        .filter(|message| message["target"]["name"] == "cost")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.expect("cargo says where it put the example")
+}

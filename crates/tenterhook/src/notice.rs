@@ -1,0 +1,104 @@
+//! What a person should know of a run while it goes on.
+
+use tenterhook_core::failure::Contained;
+use tenterhook_core::{Decided, PlanError, RosterError};
+
+/// Something a person or the run's journal should know.
+#[derive(Debug)]
+pub enum Notice {
+    /// A hook failed and the run went on.
+    Contained(Contained),
+    /// A hook asked for a change of the list of hooks that could not be made.
+    Refused(RosterError),
+    /// Something that the plan would have refused, had it not been told to go on.
+    WouldRefuse(PlanError),
+    /// A hook has something to say to people.
+    Said {
+        /// The hook's name.
+        hook: String,
+        /// What it says.
+        text: String,
+    },
+    /// Somebody decided something.
+    Decided {
+        /// The completed steps at that time.
+        step: u64,
+        /// Who decided what.
+        decided: Decided,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Notice::Contained(contained) if contained.disabled => {
+                write!(f, "{}; the hook is disabled from here on", contained.failure)
+            }
+            Notice::Contained(contained) => write!(f, "{}; the run goes on", contained.failure),
+            Notice::Refused(error) => write!(f, "{error}"),
+            Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
+            Notice::WouldRefuse(error) => write!(f, "{error}"),
+            Notice::Decided { step, decided } => {
+                write!(
+                    f,
+                    "`{}` decided at {} (step {step}): {:?}",
+                    decided.hook, decided.event, decided.decision
+                )
+            }
+        }
+    }
+}
+
+/// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
+const KEPT: usize = 1000;
+
+/// The notices of a call: told as they come, and the first of them kept for the report.
+pub(crate) struct Notices {
+    pub(crate) tell: Box<dyn FnMut(&Notice) + Send>,
+    pub(crate) kept: Vec<Notice>,
+    pub(crate) not_kept: u64,
+}
+
+impl Notices {
+    pub(crate) fn new(tell: Box<dyn FnMut(&Notice) + Send>) -> Notices {
+        Notices { tell, kept: Vec::new(), not_kept: 0 }
+    }
+
+    pub(crate) fn push(&mut self, notice: Notice) {
+        if notice.is_worth_telling() {
+            (self.tell)(&notice);
+        }
+        if self.kept.len() < KEPT {
+            self.kept.push(notice);
+        } else {
+            self.not_kept += 1;
+        }
+    }
+}
+
+impl Notice {
+    /// Decisions are the journal's business. A hook that fails at every step is told about the first
+    /// time, the tenth, the hundredth, and when it is disabled.
+    fn is_worth_telling(&self) -> bool {
+        match self {
+            Notice::Contained(contained) => contained.disabled || is_round(contained.count),
+            Notice::Decided { .. } => false,
+            Notice::Refused(_) | Notice::WouldRefuse(_) | Notice::Said { .. } => true,
+        }
+    }
+}
+
+fn is_round(count: u32) -> bool {
+    count > 0 && 10_u32.pow(count.ilog10()) == count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_round_counts_are_told() {
+        let told: Vec<_> = (0..=1000).filter(|count| is_round(*count)).collect();
+        assert_eq!(told, [1, 10, 100, 1000]);
+    }
+}

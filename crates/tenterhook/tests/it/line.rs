@@ -1,0 +1,224 @@
+//! A module of its own, beside the toy: `y = w·x`, whose batches a test chooses, whose losses count
+//! how often they are read, and whose optimizer consumes gradients that nobody keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tenterhook::data::Loaders;
+use tenterhook::module::Optimization;
+use tenterhook::tensor::{HostTensors, NoTensors, ReadScalar};
+use tenterhook::{
+    BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, Lr, ModelView, Module, ModuleResult,
+    OptimizerSource, ParamGroup, Split, StepOutput, TensorSource,
+};
+
+/// Points of the line, and how many tokens they stand for.
+#[derive(Clone, Debug, Default)]
+pub struct Points {
+    pub points: Vec<(f32, f32)>,
+    pub tokens: u64,
+}
+
+pub fn points(points: &[(f32, f32)]) -> Points {
+    Points { points: points.to_vec(), tokens: 10 * points.len() as u64 }
+}
+
+impl BatchData for Points {
+    fn size(&self) -> usize {
+        self.points.len()
+    }
+    fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
+
+/// A number that notes when it is read.
+#[derive(Clone, Debug)]
+pub struct Lazy {
+    value: f64,
+    gradient: f32,
+    reads: Arc<AtomicUsize>,
+}
+
+impl ReadScalar for Lazy {
+    fn read(&self) -> f64 {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.value
+    }
+}
+
+pub struct Line {
+    params: HostTensors,
+    gradients: HostTensors,
+    lr: f64,
+    loss_reads: Arc<AtomicUsize>,
+    norm_reads: Arc<AtomicUsize>,
+}
+
+impl Line {
+    /// `w = 0`, with this learning rate.
+    pub fn new(lr: f64) -> Line {
+        let params = HostTensors::new([("w", vec![0.0])]);
+        let reads = || Arc::new(AtomicUsize::new(0));
+        Line { gradients: params.clone(), params, lr, loss_reads: reads(), norm_reads: reads() }
+    }
+
+    pub fn w(&self) -> f32 {
+        self.params.at(0)[0]
+    }
+
+    pub fn loss_reads(&self) -> usize {
+        self.loss_reads.load(Ordering::Relaxed)
+    }
+
+    pub fn norm_reads(&self) -> usize {
+        self.norm_reads.load(Ordering::Relaxed)
+    }
+
+    fn loss(&self, batch: &Points) -> Lazy {
+        let (w, n) = (self.w(), batch.points.len() as f32);
+        let errors = || batch.points.iter().map(|(x, y)| (w * x - y, *x));
+        let value = errors().map(|(error, _)| f64::from(error * error)).sum::<f64>() / f64::from(n);
+        let gradient = errors().map(|(error, x)| 2.0 * error * x).sum::<f32>() / n;
+        Lazy { value, gradient, reads: self.loss_reads.clone() }
+    }
+}
+
+impl ModelView for Line {
+    fn params(&self) -> &dyn TensorSource {
+        &self.params
+    }
+    fn optimizers(&self) -> &dyn OptimizerSource {
+        self
+    }
+}
+
+impl OptimizerSource for Line {
+    fn count(&self) -> usize {
+        1
+    }
+    fn name(&self, _: usize) -> &'static str {
+        "sgd"
+    }
+    fn groups(&self, _: usize) -> Vec<ParamGroup> {
+        vec![ParamGroup { name: "all".into(), lr: self.lr, momentum: None, weight_decay: None }]
+    }
+    fn state(&self, _: usize) -> &dyn TensorSource {
+        &NoTensors
+    }
+}
+
+impl Module for Line {
+    type Batch = Points;
+    type Scalar = Lazy;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<Lazy>> {
+        cx.point("line", &self.params);
+        Ok(StepOutput::Loss(self.loss(batch)))
+    }
+    fn validation_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult {
+        cx.point("line", &self.params);
+        cx.log("val/loss", self.loss(batch).value);
+        Ok(())
+    }
+    fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+        Ok(Optimization { optimizers: 1, schedulers: Vec::new() })
+    }
+    fn optimizer_zero_grad(&mut self, _: usize) -> ModuleResult {
+        self.gradients.edit(0, &mut |values| values.fill(0.0));
+        Ok(())
+    }
+    fn backward(&mut self, loss: &Lazy, divide_by: f64) -> ModuleResult {
+        #[allow(clippy::cast_possible_truncation)]
+        self.gradients.edit(0, &mut |values| values[0] += loss.gradient / divide_by as f32);
+        Ok(())
+    }
+    fn clip_gradients(&mut self, _: usize, _: ClipRule) -> ModuleResult {
+        Err("a line does not clip".into())
+    }
+    fn optimizer_step(&mut self, _: usize, keep_gradients: bool) -> ModuleResult {
+        let gradient = self.gradients.at(0)[0];
+        #[allow(clippy::cast_possible_truncation)]
+        self.params.edit(0, &mut |values| values[0] -= self.lr as f32 * gradient);
+        if !keep_gradients {
+            self.gradients.edit(0, &mut |values| values.fill(f32::NAN));
+        }
+        Ok(())
+    }
+    fn lr_scheduler_step(&mut self, _: usize, _: Option<f64>) -> ModuleResult {
+        Ok(())
+    }
+    fn gradients(&self, _: Option<usize>) -> &dyn TensorSource {
+        &self.gradients
+    }
+    fn gradients_mut(&mut self, _: usize) -> &mut dyn GradientsMut {
+        &mut self.gradients
+    }
+    fn grad_norm(&self, _: usize) -> Lazy {
+        let value = f64::from(self.gradients.at(0)[0].abs());
+        Lazy { value, gradient: 0.0, reads: self.norm_reads.clone() }
+    }
+    fn lr(&self, _: usize) -> f64 {
+        self.lr
+    }
+    fn change_lr(&mut self, _: usize, change: Lr) -> ModuleResult {
+        self.lr = match change {
+            Lr::Set(lr) => lr,
+            Lr::Scale(factor) => self.lr * factor,
+        };
+        Ok(())
+    }
+    fn state(&self, _: bool) -> ModuleResult<serde_json::Value> {
+        Ok(serde_json::json!({ "w": self.w() }))
+    }
+    fn load_state(&mut self, _: &serde_json::Value) -> ModuleResult {
+        Err("a line is not restored".into())
+    }
+}
+
+/// These batches, to train and to validate on.
+#[derive(Clone, Debug, Default)]
+pub struct Batches {
+    pub train: Vec<Points>,
+    pub validate: Vec<Points>,
+}
+
+impl Batches {
+    pub fn of(train: Vec<Points>) -> Batches {
+        Batches { train, validate: Vec::new() }
+    }
+}
+
+impl DataModule<Points> for Batches {
+    fn loaders(&mut self, split: Split) -> Result<Loaders<Points>, BoxError> {
+        let batches = match split {
+            Split::Train => self.train.clone(),
+            Split::Validate if !self.validate.is_empty() => self.validate.clone(),
+            _ => return Ok(Vec::new()),
+        };
+        Ok(vec![Box::new(Walk { batches, next: 0 })])
+    }
+}
+
+struct Walk {
+    batches: Vec<Points>,
+    next: usize,
+}
+
+impl Loader<Points> for Walk {
+    fn name(&self) -> &'static str {
+        "points"
+    }
+    fn batches(&self) -> Option<u64> {
+        Some(self.batches.len() as u64)
+    }
+    fn seek(&mut self, _: u64, batch: u64, _: bool) -> Result<(), BoxError> {
+        self.next = usize::try_from(batch)?;
+        Ok(())
+    }
+    fn next(&mut self) -> Result<Option<Points>, BoxError> {
+        self.next += 1;
+        Ok(self.batches.get(self.next - 1).cloned())
+    }
+}

@@ -1,0 +1,9 @@
+//! How the loops behave, beyond the order of events that the recorded scenarios show.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod doc_is_the_loop;
+mod lab;
+mod line;
+mod sources;
+mod tape;

@@ -1,0 +1,107 @@
+//! `sources::of` is the order in which every event really reaches hooks, module, strategy and data.
+
+use std::path::Path;
+
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::sources::{self, Source};
+use tenterhook::toy::Toy;
+use tenterhook::{Event, Part, Settings, Tier, Trainer};
+
+use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
+use crate::tape::{Recorder, Tape};
+
+/// A trainer with two recording hooks, one of them a monitor, and a checkpoint.
+fn recorded(tape: &Tape, checkpoints: &Path) -> (Trainer, Lab, LabData) {
+    let settings = Settings { max_epochs: Some(2), ..Settings::default() };
+    let mut trainer =
+        trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(tape));
+    trainer.add_hook(Recorder::new("monitor", tape).with_tier(Tier::Monitor)).unwrap();
+    trainer.add_hook(Recorder::new("user", tape)).unwrap();
+    let options = CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    (trainer, Lab::new(Toy::default(), tape), LabData::new(data(2, 1), tape))
+}
+
+/// All four entries, a resumed run and one that fails.
+fn traces() -> Vec<(&'static str, Tape)> {
+    let checkpoints = tempfile::tempdir().unwrap();
+    type Run = fn(Trainer, Lab, LabData, &Path);
+    let runs: [(&'static str, Run); 6] = [
+        ("fit", |mut trainer, mut module, mut data, _| {
+            trainer.fit(&mut module, &mut data).unwrap();
+        }),
+        ("validate", |mut trainer, mut module, mut data, _| {
+            trainer.validate(&mut module, &mut data).unwrap();
+        }),
+        ("test", |mut trainer, mut module, mut data, _| {
+            trainer.test(&mut module, &mut data).unwrap();
+        }),
+        ("predict", |mut trainer, mut module, mut data, _| {
+            trainer.predict(&mut module, &mut data).unwrap();
+        }),
+        ("a resumed fit", |trainer, mut module, mut data, checkpoints| {
+            let mut trainer = trainer.restoring(checkpoints.join("epoch=0-step=2"));
+            trainer.fit(&mut module, &mut data).unwrap();
+        }),
+        ("a fit that fails", |mut trainer, mut module, mut data, _| {
+            module.tape.fails_at("module", "backward");
+            trainer.fit(&mut module, &mut data).unwrap_err();
+        }),
+    ];
+    let traces = runs.into_iter().map(|(name, run)| {
+        let tape = Tape::default();
+        let (trainer, module, data) = recorded(&tape, checkpoints.path());
+        run(trainer, module, data, checkpoints.path());
+        (name, tape)
+    });
+    traces.collect()
+}
+
+/// The published order of one event, in the words of the tape.
+fn published(event: Event) -> Vec<String> {
+    let names = sources::of(event).iter().flat_map(|source| match source {
+        Source::Data => &["data"][..],
+        Source::Module => &["module"],
+        Source::Strategy => &["strategy"],
+        Source::Hooks(Part::All) => &["hook:user", "hook:monitor"],
+        Source::Hooks(Part::BeforeModule) => &["hook:user"],
+        Source::Hooks(Part::Monitors) => &["hook:monitor"],
+    });
+    names.map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn every_event_reaches_the_published_sources_in_the_published_order() {
+    let traces = traces();
+    for event in Event::ALL {
+        let order = published(*event);
+        let mut fired = 0;
+        for (run, tape) in &traces {
+            for round in tape.sources(event.handler()).chunks(order.len()) {
+                assert_eq!(round, order, "{event} in {run}");
+                fired += 1;
+            }
+        }
+        assert!(fired > 0, "{event} fired in none of the runs");
+    }
+}
+
+#[test]
+fn the_receivers_of_the_plan_are_those_of_the_trace() {
+    let checkpoints = tempfile::tempdir().unwrap();
+    let tape = Tape::default();
+    let (mut trainer, mut module, mut data) = recorded(&tape, checkpoints.path());
+    let planned = |trainer: &Trainer, event| -> Vec<String> {
+        let receivers = sources::receivers(event, trainer.hooks());
+        receivers.into_iter().map(|one| one.source).filter(|name| name != "hook:checkpoint").collect()
+    };
+    for event in [Event::Setup, Event::TrainEpochEnd, Event::StepEnd] {
+        assert_eq!(planned(&trainer, event), published(event), "{event}");
+    }
+    trainer.disable_hook("user").unwrap();
+    trainer.fit(&mut module, &mut data).unwrap();
+    let steps = 4;
+    let expected = planned(&trainer, Event::StepEnd);
+    assert_eq!(expected, ["hook:monitor", "module"]);
+    assert_eq!(tape.sources("on_step_end"), expected.repeat(steps));
+}
