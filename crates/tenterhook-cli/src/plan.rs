@@ -70,7 +70,8 @@ fn for_people(trainer: &Trainer) -> String {
     }
     lines.extend(["", "Events that no hook wants; their context is never built"].map(str::to_owned));
     lines.extend(without_hooks);
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join("\n") + "\n"
 }
 
 fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {

@@ -2,6 +2,7 @@
 
 mod filename;
 mod ledger;
+mod options;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,95 +14,9 @@ use tenterhook_core::{
 };
 
 use crate::OptionError;
-use crate::mode::Mode;
 use ledger::Ledger;
-
-/// Whether the newest checkpoint is also kept under the name `last`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum SaveLast {
-    /// `false`, or `true`: as a checkpoint of its own.
-    Copy(bool),
-    /// `"link"`: as a link to the newest.
-    Link(Link),
-    /// Unset.
-    #[default]
-    Unset,
-}
-
-/// The word `link`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Link {
-    /// The word `link`.
-    Link,
-}
-
-/// The options of [`Checkpoint`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CheckpointOptions {
-    /// Where to put them; unset is the run's own directory of checkpoints.
-    pub dirpath: Option<PathBuf>,
-    /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
-    pub filename: Option<String>,
-    /// Write `epoch=3` for `{epoch}`.
-    pub auto_insert_metric_name: bool,
-    /// The metric that says which are the best.
-    pub monitor: Option<String>,
-    /// Which direction is better.
-    pub mode: Mode,
-    /// How many of the best to keep: -1 is all, 0 none.
-    pub save_top_k: i64,
-    /// Keep the newest under the name `last` as well.
-    pub save_last: SaveLast,
-    /// Only the weights.
-    pub save_weights_only: bool,
-    /// Save when the run fails.
-    pub save_on_exception: bool,
-    /// Save at the end of the training epoch rather than after validation. Unset: when there is no
-    /// validation, or it comes exactly once per epoch.
-    pub save_on_train_epoch_end: Option<bool>,
-    /// Save in every so many epochs; 1 unless another rhythm is set.
-    #[serde(alias = "save_every_n_epochs")]
-    pub every_n_epochs: Option<u64>,
-    /// Save every so many optimizer steps.
-    pub every_n_train_steps: Option<u64>,
-    /// Save every so often, such as `30 min`.
-    pub train_time_interval: Option<String>,
-    /// Say what was saved.
-    pub verbose: bool,
-}
-
-impl Default for CheckpointOptions {
-    fn default() -> CheckpointOptions {
-        CheckpointOptions {
-            dirpath: None,
-            filename: None,
-            auto_insert_metric_name: true,
-            monitor: None,
-            mode: Mode::Min,
-            save_top_k: 1,
-            save_last: SaveLast::Unset,
-            save_weights_only: false,
-            save_on_exception: false,
-            save_on_train_epoch_end: None,
-            every_n_epochs: None,
-            every_n_train_steps: None,
-            train_time_interval: None,
-            verbose: false,
-        }
-    }
-}
-
-/// When it saves.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Rhythm {
-    Epochs(u64),
-    Steps(u64),
-    Time(Duration),
-    Never,
-}
+use options::Rhythm;
+pub use options::{CheckpointOptions, SaveLast};
 
 /// Saves a checkpoint within its own turn: after all other hooks and before the module, at
 /// `on_train_epoch_end` after the module.
@@ -150,28 +65,7 @@ const VERSION: u32 = 1;
 impl Checkpoint {
     /// With these options, which are checked.
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
-        let refuse = |problem: &str| Err(OptionError(problem.to_owned()));
-        if options.save_top_k < -1 {
-            return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
-        }
-        if options.monitor.is_none() && options.save_top_k > 1 {
-            return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
-        }
-        let epochs = options.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
-        let steps =
-            options.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
-        let time = options.train_time_interval.as_deref().map(interval).transpose()?;
-        let mut rhythms =
-            [epochs, steps, time].into_iter().flatten().filter(|rhythm| *rhythm != Rhythm::Never);
-        let chosen = rhythms.next();
-        if rhythms.next().is_some() {
-            return refuse(
-                "`every_n_epochs`, `every_n_train_steps` and `train_time_interval` exclude each other",
-            );
-        }
-        let unset = epochs.is_none() && steps.is_none() && time.is_none();
-        let rhythm = chosen.unwrap_or(if unset { Rhythm::Epochs(1) } else { Rhythm::Never });
-        filename::check(options.filename.as_deref().unwrap_or(filename::DEFAULT))?;
+        let rhythm = options.check()?;
         Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false })
     }
 
@@ -289,16 +183,6 @@ impl Checkpoint {
     }
 }
 
-fn interval(text: &str) -> Result<Rhythm, OptionError> {
-    match text.parse() {
-        Ok(Cadence::Time(interval)) => Ok(Rhythm::Time(interval)),
-        Ok(_) => Err(OptionError(format!(
-            "`train_time_interval = \"{text}\"` is no time; write for example \"30 min\""
-        ))),
-        Err(error) => Err(OptionError(format!("`train_time_interval`: {error}"))),
-    }
-}
-
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -397,38 +281,5 @@ impl Controller for Checkpoint {
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         self.memory = state.read(VERSION)?;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_that_exclude_each_other_are_refused_with_their_names() {
-        let steps_and_epochs = CheckpointOptions {
-            every_n_epochs: Some(1),
-            every_n_train_steps: Some(5),
-            ..CheckpointOptions::default()
-        };
-        let error = Checkpoint::new(steps_and_epochs).expect_err("refused");
-        assert!(error.0.contains("exclude each other"), "{error}");
-        let blind = CheckpointOptions { save_top_k: 2, ..CheckpointOptions::default() };
-        assert!(Checkpoint::new(blind).expect_err("refused").0.contains("needs a `monitor`"));
-        let time = CheckpointOptions {
-            train_time_interval: Some("5 epochs".into()),
-            ..CheckpointOptions::default()
-        };
-        assert!(Checkpoint::new(time).expect_err("refused").0.contains("\"30 min\""));
-    }
-
-    #[test]
-    fn epochs_are_the_rhythm_unless_another_is_set() {
-        let rhythm = |options| Checkpoint::new(options).expect("they fit").rhythm;
-        assert_eq!(rhythm(CheckpointOptions::default()), Rhythm::Epochs(1));
-        let steps = CheckpointOptions { every_n_train_steps: Some(5), ..CheckpointOptions::default() };
-        assert_eq!(rhythm(steps), Rhythm::Steps(5));
-        let never = CheckpointOptions { every_n_epochs: Some(0), ..CheckpointOptions::default() };
-        assert_eq!(rhythm(never), Rhythm::Never);
     }
 }
