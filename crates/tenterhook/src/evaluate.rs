@@ -8,6 +8,7 @@ use crate::data::{BatchData, Split};
 use crate::module::Module;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
+use crate::settings::Check;
 use crate::step::purpose;
 
 /// Delivers one of the six events that the three kinds of evaluation have each in their own name.
@@ -82,6 +83,9 @@ impl<M: Module> Session<'_, M> {
             on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
+        if let Check::Time(_) = self.run.limits.val_check {
+            self.last_validation = self.run.shared.clock.elapsed();
+        }
         self.run.batch = train_place;
         Ok(())
     }

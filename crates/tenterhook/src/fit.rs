@@ -53,6 +53,9 @@ impl<M: Module> Session<'_, M> {
 
     fn train(&mut self) -> Result<(), Failure> {
         let mut training = self.training()?;
+        self.train_began = self.run.shared.clock.elapsed();
+        self.last_validation = self.train_began;
+        self.stop_when_time_is_over();
         if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
             return Ok(());
         }
@@ -196,9 +199,7 @@ impl<M: Module> Session<'_, M> {
         );
         tell!(run, module, on_train_batch_end);
         run.within_batch = false;
-        if run.limits.max_time.is_some_and(|max| run.shared.clock.elapsed() >= max) {
-            run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
-        }
+        self.stop_when_time_is_over();
         Ok(false)
     }
 }
@@ -219,6 +220,13 @@ impl<M: Module> Session<'_, M> {
         self.run.batch.is_last || self.run.steps_are_done() || self.run.stops()
     }
 
+    fn stop_when_time_is_over(&mut self) {
+        let Some(max) = self.run.limits.max_time else { return };
+        if self.run.shared.clock.elapsed().saturating_sub(self.train_began) >= max {
+            self.run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
+        }
+    }
+
     fn validation_is_due(&mut self, training: &Training<M::Batch>) -> bool {
         let run = &mut self.run;
         let asked = std::mem::take(&mut run.signals.validate);
@@ -229,12 +237,7 @@ impl<M: Module> Session<'_, M> {
             return true;
         }
         if let Check::Time(interval) = run.limits.val_check {
-            let now = run.shared.clock.elapsed();
-            let due = now.saturating_sub(self.last_validation) >= interval.0;
-            if due {
-                self.last_validation = now;
-            }
-            return due;
+            return run.shared.clock.elapsed().saturating_sub(self.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position = if across_epochs { run.progress.total_batches } else { run.progress.batches };

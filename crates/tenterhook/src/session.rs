@@ -25,6 +25,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) evaluation: LimitedLoaders<M::Batch>,
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
+    pub(crate) train_began: Duration,
+    /// When the last validation ended.
     pub(crate) last_validation: Duration,
     /// The checkpoint to restore from.
     pub(crate) restore_from: Option<PathBuf>,
@@ -61,6 +63,7 @@ impl<'t, M: Module> Session<'t, M> {
             strategy,
             evaluation: Default::default(),
             predictions: Vec::new(),
+            train_began: Duration::ZERO,
             last_validation: Duration::ZERO,
             restore_from: None,
             restored: None,
