@@ -108,7 +108,8 @@ impl Checkpoint {
         if self.epoch_is_due(moment) {
             self.save_best(moment, &mut saves)?;
         }
-        if self.memory.last_step == moment.step && self.memory.saved_any {
+        let links = matches!(self.options.save_last, SaveLast::Link(_));
+        if self.memory.saved_any && (links || self.memory.last_step == moment.step) {
             self.save_last(moment, &mut saves);
         }
         Ok(requests(saves))
@@ -149,15 +150,20 @@ impl Checkpoint {
         let path = self.options.dirpath.clone().unwrap_or_default().join("last");
         match self.options.save_last {
             SaveLast::Unset | SaveLast::Copy(false) => {}
-            SaveLast::Copy(true) => {
-                self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
-            }
-            SaveLast::Link(_) => {
+            // The link points at the newest already, unless a newer one comes now.
+            SaveLast::Link(_) if self.has_something_to_link() => {
                 if let Some(newest) = saves.last_mut() {
                     newest.link = Some(path);
                 }
             }
+            SaveLast::Copy(true) | SaveLast::Link(_) => {
+                self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
+            }
         }
+    }
+
+    fn has_something_to_link(&self) -> bool {
+        self.memory.saved_any && self.options.save_top_k != 0
     }
 
     fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
