@@ -31,7 +31,8 @@ use serde_json::Value;
 use crate::erased::{AnyHook, Reply};
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::moment::{Batch, Moment, Outcome, Stage};
+use crate::moment::{Batch, Moment};
+use crate::progress::{Outcome, Stage};
 use crate::state::StateError;
 use crate::tensor::{Scalar, Tensors};
 
@@ -190,7 +191,8 @@ contexts! {
         loss: Scalar<'a>,
         /// The norm of all gradients, after update hooks and before clipping.
         grad_norm: Scalar<'a>,
-        /// The learning rate that the update used (the first optimizer's first group).
+        /// The learning rate that the update used: of the first group of the first optimizer, or of
+        /// the one that the module stepped itself.
         lr: f64,
         /// The learning rate that the next update will use.
         next_lr: f64,

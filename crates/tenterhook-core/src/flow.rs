@@ -9,7 +9,8 @@ pub enum Flow {
     /// As if nobody had said anything.
     #[default]
     Continue,
-    /// Compute no update from the gradients of this batch. Counts up to `on_after_backward`.
+    /// Compute no update from the gradients of this batch, nor from the accumulation window whose sum
+    /// they are part of. Counts up to `on_before_optimizer_step`.
     SkipUpdate,
     /// Do not run the module's step on this batch. Counts at `on_train_batch_start`.
     SkipBatch,

@@ -3,7 +3,8 @@
 use crate::failure::Policy;
 use crate::hook::HookResult;
 use crate::metrics::LogOptions;
-use crate::moment::{Phase, Progress, Shared};
+use crate::moment::Shared;
+use crate::progress::{Phase, Progress};
 use crate::tensor::Tensors;
 
 /// An observer of activations. It sees them by shared reference and cannot change them.

@@ -37,7 +37,9 @@ mod hook;
 pub mod metrics;
 pub mod moment;
 mod named;
+pub mod number;
 pub mod plan;
+pub mod progress;
 pub mod random;
 pub mod roster;
 pub mod runner;
@@ -57,11 +59,10 @@ pub use flow::{Decision, Flow, Lr, Request, SaveRequest};
 pub use forward::{Activation, ForwardHook};
 pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
 pub use metrics::{LogOptions, Metrics, Reduce};
-pub use moment::{
-    Batch, Clock, Moment, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Validation,
-};
+pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
 pub use plan::{Plan, PlanError, Tier};
+pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};
 pub use roster::{HookInfo, HookKind, RosterRequest};
 pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
 pub use state::State;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::moment::Phase;
+use crate::progress::Phase;
 
 /// How values logged during an epoch become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,9 @@ impl LogOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Running {
     reduce: Reduce,
+    #[serde(with = "crate::number")]
     value: f64,
+    #[serde(with = "crate::number")]
     weight: f64,
     also_on_step: bool,
     /// With several evaluation loaders: the name without the loader.
@@ -124,6 +126,7 @@ pub struct Metrics {
 /// The metrics of a run as a checkpoint holds them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricsState {
+    #[serde(with = "crate::number::map")]
     latest: BTreeMap<String, f64>,
     train: Epoch,
 }

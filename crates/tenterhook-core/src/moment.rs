@@ -1,179 +1,14 @@
 //! What every event has in common: where the run stands, and what all hooks share.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::path::PathBuf;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::metrics::{LogOptions, Metrics};
+use crate::progress::{Phase, Progress, RunInfo, Stage, Status};
 use crate::random::{Stream, Streams};
 use crate::roster::Roster;
-use crate::tensor::{ModelView, OptimizerSource, ReadScalar, TensorSource, Tensors};
-
-/// Which of the trainer's four calls is running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// `fit`
-    Fit,
-    /// `validate`
-    Validate,
-    /// `test`
-    Test,
-    /// `predict`
-    Predict,
-}
-
-impl std::fmt::Display for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Stage::Fit => "fit",
-            Stage::Validate => "validate",
-            Stage::Test => "test",
-            Stage::Predict => "predict",
-        })
-    }
-}
-
-/// Which loop is running: within `fit`, training, validation and the sanity check take turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// A few validation batches before training; leaves no trace.
-    SanityCheck,
-    /// Training.
-    #[default]
-    Train,
-    /// Validation.
-    Validate,
-    /// Test.
-    Test,
-    /// Prediction.
-    Predict,
-}
-
-/// How the run is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Before the first batch.
-    #[default]
-    Starting,
-    /// Under way.
-    Training,
-    /// Ended by a limit or by a request to stop.
-    Completed,
-    /// Ended by a signal.
-    Interrupted,
-    /// Failed.
-    Error,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "outcome")]
-pub enum Outcome {
-    /// It reached its limit.
-    #[default]
-    Completed,
-    /// Somebody asked to stop.
-    Stopped {
-        /// Who: a hook's name, or `module`.
-        by: String,
-        /// Why.
-        reason: String,
-    },
-    /// It failed.
-    Failed {
-        /// The first error.
-        error: String,
-    },
-}
-
-/// What does not change during a run.
-#[derive(Clone, Debug, Default)]
-pub struct RunInfo {
-    /// The run's id.
-    pub id: String,
-    /// Its directory, where it has one.
-    pub directory: Option<PathBuf>,
-    /// The directory of its checkpoints.
-    pub checkpoints: PathBuf,
-    /// The device it computes on.
-    pub device: String,
-    /// The number of parameters of the model.
-    pub parameters: u64,
-    /// The full configuration, resolved.
-    pub config: serde_json::Value,
-    /// When `fit` validates.
-    pub validation: Validation,
-    /// A dry run over a few batches: nobody stops it early and nothing is saved.
-    pub fast_dev_run: bool,
-}
-
-/// When `fit` validates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validation {
-    /// There is something to validate on.
-    pub enabled: bool,
-    /// In every how many epochs; `None` counts batches across epochs instead.
-    pub every_n_epochs: Option<u64>,
-    /// Once, when the epoch's batches are done.
-    pub at_epoch_end: bool,
-}
-
-impl Default for Validation {
-    fn default() -> Validation {
-        Validation { enabled: true, every_n_epochs: Some(1), at_epoch_end: true }
-    }
-}
-
-impl Validation {
-    /// Whether this epoch is one in which it validates.
-    #[must_use]
-    pub fn due_in(&self, epoch: u64) -> bool {
-        self.enabled && self.every_n_epochs.is_none_or(|n| (epoch + 1).is_multiple_of(n))
-    }
-
-    /// Whether a monitor that was not told better should judge at `on_train_epoch_end`: validation,
-    /// if there is any, has happened exactly once by then.
-    #[must_use]
-    pub fn once_per_epoch(&self) -> bool {
-        self.at_epoch_end && self.every_n_epochs == Some(1)
-    }
-}
-
-/// Where the run stands. Everything here is a number that a checkpoint can hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// The current epoch, from 0.
-    pub epoch: u64,
-    /// Epochs whose batches are done; one more than `epoch` from `on_train_epoch_end` on.
-    pub epochs_done: u64,
-    /// Completed optimizer steps: 1 at the first `on_step_end`.
-    pub step: u64,
-    /// Micro-batches of this epoch that have been started; the current batch's index is one less.
-    pub batches: u64,
-    /// Micro-batches started in all epochs.
-    pub total_batches: u64,
-    /// Samples seen in training.
-    pub samples: u64,
-    /// Tokens seen in training, where the data counts them.
-    pub tokens: u64,
-    /// Whether the step being worked on has been counted already.
-    pub step_counted: bool,
-}
-
-impl Progress {
-    /// The number of the step that the current event belongs to: the one being worked on before
-    /// `on_step_end`, the one just completed from there to the end of the batch.
-    #[must_use]
-    pub fn current_step(&self) -> u64 {
-        if self.step_counted { self.step } else { self.step + 1 }
-    }
-}
+use crate::tensor::{ModelView, OptimizerSource, TensorSource, Tensors};
 
 /// One batch as a hook sees it.
 pub struct Batch<'a> {
@@ -406,14 +241,5 @@ impl LossHistory for (Option<f64>, Option<f64>) {
     }
     fn average(&self) -> Option<f64> {
         self.1
-    }
-}
-
-/// The norm of several parts, each of which may not be computed yet.
-pub struct NormOfParts<'a, S>(pub &'a [S]);
-
-impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
-    fn read(&self) -> f64 {
-        self.0.iter().map(|part| part.read().powi(2)).sum::<f64>().sqrt()
     }
 }

@@ -253,6 +253,15 @@ impl ReadScalar for f64 {
     }
 }
 
+/// The norm of several parts, each of which may not be computed yet.
+pub struct NormOfParts<'a, S>(pub &'a [S]);
+
+impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
+    fn read(&self) -> f64 {
+        self.0.iter().map(|part| part.read().powi(2)).sum::<f64>().sqrt()
+    }
+}
+
 /// A lazy number as a hook sees it; reading it twice costs once.
 pub struct Scalar<'a> {
     source: &'a dyn ReadScalar,

@@ -10,6 +10,7 @@ use tenterhook_core::random::Positions;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
 
+pub use crate::losses::LossesState;
 use crate::module::Module;
 use crate::running::{Running, Saved, Who};
 use crate::session::Session;
@@ -37,6 +38,8 @@ pub struct Contents {
     pub entries: std::collections::BTreeMap<String, serde_json::Value>,
     /// The metrics.
     pub metrics: MetricsState,
+    /// The losses of the epoch so far.
+    pub losses: LossesState,
     /// The board.
     pub board: std::collections::BTreeMap<String, serde_json::Value>,
     /// Where the random streams stood.
@@ -67,6 +70,7 @@ impl<M: Module> Running<M> {
                 hooks,
                 entries: entries.into_map(),
                 metrics: self.shared.metrics.state(),
+                losses: self.losses.state(),
                 board: self.shared.board.to_json()?,
                 streams: self.shared.streams.borrow().positions(),
             })
@@ -146,6 +150,7 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.progress = next_unseen(contents.progress);
         self.run.shared.metrics.restore(contents.metrics);
+        self.run.losses.restore(contents.losses);
         self.run.shared.board.restore(contents.board);
         self.run.shared.streams.replace(tenterhook_core::random::Streams::at(&contents.streams));
         emit!(self.run, self.module, LoadCheckpoint { entries: &entries });

@@ -1,7 +1,6 @@
 //! What a module sees of the run while it handles an event or computes a step.
 
-use tenterhook_core::moment::Progress;
-use tenterhook_core::{Board, Decision, Flow, LogOptions, Metrics, Phase, Request, TensorSource};
+use tenterhook_core::{Board, Decision, Flow, LogOptions, Metrics, Phase, Progress, Request, TensorSource};
 
 use crate::module::{Module, ModuleResult};
 use crate::running::Running;
@@ -103,7 +102,7 @@ impl<M: Module> Cx<'_, M> {
 
     /// With manual optimization: clears one optimizer's gradients, with its events.
     pub fn zero_grad(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
-        Ok(self.run.zero_grad(module, optimizer..optimizer + 1)?)
+        Ok(self.run.manual_zero_grad(module, optimizer)?)
     }
 
     fn decide(&mut self, decision: Decision) {

@@ -37,6 +37,7 @@ impl<M: Module> Session<'_, M> {
             return Ok(());
         }
         let streams = self.run.shared.streams.borrow().clone();
+        let metrics = self.run.shared.metrics.state();
         self.run.phase = Phase::SanityCheck;
         emit!(self.run, self.module, SanityCheckStart {});
         tell!(&mut self.run, self.module, on_sanity_check_start);
@@ -46,7 +47,7 @@ impl<M: Module> Session<'_, M> {
         tell!(&mut self.run, self.module, on_sanity_check_end);
         tell_strategy!(self, on_sanity_check_end);
         self.run.phase = Phase::Train;
-        self.run.shared.metrics.clear();
+        self.run.shared.metrics.restore(metrics);
         self.run.shared.streams.replace(streams);
         Ok(())
     }
@@ -57,6 +58,7 @@ impl<M: Module> Session<'_, M> {
         self.last_validation = self.train_began;
         self.stop_when_time_is_over();
         if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
+            self.note_outcome();
             return Ok(());
         }
         self.check_plan(&training)?;
@@ -81,13 +83,13 @@ impl<M: Module> Session<'_, M> {
     fn epoch(&mut self, training: &mut Training<M::Batch>) -> Result<(), Failure> {
         self.run.batch.is_last = false;
         self.run.signals.end_epoch = false;
-        self.run.losses.begin_epoch();
         self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
         self.run.checked(begun)?;
 
         // A resumed epoch has begun already, and its first batches are done.
         if self.run.progress.batches == 0 {
+            self.run.losses.begin_epoch();
             self.run.shared.metrics.begin_epoch();
             emit!(self.run, self.module, TrainEpochStart {});
             tell!(&mut self.run, self.module, on_train_epoch_start);
@@ -140,6 +142,7 @@ impl<M: Module> Session<'_, M> {
         let window_begins = run.batch.index.is_multiple_of(run.limits.accumulate);
         let window_ends = run.progress.batches.is_multiple_of(run.limits.accumulate);
         run.window_open &= !window_begins;
+        run.window_skipped &= !window_begins;
         (run.signals.skip_batch, run.signals.skip_update) = (false, false);
 
         emit!(run, module, TrainBatchStart { batch: run.view(&batch, name) });
@@ -168,8 +171,9 @@ impl<M: Module> Session<'_, M> {
                 if let Some(loss) = loss {
                     run.backward(module, &loss, run.limits.accumulate as f64)?;
                     run.losses.push(loss.map(M::detach));
-                    let skipped = std::mem::take(&mut run.signals.skip_update);
-                    if (window_ends || is_last) && !skipped {
+                    // Gradients that must not be used are in the window's sum, so the whole window is skipped.
+                    run.window_skipped |= std::mem::take(&mut run.signals.skip_update);
+                    if (window_ends || is_last) && !run.window_skipped {
                         let lr = module.lr(0);
                         stepped = run.update(module, 0..run.optimization.optimizers)?.then_some(lr);
                     }
@@ -187,7 +191,7 @@ impl<M: Module> Session<'_, M> {
             run.step_schedulers(module, Interval::Epoch, false)?;
         }
         if let Some(lr) = stepped {
-            run.step_end(module, lr)?;
+            run.step_end(module, 0, lr)?;
         }
         emit!(
             run,

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::moment::LossHistory;
 use tenterhook_core::tensor::ReadScalar;
 
@@ -40,6 +41,19 @@ pub(crate) struct Losses<S> {
     latest: Option<f64>,
 }
 
+/// The losses of an epoch as a checkpoint holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossesState {
+    /// Of those so far.
+    #[serde(with = "tenterhook_core::number")]
+    sum: f64,
+    /// How many they are.
+    count: u64,
+    /// The last one, also of an earlier epoch.
+    #[serde(with = "tenterhook_core::number::option")]
+    latest: Option<f64>,
+}
+
 impl<S: ReadScalar> Losses<S> {
     /// Room for as many as come between two readings.
     pub(crate) fn with_room_for(steps: usize) -> Losses<S> {
@@ -75,6 +89,22 @@ impl<S: ReadScalar> Losses<S> {
         Some(value)
     }
 
+    /// The sum in the order in which they came, so that it does not depend on when they were read.
+    fn sum(&self) -> f64 {
+        self.pending.iter().fold(self.sum, |sum, loss| sum + loss.read())
+    }
+
+    /// As a checkpoint holds them; this reads them all.
+    pub(crate) fn state(&self) -> LossesState {
+        LossesState { sum: self.sum(), count: self.len(), latest: self.latest() }
+    }
+
+    /// As a checkpoint held them.
+    pub(crate) fn restore(&mut self, state: LossesState) {
+        self.pending.clear();
+        (self.sum, self.count, self.latest) = (state.sum, state.count, state.latest);
+    }
+
     /// Forgets the epoch; its last loss stays the latest.
     pub(crate) fn begin_epoch(&mut self) {
         self.latest = self.latest();
@@ -90,8 +120,7 @@ impl<S: ReadScalar> LossHistory for Losses<S> {
 
     fn average(&self) -> Option<f64> {
         let count = self.len();
-        let sum = self.sum + self.pending.iter().map(ReadScalar::read).sum::<f64>();
-        (count > 0).then(|| sum / count as f64)
+        (count > 0).then(|| self.sum() / count as f64)
     }
 }
 
@@ -110,5 +139,29 @@ mod tests {
         assert_eq!((losses.latest(), losses.average()), (Some(6.0), Some(3.0)));
         losses.begin_epoch();
         assert_eq!((losses.latest(), losses.average()), (Some(6.0), None));
+    }
+
+    #[test]
+    fn an_average_is_the_same_whenever_losses_were_read_or_restored() {
+        let values = [0.1, 0.7, 1e-9, 3.3, 0.2, 0.01];
+        let average = |read_after: &[usize], restore_after: usize| {
+            let mut losses = Losses::with_room_for(4);
+            for (index, loss) in values.into_iter().enumerate() {
+                losses.push(Once::new(loss));
+                if read_after.contains(&index) {
+                    losses.read();
+                }
+                if restore_after == index {
+                    let state = losses.state();
+                    losses = Losses::with_room_for(4);
+                    losses.restore(state);
+                }
+            }
+            losses.average().map(f64::to_bits)
+        };
+        let never = values.len();
+        assert_eq!(average(&[1, 4], never), average(&[], never));
+        assert_eq!(average(&[0, 1, 2, 3, 4, 5], 3), average(&[], never));
+        assert_eq!(average(&[], 0), average(&[], never));
     }
 }

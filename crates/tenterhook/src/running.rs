@@ -1,5 +1,6 @@
 //! The state of a running call: what the loops share, apart from module, data and strategy.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 
 use tenterhook_core::plan::TRAIN_LOSS;
@@ -76,6 +77,8 @@ pub struct Running<M: Module> {
     pub(crate) within_batch: bool,
     /// The gradients of this accumulation window have been cleared.
     pub(crate) window_open: bool,
+    /// The gradients of this accumulation window are not to be used.
+    pub(crate) window_skipped: bool,
     /// Somebody reads every loss.
     pub(crate) reads_every_loss: bool,
     pub(crate) outcome: Outcome,
@@ -113,6 +116,7 @@ impl<M: Module> Running<M> {
             batch: BatchPlace::default(),
             within_batch: false,
             window_open: false,
+            window_skipped: false,
             reads_every_loss,
             outcome: Outcome::Completed,
             saved: Vec::new(),
@@ -180,8 +184,8 @@ impl<M: Module> Running<M> {
     #[inline]
     pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
         if !self.module_decisions.is_empty() {
+            let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.module_decisions) {
-                let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
                 self.absorb(module, Decided { hook: "module".into(), event, decision })?;
             }
         }
@@ -221,9 +225,11 @@ impl<M: Module> Running<M> {
     /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.
     pub(crate) fn save_within(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
         self.hooks.pause();
-        let done = saves.iter().try_for_each(|save| self.save(module, save));
+        // A panic of the module must not leave the hooks paused.
+        let done =
+            catch_unwind(AssertUnwindSafe(|| saves.iter().try_for_each(|save| self.save(module, save))));
         self.hooks.resume();
-        done
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Reads the losses when it is time to, or when somebody judges every one of them.

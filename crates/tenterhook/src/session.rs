@@ -26,7 +26,7 @@ pub(crate) struct Session<'t, M: Module> {
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
     pub(crate) train_began: Duration,
-    /// When the last validation ended.
+    /// When the last validation ended, or else when training began.
     pub(crate) last_validation: Duration,
     /// The checkpoint to restore from.
     pub(crate) restore_from: Option<PathBuf>,
@@ -81,6 +81,8 @@ impl<'t, M: Module> Session<'t, M> {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             self.set_up()?;
             body(self)?;
+            self.run.status = Status::Completed;
+            self.announce_checkpoints()?;
             self.tear_down()
         }));
         let failure = match ran {
@@ -89,12 +91,22 @@ impl<'t, M: Module> Session<'t, M> {
             // Hooks' panics are caught by the runner, so this is the module's, the data's or our own.
             Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
         };
+        let mut later = Vec::new();
+        let failure = self.first(failure, &mut later);
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
-        let mut later = Vec::new();
+        // What an evaluation was aggregating is void, and the next call logs for itself.
+        self.run.shared.metrics.end_evaluation();
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
         Err((failure, later))
+    }
+
+    /// A forward hook's failure waits until the module's step is over. If that failed too, it was second.
+    fn first(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
+        let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
+        later.push(failure);
+        of_hook
     }
 
     fn set_up(&mut self) -> Result<(), Failure> {
@@ -149,6 +161,11 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Tells everybody about the failure: hooks, module, data, strategy, whatever else fails on the way.
     fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
+        // A teardown that was interrupted goes on afterwards, so nobody may change places below it.
+        let interrupted = self.torn.hooks.is_some();
+        if interrupted {
+            self.run.hooks.pause();
+        }
         let mut cursor = self.run.hooks.cursor(Event::Exception, Part::All);
         loop {
             let delivered = self
@@ -158,15 +175,19 @@ impl<'t, M: Module> Session<'t, M> {
             match delivered {
                 Ok(Delivered::Done) => break,
                 Ok(Delivered::Paused(saves)) => {
-                    later.extend(self.run.save_within(self.module, &saves).err());
+                    self.shielded(later, |session| session.run.save_within(session.module, &saves));
                 }
                 Err(failure) => later.push(failure),
             }
         }
-        later.extend(self.run.after_event(self.module).err());
+        self.shielded(later, |session| session.run.after_event(session.module));
+        self.shielded(later, Session::announce_checkpoints);
         self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
         self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
         self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));
+        if interrupted {
+            self.run.hooks.resume();
+        }
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
@@ -181,7 +202,7 @@ impl<'t, M: Module> Session<'t, M> {
         let mut cursor = self.torn.hooks.take().unwrap_or_else(whole);
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
         later.extend(self.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor));
-        later.extend(self.run.after_event(self.module).err());
+        self.shielded(later, |session| session.run.after_event(session.module));
         if !std::mem::replace(&mut self.torn.module, true) {
             self.guarded(Who::Module, "teardown", later, |session| session.module.teardown(stage));
         }
@@ -196,9 +217,16 @@ impl<'t, M: Module> Session<'t, M> {
         part: impl FnOnce(&mut Self) -> Result<(), BoxError>,
     ) {
         self.run.at(who, place);
+        self.shielded(later, |session| {
+            let done = part(session);
+            session.run.checked(done)
+        });
+    }
+
+    /// Runs a part of the clean-up that says itself who failed.
+    fn shielded(&mut self, later: &mut Vec<Failure>, part: impl FnOnce(&mut Self) -> Result<(), Failure>) {
         match catch_unwind(AssertUnwindSafe(|| part(self))) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => later.push(self.run.failed(error, false)),
+            Ok(done) => later.extend(done.err()),
             Err(panic) => later.push(self.run.failed(panic_message(&*panic).into(), true)),
         }
     }

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use tenterhook_core::moment::{NoModel, NormOfParts};
+use tenterhook_core::moment::NoModel;
 use tenterhook_core::random::seed_at;
+use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
@@ -207,7 +208,7 @@ impl<M: Module> Running<M> {
     }
 
     /// The step is complete: scheduler stepped, loss logged, no gradients any more.
-    pub(crate) fn step_end(&mut self, module: &mut M, lr: f64) -> Result<(), Failure> {
+    pub(crate) fn step_end(&mut self, module: &mut M, optimizer: usize, lr: f64) -> Result<(), Failure> {
         self.log_loss();
         emit!(
             self,
@@ -216,10 +217,17 @@ impl<M: Module> Running<M> {
                 loss: Scalar::new(self.losses.current()),
                 grad_norm: Scalar::new(&NormOfParts(&self.norms)),
                 lr,
-                next_lr: module.lr(0),
+                next_lr: module.lr(optimizer),
             }
         );
         tell!(self, module, on_step_end);
+        Ok(())
+    }
+
+    /// A zero-grad that the module asked for.
+    pub(crate) fn manual_zero_grad(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
+        self.zero_grad(module, optimizer..optimizer + 1)?;
+        self.at(Who::Module, "training_step");
         Ok(())
     }
 
@@ -237,7 +245,7 @@ impl<M: Module> Running<M> {
         let lr = module.lr(optimizer);
         self.progress.step_counted = false;
         if self.update(module, optimizer..optimizer + 1)? {
-            self.step_end(module, lr)?;
+            self.step_end(module, optimizer, lr)?;
         }
         self.at(Who::Module, "training_step");
         Ok(())

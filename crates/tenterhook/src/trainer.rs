@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
     AnyHook, Clock, Failure, ForwardHook, HookInfo, HookRunner, Outcome, Phase, PlanError, Progress,
-    Registration, RosterError, RunInfo, Shared, Stage, UpdateHook,
+    Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
 };
 
 use crate::data::DataModule;
@@ -260,6 +260,7 @@ impl Trainer {
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Predictions<M>, RunError> {
         self.call(stage, module, data, |session| {
+            session.run.status = Status::Training;
             session.announce_restored()?;
             session.prepare_evaluation()?;
             session.evaluate(phase)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::access::Access;
 use crate::cadence::Cadence;
-use crate::moment::Phase;
+use crate::progress::Phase;
 
 /// A metric that the module says it logs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use super::HookRunner;
 use super::standing::attempt;
 use crate::failure::Failure;
 use crate::forward::Activation;
-use crate::moment::{Phase, Progress, Shared};
+use crate::moment::Shared;
+use crate::progress::{Phase, Progress};
 use crate::tensor::{TensorSource, Tensors};
 
 impl HookRunner {

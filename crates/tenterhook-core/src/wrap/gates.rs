@@ -8,7 +8,8 @@ use super::Gate;
 use crate::access::Access;
 use crate::cadence::Cadence;
 use crate::event::{Event, Events};
-use crate::moment::{Moment, Progress};
+use crate::moment::Moment;
+use crate::progress::Progress;
 use crate::random::Stream;
 
 /// The position of an event in training: which batch of all it belongs to.

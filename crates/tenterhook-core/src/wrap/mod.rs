@@ -14,8 +14,9 @@ use crate::context::*;
 use crate::event::{Event, Events};
 use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
-use crate::moment::{Moment, Stage};
+use crate::moment::Moment;
 use crate::plan::Tier;
+use crate::progress::Stage;
 use crate::state::State;
 
 pub use gates::{After, Every, Once, Sampled, When};

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenterhook::data::Loaders;
 use tenterhook::module::Optimization;
-use tenterhook::tensor::{HostTensors, NoTensors, ReadScalar};
+use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::{
     BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, Lr, ModelView, Module, ModuleResult,
-    OptimizerSource, ParamGroup, Split, StepOutput, TensorSource,
+    NamedTensors, OptimizerSource, ParamGroup, Split, StepOutput, TensorSource,
 };
 
-/// Points of the line, and how many tokens they stand for.
+/// Points of the line, and how many tokens they stand for. On none there is no loss.
 #[derive(Clone, Debug, Default)]
 pub struct Points {
     pub points: Vec<(f32, f32)>,
@@ -48,8 +48,8 @@ impl ReadScalar for Lazy {
 }
 
 pub struct Line {
-    params: HostTensors,
-    gradients: HostTensors,
+    params: NamedTensors,
+    gradients: NamedTensors,
     lr: f64,
     loss_reads: Arc<AtomicUsize>,
     norm_reads: Arc<AtomicUsize>,
@@ -58,13 +58,18 @@ pub struct Line {
 impl Line {
     /// `w = 0`, with this learning rate.
     pub fn new(lr: f64) -> Line {
-        let params = HostTensors::new([("w", vec![0.0])]);
+        let params = NamedTensors::from([("w", vec![0.0])]);
         let reads = || Arc::new(AtomicUsize::new(0));
         Line { gradients: params.clone(), params, lr, loss_reads: reads(), norm_reads: reads() }
     }
 
     pub fn w(&self) -> f32 {
         self.params.at(0)[0]
+    }
+
+    /// The gradient as the last update left it.
+    pub fn gradient(&self) -> f32 {
+        self.gradients.at(0)[0]
     }
 
     pub fn loss_reads(&self) -> usize {
@@ -115,6 +120,9 @@ impl Module for Line {
 
     fn training_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<Lazy>> {
         cx.point("line", &self.params);
+        if batch.points.is_empty() {
+            return Ok(StepOutput::NoLoss);
+        }
         Ok(StepOutput::Loss(self.loss(batch)))
     }
     fn validation_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult {

@@ -100,8 +100,9 @@ fn the_receivers_of_the_plan_are_those_of_the_trace() {
     }
     trainer.disable_hook("user").unwrap();
     trainer.fit(&mut module, &mut data).unwrap();
-    let steps = 4;
-    let expected = planned(&trainer, Event::StepEnd);
-    assert_eq!(expected, ["hook:monitor", "module"]);
-    assert_eq!(tape.sources("on_step_end"), expected.repeat(steps));
+    let receivers = planned(&trainer, Event::StepEnd);
+    assert_eq!(receivers, ["hook:monitor", "module"]);
+    for step in tape.sources("on_step_end").chunks(receivers.len()) {
+        assert_eq!(step, receivers);
+    }
 }

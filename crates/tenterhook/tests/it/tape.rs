@@ -70,6 +70,29 @@ impl Tape {
     }
 }
 
+/// What hooks saw, for the test to look at afterwards.
+pub struct Seen<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Seen<T> {
+    pub fn new() -> Seen<T> {
+        Seen(Arc::default())
+    }
+
+    pub fn push(&self, value: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+    }
+
+    pub fn take(&self) -> Vec<T> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T> Clone for Seen<T> {
+    fn clone(&self) -> Seen<T> {
+        Seen(self.0.clone())
+    }
+}
+
 /// A hook that records every event.
 pub struct Recorder {
     name: String,
@@ -82,13 +105,7 @@ pub struct Recorder {
 impl Recorder {
     pub fn new(name: &str, tape: &Tape) -> Recorder {
         let source = format!("hook:{name}");
-        Recorder {
-            name: name.into(),
-            source,
-            tape: tape.clone(),
-            policy: Policy::ABORT,
-            tier: Tier::User,
-        }
+        Recorder { name: name.into(), source, tape: tape.clone(), policy: Policy::ABORT, tier: Tier::User }
     }
 
     pub fn with_policy(self, policy: Policy) -> Recorder {
