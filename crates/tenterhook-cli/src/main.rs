@@ -5,6 +5,7 @@ mod scenario;
 mod trace;
 mod train;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -53,6 +54,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Prints a line. A reader that has seen enough and hangs up is not our failure.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
 /// What was asked for cannot be done: a wrong file, a wrong configuration, a refused plan.

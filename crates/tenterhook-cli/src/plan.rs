@@ -1,6 +1,5 @@
 //! `tenter plan`: who receives what, in which order, and why.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,14 +9,13 @@ use tenterhook::sources::{self, Receiver};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{Event, PlanError, RunError, Trainer};
 
-use crate::WRONG_INPUT;
 use crate::scenario::{Scenario, Tape};
+use crate::{WRONG_INPUT, print};
 
 pub(crate) fn run(path: &Path, json: bool) -> Result<ExitCode, String> {
     let (trainer, refused) = planned(path)?;
     let text = if json { for_programs(&trainer, &refused) } else { for_people(&trainer) };
-    // A reader that has seen enough and hangs up is not our failure.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(text.trim_end());
     for refusal in &refused {
         eprintln!("refused: {refusal}");
     }

@@ -1,9 +1,9 @@
 //! `tenter trace`: runs a scenario and prints its rows.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::print;
 use crate::scenario::{Row, Scenario};
 
 pub(crate) fn run(path: &Path, all: bool) -> Result<ExitCode, String> {
@@ -11,12 +11,8 @@ pub(crate) fn run(path: &Path, all: bool) -> Result<ExitCode, String> {
     let directory =
         tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let (tape, failure) = scenario.run(directory.path())?;
-    let mut out = std::io::stdout().lock();
     for row in tape.rows().iter().filter(|row| all || is_comparable(row)) {
-        // A reader that has seen enough and hangs up is not our failure.
-        if writeln!(out, "{}", row.to_json()).is_err() {
-            break;
-        }
+        print(&row.to_json().to_string());
     }
     if let Some(failure) = failure {
         eprintln!("the run failed: {failure}");

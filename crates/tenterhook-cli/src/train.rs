@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use serde_json::json;
 use tenterhook::config::Config;
 use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Outcome, Report, RunError, closure};
+use tenterhook::{Outcome, Report, RunError, Trainer, closure};
 
-use crate::WRONG_INPUT;
+use crate::{WRONG_INPUT, print};
 
 /// The run failed, after it had begun.
 const FAILED: u8 = 1;
@@ -23,14 +23,14 @@ pub(crate) fn run(path: Option<&Path>, json: bool) -> Result<ExitCode, String> {
         let progress = closure::on_train_epoch_end("progress", |cx| {
             let metrics = cx.metrics().to_map();
             let shown: Vec<_> = metrics.iter().map(|(name, value)| format!("{name} {value:.6}")).collect();
-            println!("epoch {:>3}  step {:>5}  {}", cx.epoch, cx.step, shown.join("  "));
+            print(&format!("epoch {:>3}  step {:>5}  {}", cx.epoch, cx.step, shown.join("  ")));
         });
         trainer.add_hook(progress).map_err(|error| error.to_string())?;
     }
     let mut toy = Toy::default();
     match trainer.fit(&mut toy, &mut ToyData::default()) {
         Ok(report) => {
-            summarise(&report, &toy, json);
+            summarise(&report, &trainer, &toy, json);
             Ok(ExitCode::SUCCESS)
         }
         Err(RunError::Settings(problems)) => {
@@ -42,8 +42,8 @@ pub(crate) fn run(path: Option<&Path>, json: bool) -> Result<ExitCode, String> {
             for failure in later {
                 eprintln!("also: {failure}");
             }
-            // What the plan refuses was wrong before anything ran.
-            let refused = failure.place == "plan" || report.progress.total_batches == 0;
+            // Nothing was trained, so it was wrong from the start.
+            let refused = report.progress.total_batches == 0;
             Ok(ExitCode::from(if refused { WRONG_INPUT } else { FAILED }))
         }
     }
@@ -56,24 +56,25 @@ fn built_in() -> Config {
     config
 }
 
-fn summarise(report: &Report, toy: &Toy, json: bool) {
+fn summarise(report: &Report, trainer: &Trainer, toy: &Toy, json: bool) {
     let (weight, bias) = (toy.param("weight"), toy.param("bias"));
     if json {
         let learned = json!({ "weight": weight, "bias": bias });
-        let steps = report.progress.step;
-        println!(
-            "{}",
-            json!({ "outcome": report.outcome, "steps": steps, "metrics": report.metrics, "learned": learned })
+        let (outcome, steps, metrics) = (&report.outcome, report.progress.step, &report.metrics);
+        print(
+            &json!({ "outcome": outcome, "steps": steps, "metrics": metrics, "learned": learned })
+                .to_string(),
         );
         return;
     }
-    match &report.outcome {
-        Outcome::Stopped { by, reason } => println!("stopped by `{by}`: {reason}"),
-        Outcome::Completed | Outcome::Failed { .. } => println!("completed"),
+    print(&match &report.outcome {
+        Outcome::Stopped { by, reason } => format!("stopped by `{by}`: {reason}"),
+        Outcome::Completed | Outcome::Failed { .. } => "completed".to_owned(),
+    });
+    let (w0, w1, b) = (weight[0], weight[1], bias[0]);
+    print(&format!("learned y = {w0:.3}·x0 {w1:+.3}·x1 {b:+.3} (the data: y = 2·x0 -3·x1 +0.5)"));
+    if trainer.checkpoints().is_dir() {
+        print(&format!("checkpoints are in {}", trainer.checkpoints().display()));
     }
-    println!(
-        "learned y = {:.3}·x0 {:+.3}·x1 {:+.3} (the data: y = 2·x0 -3·x1 +0.5)",
-        weight[0], weight[1], bias[0]
-    );
-    println!("next: tenter plan CONFIG shows who receives which event; tenter trace FILE shows the order");
+    print("next: tenter plan CONFIG shows who receives which event; tenter trace FILE shows the order");
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::state::StateError;
+use crate::state::{self, StateError};
 
 /// A value that may stand on the board: it must survive a checkpoint.
 pub trait BoardValue: Any + Send + Clone + Serialize + DeserializeOwned {}
@@ -53,13 +53,13 @@ impl<T> Key<T> {
 }
 
 trait Stored: Any + Send {
-    fn to_json(&self) -> Result<Value, serde_json::Error>;
+    fn to_json(&self) -> Result<Value, StateError>;
     fn as_any(&self) -> &dyn Any;
 }
 
 impl<T: BoardValue> Stored for T {
-    fn to_json(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(self)
+    fn to_json(&self) -> Result<Value, StateError> {
+        state::to_json(self)
     }
     fn as_any(&self) -> &dyn Any {
         self

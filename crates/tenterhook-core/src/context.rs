@@ -33,7 +33,7 @@ use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Stage};
-use crate::state::StateError;
+use crate::state::{StateError, to_json};
 use crate::tensor::{Scalar, Tensors};
 
 /// What every event's context is: a moment of the run that can be offered to a hook.
@@ -337,7 +337,7 @@ impl Entries {
 
     /// Adds an entry, or replaces the one of this key.
     pub fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StateError> {
-        let value = serde_json::to_value(value)?;
+        let value = to_json(value)?;
         self.0.borrow_mut().insert(key.to_owned(), value);
         Ok(())
     }

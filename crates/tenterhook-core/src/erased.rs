@@ -1,5 +1,7 @@
 //! The private twin of [`Hook`] without its associated type, so that hooks of both kinds fit one list.
 
+use std::any::Any;
+
 use crate::access::Access;
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
@@ -44,6 +46,7 @@ macro_rules! define_erased {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
         pub(crate) trait Erased: Send {
             fn kind(&self) -> HookKind;
+            fn any(&self) -> &dyn Any;
             fn events(&self) -> Events;
             fn name(&self) -> String;
             fn access(&self) -> Access;
@@ -57,6 +60,9 @@ macro_rules! define_erased {
         impl<H: Hook> Erased for H {
             fn kind(&self) -> HookKind {
                 H::Verdict::KIND
+            }
+            fn any(&self) -> &dyn Any {
+                self.__any()
             }
             fn events(&self) -> Events {
                 self.__events()

@@ -78,7 +78,7 @@ impl std::fmt::Display for Origin {
 
 /// One failure: who, where, when and what.
 #[derive(Debug, thiserror::Error)]
-#[error("{origin} {} in {place} (epoch {epoch}, step {step}): {error}", if *.panicked { "panicked" } else { "failed" })]
+#[error("{}", self.text())]
 pub struct Failure {
     /// Who failed.
     pub origin: Origin,
@@ -93,6 +93,20 @@ pub struct Failure {
     /// What went wrong.
     #[source]
     pub error: BoxError,
+}
+
+impl Failure {
+    fn text(&self) -> String {
+        let Failure { origin, place, epoch, step, panicked, error } = self;
+        match origin {
+            // Its errors say themselves what is wrong, and where.
+            Origin::Trainer if !panicked => error.to_string(),
+            origin => {
+                let how = if *panicked { "panicked" } else { "failed" };
+                format!("{origin} {how} in {place} (epoch {epoch}, step {step}): {error}")
+            }
+        }
+    }
 }
 
 /// What a runner did about a failure that did not end the run.

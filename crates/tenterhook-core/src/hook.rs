@@ -1,5 +1,7 @@
 //! The trait behind every hook, and the two kinds that receive events.
 
+use std::any::Any;
+
 use crate::access::Access;
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
@@ -52,9 +54,26 @@ macro_rules! define_hook {
         /// Something that receives events. Written as `#[hook] impl Observer for …` or
         /// `#[hook] impl Controller for …`, never by hand: the attribute reads off the methods which
         /// events the hook wants, so that list cannot go stale.
+        ///
+        /// A hook is `'static` and a context borrows from the loop, so no hook can keep a context, or a
+        /// tensor or loss out of one: keep the numbers.
+        #[diagnostic::on_unimplemented(
+            message = "`{Self}` is not a hook that receives events",
+            label = "write `#[hook] impl Observer for …` or `#[hook] impl Controller for …`",
+            note = "update hooks are registered with `add_update_hook`, forward hooks with `add_forward_hook`"
+        )]
         pub trait Hook: Send + 'static {
             /// `()` for an observer, [`Decision`] for a controller.
             type Verdict: Verdict;
+
+            /// The hook itself; a wrapper shows the hook it wraps.
+            #[doc(hidden)]
+            fn __any(&self) -> &dyn Any
+            where
+                Self: Sized,
+            {
+                self
+            }
 
             /// The events it wants; written by `#[hook]`.
             #[doc(hidden)]

@@ -219,7 +219,31 @@ impl Metrics {
     }
 }
 
-/// What the loop does with the metrics; hooks have no need of it.
+/// The numbers of a run as hooks see them: to read. Logging goes through `cx.log`.
+#[derive(Clone, Copy, Debug)]
+pub struct Logged<'a>(pub(crate) &'a Metrics);
+
+impl Logged<'_> {
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn get(self, name: &str) -> Option<f64> {
+        self.0.get(name)
+    }
+
+    /// The names there are, in order.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        self.0.names()
+    }
+
+    /// All latest values, in order of name.
+    #[must_use]
+    pub fn to_map(self) -> BTreeMap<String, f64> {
+        self.0.to_map()
+    }
+}
+
+/// What the loop does with the metrics; hooks cannot.
 impl Metrics {
     /// A batch of this size comes next.
     pub fn set_batch_size(&self, size: usize) {

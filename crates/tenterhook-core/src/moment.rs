@@ -4,10 +4,10 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
 
 use crate::board::Board;
-use crate::metrics::{LogOptions, Metrics};
+use crate::metrics::{LogOptions, Logged, Metrics};
 use crate::progress::{Phase, Progress, RunInfo, Stage, Status};
 use crate::random::{Stream, Streams};
-use crate::roster::Roster;
+use crate::roster::{Requests, Roster};
 use crate::tensor::{ModelView, OptimizerSource, TensorSource, Tensors};
 
 /// One batch as a hook sees it.
@@ -150,8 +150,8 @@ impl<'a> Moment<'a> {
 
     /// The metrics logged so far.
     #[must_use]
-    pub fn metrics(&self) -> &'a Metrics {
-        &self.shared.metrics
+    pub fn metrics(&self) -> Logged<'a> {
+        Logged(&self.shared.metrics)
     }
 
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
@@ -171,10 +171,11 @@ impl<'a> Moment<'a> {
         &self.shared.board
     }
 
-    /// The registered hooks, and requests to enable, disable, remove or add some.
+    /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
+    /// for observers and forward hooks only: the others change training.
     #[must_use]
-    pub fn hooks(&self) -> &'a Roster {
-        &self.shared.roster
+    pub fn hooks(&self) -> Requests<'a> {
+        Requests { roster: &self.shared.roster, by: self.shared.current.get() }
     }
 
     /// The name that the hook which is running now is registered under.

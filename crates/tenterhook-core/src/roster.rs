@@ -23,6 +23,14 @@ pub enum HookKind {
     Forward,
 }
 
+impl HookKind {
+    /// Whether hooks of this kind can change training.
+    #[must_use]
+    pub fn steers(self) -> bool {
+        matches!(self, HookKind::Controller | HookKind::Update)
+    }
+}
+
 impl std::fmt::Display for HookKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
@@ -72,13 +80,18 @@ pub enum RosterRequest {
     Add(String),
 }
 
-/// The list of hooks as hooks see it. Requests take effect when the current event has reached
-/// everyone, so nobody is skipped.
+/// A change, and the number of the hook that asked for it; the runner itself has none.
+pub(crate) struct Asked {
+    pub(crate) by: Option<usize>,
+    pub(crate) change: Change,
+}
+
+/// The list of hooks, and the changes that were asked for.
 #[derive(Default)]
 pub struct Roster {
     /// By the runner's number; a removed hook leaves its number empty.
     hooks: RefCell<Vec<Option<HookInfo>>>,
-    pub(crate) changes: RefCell<Vec<Change>>,
+    pub(crate) changes: RefCell<Vec<Asked>>,
 }
 
 impl Roster {
@@ -88,31 +101,11 @@ impl Roster {
         self.hooks.borrow().iter().flatten().cloned().collect()
     }
 
-    /// Asks to let a hook receive events again.
-    pub fn enable(&self, name: &str) {
-        self.changes.borrow_mut().push(Change::Enable(name.to_owned()));
-    }
-
-    /// Asks to let a hook receive no events; it keeps its state.
-    pub fn disable(&self, name: &str) {
-        self.changes.borrow_mut().push(Change::Disable(name.to_owned()));
-    }
-
-    /// Asks to remove a hook.
-    pub fn remove(&self, name: &str) {
-        self.changes.borrow_mut().push(Change::Remove(name.to_owned()));
-    }
-
-    /// Asks to register one more hook.
-    pub fn add(&self, hook: impl Hook) {
-        self.changes.borrow_mut().push(Change::Add(AnyHook::new(hook)));
-    }
-
     /// What was asked for since the last change took effect, in order.
     #[must_use]
     pub fn pending(&self) -> Vec<RosterRequest> {
         let changes = self.changes.borrow();
-        let requests = changes.iter().map(|change| match change {
+        let requests = changes.iter().map(|asked| match &asked.change {
             Change::Enable(name) => RosterRequest::Enable(name.clone()),
             Change::Disable(name) => RosterRequest::Disable(name.clone()),
             Change::Remove(name) => RosterRequest::Remove(name.clone()),
@@ -121,13 +114,67 @@ impl Roster {
         requests.collect()
     }
 
+    pub(crate) fn ask(&self, by: Option<usize>, change: Change) {
+        self.changes.borrow_mut().push(Asked { by, change });
+    }
+
     pub(crate) fn set(&self, hooks: Vec<Option<HookInfo>>) {
         *self.hooks.borrow_mut() = hooks;
+    }
+
+    pub(crate) fn info(&self, index: usize) -> Option<HookInfo> {
+        self.hooks.borrow().get(index).cloned().flatten()
     }
 
     pub(crate) fn name(&self, index: usize) -> Ref<'_, str> {
         Ref::map(self.hooks.borrow(), |hooks| {
             hooks.get(index).and_then(Option::as_ref).map_or("", |hook| hook.name.as_str())
         })
+    }
+}
+
+/// The list of hooks as one hook sees it. Requests take effect when the current event has reached
+/// everyone, so nobody is skipped.
+#[derive(Clone, Copy)]
+pub struct Requests<'a> {
+    pub(crate) roster: &'a Roster,
+    pub(crate) by: usize,
+}
+
+impl Requests<'_> {
+    /// The registered hooks: those that receive events in registration order, then forward and update hooks.
+    #[must_use]
+    pub fn list(self) -> Vec<HookInfo> {
+        self.roster.list()
+    }
+
+    /// Asks to let a hook receive events again.
+    pub fn enable(self, name: &str) {
+        self.ask(Change::Enable(name.to_owned()));
+    }
+
+    /// Asks to let a hook receive no events; it keeps its state.
+    pub fn disable(self, name: &str) {
+        self.ask(Change::Disable(name.to_owned()));
+    }
+
+    /// Asks to remove a hook.
+    pub fn remove(self, name: &str) {
+        self.ask(Change::Remove(name.to_owned()));
+    }
+
+    /// Asks to register one more hook.
+    pub fn add(self, hook: impl Hook) {
+        self.ask(Change::Add(AnyHook::new(hook)));
+    }
+
+    /// What was asked for since the last change took effect, in order.
+    #[must_use]
+    pub fn pending(self) -> Vec<RosterRequest> {
+        self.roster.pending()
+    }
+
+    fn ask(self, change: Change) {
+        self.roster.ask(Some(self.by), change);
     }
 }

@@ -7,8 +7,9 @@ use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::handlers;
 
-const KEYS: &[&str] = &["name", "reads", "writes", "tier"];
+const KEYS: &[&str] = &["name", "reads", "writes", "monitors", "tier", "on_error"];
 const TIERS: &[(&str, &str)] = &[("user", "User"), ("built_in", "BuiltIn"), ("monitor", "Monitor")];
+const POLICIES: &[(&str, &str)] = &[("abort", "ABORT"), ("warn", "WARN"), ("disable", "DISABLE")];
 
 /// What the attribute says; what it says wrongly counts as not said.
 #[derive(Default)]
@@ -16,8 +17,11 @@ pub(crate) struct Args {
     pub(crate) name: Option<Arg<LitStr>>,
     pub(crate) reads: Option<Arg<Vec<LitStr>>>,
     pub(crate) writes: Option<Arg<Vec<LitStr>>>,
+    pub(crate) monitors: Option<Arg<LitStr>>,
     /// The variant of `Tier`.
     pub(crate) tier: Option<Arg<Ident>>,
+    /// The constant of `Policy`.
+    pub(crate) on_error: Option<Arg<Ident>>,
 }
 
 /// A value and where its key is written.
@@ -60,7 +64,11 @@ impl Args {
             "name" => self.name = Some(Arg { key: span, value: filled(string(value)?, "name")? }),
             "reads" => self.reads = Some(Arg { key: span, value: strings(value)? }),
             "writes" => self.writes = Some(Arg { key: span, value: strings(value)? }),
-            "tier" => self.tier = Some(Arg { key: span, value: tier(&string(value)?)? }),
+            "monitors" => self.monitors = Some(Arg { key: span, value: filled(string(value)?, "metric")? }),
+            "tier" => self.tier = Some(Arg { key: span, value: one_of(TIERS, "tier", &string(value)?)? }),
+            "on_error" => {
+                self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? })
+            }
             unknown => {
                 let hint = did_you_mean(unknown, KEYS.iter().copied());
                 let message = format!("`{unknown}` is not an argument of `#[hook]`{hint}");
@@ -71,13 +79,14 @@ impl Args {
     }
 }
 
-fn tier(given: &LitStr) -> syn::Result<Ident> {
+/// The item that a word stands for.
+fn one_of(known: &[(&str, &str)], what: &str, given: &LitStr) -> syn::Result<Ident> {
     let value = given.value();
-    if let Some((_, variant)) = TIERS.iter().find(|(name, _)| *name == value) {
-        return Ok(Ident::new(variant, Span::call_site()));
+    if let Some((_, item)) = known.iter().find(|(name, _)| *name == value) {
+        return Ok(Ident::new(item, Span::call_site()));
     }
-    let hint = did_you_mean(&value, TIERS.iter().map(|(name, _)| *name));
-    Err(Error::new(given.span(), format!("`{value}` is not a tier{hint}")))
+    let hint = did_you_mean(&value, known.iter().map(|(name, _)| *name));
+    Err(Error::new(given.span(), format!("`{value}` is not a {what}{hint}")))
 }
 
 fn did_you_mean<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {

@@ -139,6 +139,7 @@ impl HookImpl<'_> {
             ("name", self.name(is_written("name"), &item.self_ty)),
             ("access", Ok(self.access())),
             ("tier", Ok(self.tier())),
+            ("policy", Ok(self.policy())),
         ];
         for (method, provided) in provided {
             match provided {
@@ -207,14 +208,16 @@ impl HookImpl<'_> {
     }
 
     fn access(&self) -> Option<Provided> {
-        let Args { reads, writes, .. } = self.args;
-        let key = reads.as_ref().or(writes.as_ref())?.key;
+        let Args { reads, writes, monitors, .. } = self.args;
+        let lists = reads.as_ref().or(writes.as_ref()).map(|list| list.key);
+        let key = lists.or(monitors.as_ref().map(|metric| metric.key))?;
         let krate = self.krate;
         let reads = reads.iter().flat_map(|reads| &reads.value);
         let writes = writes.iter().flat_map(|writes| &writes.value);
+        let monitors = monitors.iter().map(|metric| &metric.value);
         let method = parse_quote! {
             fn access(&self) -> #krate::Access {
-                #krate::Access::none() #(.reads(#reads))* #(.writes(#writes))*
+                #krate::Access::none() #(.reads(#reads))* #(.writes(#writes))* #(.monitors(#monitors))*
             }
         };
         Some((key, method))
@@ -224,6 +227,12 @@ impl HookImpl<'_> {
         let Arg { key, value } = self.args.tier.as_ref()?;
         let krate = self.krate;
         Some((*key, parse_quote!(fn tier(&self) -> #krate::Tier { #krate::Tier::#value })))
+    }
+
+    fn policy(&self) -> Option<Provided> {
+        let Arg { key, value } = self.args.on_error.as_ref()?;
+        let krate = self.krate;
+        Some((*key, parse_quote!(fn policy(&self) -> #krate::Policy { #krate::Policy::#value })))
     }
 }
 

@@ -17,7 +17,7 @@ use proc_macro_crate::crate_name;
 /// #[hook]
 /// impl Observer for LossPrinter {
 ///     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
-///         println!("{}", cx.loss.value());
+///         println!("{} {:?}", cx.batch.index, cx.loss.as_ref().map(Scalar::value));
 ///         Ok(())
 ///     }
 /// }
@@ -46,6 +46,8 @@ use proc_macro_crate::crate_name;
 /// |---|---|---|
 /// | `name = ".."` | `fn name` | the type's name in snake case: `EarlyStopping` is `early_stopping` |
 /// | `reads = [".."]`, `writes = [".."]` | `fn access` | the default of `Hook` |
+/// | `monitors = ".."` | `fn access` | the default of `Hook` |
+/// | `on_error = "abort"`, `"warn"` or `"disable"` | `fn policy` | the default of `Hook` |
 /// | `tier = "user"`, `"built_in"` or `"monitor"` | `fn tier` | the default of `Hook` |
 ///
 /// # Methods

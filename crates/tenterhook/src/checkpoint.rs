@@ -1,7 +1,7 @@
 //! Assembling, writing and announcing checkpoints.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -60,13 +60,16 @@ impl<M: Module> Running<M> {
         self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
+        self.at(Who::Module, "state");
+        let state = module.state(weights_only);
+        let state = self.checked(state)?;
         self.at(Who::Trainer, "save");
         let contents = (|| -> Result<Contents, BoxError> {
             Ok(Contents {
                 format: FORMAT,
                 weights_only,
                 progress: self.progress,
-                module: module.state(weights_only)?,
+                module: state,
                 hooks,
                 entries: entries.into_map(),
                 metrics: self.shared.metrics.state(),
@@ -85,7 +88,7 @@ impl<M: Module> Running<M> {
             .map(|old| self.shared.run.checkpoints.join(old))
             .filter(|old| *old != path)
         {
-            let removed = fs::remove_dir_all(&old).map_err(|error| cannot("remove", &old, &error));
+            let removed = remove(&old).map_err(|error| cannot("remove", &old, &error));
             self.checked(removed)?;
         }
         if let Some(link) = &request.link {
@@ -145,6 +148,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Module, "load_state");
         let loaded = self.module.load_state(&contents.module);
         self.run.checked(loaded)?;
+        self.restored = Some(path);
         if contents.weights_only {
             return Ok(());
         }
@@ -154,9 +158,7 @@ impl<M: Module> Session<'_, M> {
         self.run.shared.board.restore(contents.board);
         self.run.shared.streams.replace(tenterhook_core::random::Streams::at(&contents.streams));
         emit!(self.run, self.module, LoadCheckpoint { entries: &entries });
-        self.run.hooks.load_states(&contents.hooks, &self.run.progress)?;
-        self.restored = Some(path);
-        Ok(())
+        self.run.hooks.load_states(&contents.hooks, &self.run.progress)
     }
 }
 
@@ -179,30 +181,34 @@ fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
     fs::create_dir_all(parent)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = parent.join(format!(".{name}.unfinished"));
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
+    remove(&unfinished)?;
     fs::create_dir(&unfinished)?;
     let mut file = File::create(unfinished.join(STATE))?;
     serde_json::to_writer_pretty(&mut file, contents)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    if path.exists() {
-        fs::remove_dir_all(path)?;
-    }
+    remove(path)?;
     fs::rename(&unfinished, path)?;
     File::open(parent)?.sync_all()
 }
 
-/// Points a link at a checkpoint, replacing the one that stood there.
+/// Removes a checkpoint, or a link to one. That somebody else has done so already is no error.
+fn remove(path: &Path) -> std::io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Points a link at a checkpoint, replacing whatever stood there.
 fn relink(link: &Path, checkpoint: &Path) -> std::io::Result<()> {
     let target = match (checkpoint.parent(), checkpoint.file_name()) {
         (parent, Some(name)) if parent == link.parent() => PathBuf::from(name),
         _ => checkpoint.canonicalize()?,
     };
-    if link.symlink_metadata().is_ok() {
-        fs::remove_file(link)?;
-    }
+    remove(link)?;
     std::os::unix::fs::symlink(target, link)
 }
 

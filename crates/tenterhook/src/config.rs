@@ -44,7 +44,7 @@ fn yes() -> bool {
 }
 
 /// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
@@ -65,6 +65,13 @@ pub enum ConfigError {
     /// It reads well and cannot work; all reasons at once.
     #[error("{}", .0.join("\n"))]
     Wrong(Vec<String>),
+}
+
+/// The same text as for people: it is what `main` prints when it returns an error.
+impl std::fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 impl Config {

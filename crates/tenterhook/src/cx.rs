@@ -65,10 +65,17 @@ impl<M: Module> Cx<'_, M> {
         &self.run.shared.board
     }
 
+    /// Whether any forward hook listens, for activations that take work to show.
+    #[inline]
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.run.hooks.listens()
+    }
+
     /// Names an activation, for forward hooks to look at. When nobody listens it costs a branch.
     #[inline]
     pub fn point(&mut self, name: &str, values: &dyn TensorSource) {
-        if self.run.hooks.listens() {
+        if self.listens() {
             let at = (self.run.phase, self.run.progress);
             self.run.hooks.show(name, values, at, &self.run.shared);
         }

@@ -174,8 +174,7 @@ impl<M: Module> Session<'_, M> {
                     // Gradients that must not be used are in the window's sum, so the whole window is skipped.
                     run.window_skipped |= std::mem::take(&mut run.signals.skip_update);
                     if (window_ends || is_last) && !run.window_skipped {
-                        let lr = module.lr(0);
-                        stepped = run.update(module, 0..run.optimization.optimizers)?.then_some(lr);
+                        stepped = run.update(module, 0..run.optimization.optimizers)?;
                     }
                 }
             }
@@ -272,7 +271,7 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.at(Who::Trainer, "plan");
         let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-        Err(self.run.failed(all.join("\n").into(), false))
+        Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
     }
 
     /// What cannot work, without running anything.

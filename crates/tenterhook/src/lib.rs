@@ -45,7 +45,10 @@ pub use crate::trainer::{Predictions, Report, RunError, Trainer};
 pub mod prelude {
     pub use tenterhook_core::*;
 
-    pub use crate::{Cx, DataModule, Loader, Module, ModuleResult, Settings, StepOutput, Trainer};
+    pub use crate::settings::{Amount, Check, ClipAlgorithm, Switch, Time};
+    pub use crate::{
+        Cx, DataModule, Loader, Module, ModuleResult, Notice, Report, RunError, Settings, StepOutput, Trainer,
+    };
 }
 
 /// The README's Rust is compiled, so that it cannot go stale.

@@ -31,10 +31,11 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Notice::Contained(contained) if contained.disabled => {
-                write!(f, "{}; the hook is disabled from here on", contained.failure)
+            Notice::Contained(Contained { failure, count, disabled }) => {
+                let then = if *disabled { "the hook is disabled from here on" } else { "the run goes on" };
+                let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
+                write!(f, "{failure}{times}; {then}")
             }
-            Notice::Contained(contained) => write!(f, "{}; the run goes on", contained.failure),
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
             Notice::WouldRefuse(error) => write!(f, "{error}"),

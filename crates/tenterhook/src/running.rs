@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Origin, Outcome, Phase,
-    Progress, Request, SaveRequest, Shared, Stage, Status, Tensors,
+    Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin, Outcome,
+    Phase, Progress, Request, SaveRequest, Shared, Stage, Status, Tensors,
 };
 
 use crate::data::BatchData;
@@ -79,8 +79,6 @@ pub struct Running<M: Module> {
     pub(crate) window_open: bool,
     /// The gradients of this accumulation window are not to be used.
     pub(crate) window_skipped: bool,
-    /// Somebody reads every loss.
-    pub(crate) reads_every_loss: bool,
     pub(crate) outcome: Outcome,
     pub(crate) saved: Vec<Saved>,
     pub(crate) notices: Notices,
@@ -96,9 +94,6 @@ impl<M: Module> Running<M> {
         stage: Stage,
         notices: Notices,
     ) -> Running<M> {
-        let declared = hooks.declared();
-        let reads_every_loss =
-            declared.iter().any(|(_, access)| access.reads.iter().any(|name| name == TRAIN_LOSS));
         let room = usize::try_from(limits.log_every.min(4096)).unwrap_or(4096) + 1;
         Running {
             hooks,
@@ -117,7 +112,6 @@ impl<M: Module> Running<M> {
             within_batch: false,
             window_open: false,
             window_skipped: false,
-            reads_every_loss,
             outcome: Outcome::Completed,
             saved: Vec::new(),
             notices,
@@ -210,6 +204,7 @@ impl<M: Module> Running<M> {
                 Request::Validate => self.signals.validate = true,
                 Request::Save(save) => self.save(module, &save)?,
                 Request::Lr { optimizer, change } => {
+                    self.refuse_impossible(change)?;
                     let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
                     for optimizer in which {
                         self.at(Who::Module, "change_lr");
@@ -220,6 +215,17 @@ impl<M: Module> Running<M> {
             }
         }
         Ok(())
+    }
+
+    fn refuse_impossible(&mut self, change: Lr) -> Result<(), Failure> {
+        let (Lr::Set(number) | Lr::Scale(number)) = change;
+        if number.is_finite() && number >= 0.0 {
+            return Ok(());
+        }
+        self.at(Who::Trainer, "change_lr");
+        let error =
+            format!("a learning rate cannot be changed by {change:?}: it must be a number of 0 or more");
+        Err(self.failed(error.into(), false))
     }
 
     /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.
@@ -235,7 +241,7 @@ impl<M: Module> Running<M> {
     /// Reads the losses when it is time to, or when somebody judges every one of them.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.progress.step.is_multiple_of(self.limits.log_every);
-        if (due || self.reads_every_loss)
+        if (due || self.hooks.judges_every_loss())
             && let Some(loss) = self.losses.read()
         {
             self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);

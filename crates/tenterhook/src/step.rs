@@ -87,10 +87,15 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
-    /// Lets these optimizers step, in order. `false` when a controller skipped the update.
-    pub(crate) fn update(&mut self, module: &mut M, optimizers: Range<usize>) -> Result<bool, Failure> {
+    /// Lets these optimizers step, in order. The learning rate that the first of them used, or `None`
+    /// when a controller skipped the update.
+    pub(crate) fn update(
+        &mut self,
+        module: &mut M,
+        optimizers: Range<usize>,
+    ) -> Result<Option<f64>, Failure> {
         self.norms.clear();
-        let mut stepped = false;
+        let mut used_lr = None;
         for optimizer in optimizers {
             emit!(
                 self,
@@ -105,6 +110,7 @@ impl<M: Module> Running<M> {
             self.clip(module, optimizer)?;
             // Gradients live on only if somebody will look at them.
             let keep = self.hooks.wants(Event::AfterOptimizerStep) || self.hooks.wants(Event::BeforeZeroGrad);
+            used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
             self.at(Who::Module, "optimizer_step");
             let updated = module.optimizer_step(optimizer, keep);
             self.checked(updated)?;
@@ -114,13 +120,12 @@ impl<M: Module> Running<M> {
                 AfterOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
             );
             tell!(self, module, on_after_optimizer_step);
-            stepped = true;
         }
-        if stepped {
+        if used_lr.is_some() {
             self.progress.step += 1;
             self.progress.step_counted = true;
         }
-        Ok(stepped)
+        Ok(used_lr)
     }
 
     fn run_update_hooks(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
@@ -242,9 +247,8 @@ impl<M: Module> Running<M> {
 
     /// A step of one optimizer that the module asked for.
     pub(crate) fn manual_step(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
-        let lr = module.lr(optimizer);
         self.progress.step_counted = false;
-        if self.update(module, optimizer..optimizer + 1)? {
+        if let Some(lr) = self.update(module, optimizer..optimizer + 1)? {
             self.step_end(module, optimizer, lr)?;
         }
         self.at(Who::Module, "training_step");

@@ -105,6 +105,11 @@ impl Toy {
         loss
     }
 
+    fn predict(&self, batch: &ToyBatch) -> Vec<f32> {
+        let (weight, bias) = (self.param("weight"), self.param("bias")[0]);
+        batch.samples.iter().map(|([x0, x1], _)| weight[0] * x0 + weight[1] * x1 + bias).collect()
+    }
+
     fn owned_by(&self, optimizer: usize) -> std::ops::Range<usize> {
         if self.apart.is_empty() { 0..2 } else { optimizer..optimizer + 1 }
     }
@@ -147,7 +152,14 @@ impl Module for Toy {
     type Scalar = ToyLoss;
     type Prediction = Vec<f32>;
 
-    fn training_step(&mut self, batch: &ToyBatch, _: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<ToyLoss>> {
+    fn training_step(
+        &mut self,
+        batch: &ToyBatch,
+        cx: &mut Cx<'_, Self>,
+    ) -> ModuleResult<StepOutput<ToyLoss>> {
+        if cx.listens() {
+            cx.point("prediction", &NamedTensors::from([("prediction", self.predict(batch))]));
+        }
         Ok(StepOutput::Loss(self.loss(batch)))
     }
 
@@ -162,8 +174,7 @@ impl Module for Toy {
     }
 
     fn predict_step(&mut self, batch: &ToyBatch, _: &mut Cx<'_, Self>) -> ModuleResult<Vec<f32>> {
-        let (weight, bias) = (self.param("weight"), self.param("bias")[0]);
-        Ok(batch.samples.iter().map(|([x0, x1], _)| weight[0] * x0 + weight[1] * x1 + bias).collect())
+        Ok(self.predict(batch))
     }
 
     fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
-    AnyHook, Clock, Failure, ForwardHook, HookInfo, HookRunner, Outcome, Phase, PlanError, Progress,
+    AnyHook, Clock, Failure, ForwardHook, Hook, HookInfo, HookRunner, Outcome, Phase, PlanError, Progress,
     Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
 };
 
@@ -58,7 +58,7 @@ pub struct Report {
 }
 
 /// Why a call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum RunError {
     /// The settings cannot work.
     #[error("the trainer's settings cannot work:\n{}", .0.join("\n"))]
@@ -74,6 +74,13 @@ pub enum RunError {
         /// How far the call came.
         report: Box<Report>,
     },
+}
+
+/// The same text as for people: it is what `main` prints when it returns an error.
+impl std::fmt::Debug for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 struct WallClock(Instant);
@@ -195,6 +202,18 @@ impl Trainer {
         self.hooks.list()
     }
 
+    /// Where checkpoints are put.
+    #[must_use]
+    pub fn checkpoints(&self) -> &Path {
+        &self.shared.run.checkpoints
+    }
+
+    /// A hook, by its name and type, to look at what it has seen.
+    #[must_use]
+    pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
+        self.hooks.hook(name)
+    }
+
     /// The hooks and their plan.
     #[must_use]
     pub fn hooks(&self) -> &HookRunner {
@@ -215,7 +234,7 @@ impl Trainer {
         Ok(refusals)
     }
 
-    /// Trains.
+    /// Trains, from step 0: a second call goes on with the weights and the hooks as they are, and counts anew.
     #[allow(clippy::redundant_closure_for_method_calls)] // the method itself is not general enough in its lifetime
     pub fn fit<M: Module>(
         &mut self,

@@ -137,12 +137,11 @@ fn writers(
 }
 
 fn hint<'a>(name: &str, known: impl Iterator<Item = &'a String> + Clone) -> String {
-    match nearest(name, known.clone().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            format!("there are: {}", known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
-        }
+    if let Some(near) = nearest(name, known.clone().map(String::as_str)) {
+        return format!("did you mean `{near}`?");
     }
+    let known = known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    format!("there are: {known}; a hook that writes it must declare so: `writes = [\"{name}\"]`")
 }
 
 /// The name most like the given one, if any is like it at all.
@@ -227,7 +226,8 @@ mod tests {
             refusals(&hooks, &world()),
             [
                 "hook `stop` reads `val/los`, which nobody writes; did you mean `val/loss`?",
-                "hook `b` reads `zebra`, which nobody writes; there are: `test/loss`, `train/loss`, `val/loss`",
+                "hook `b` reads `zebra`, which nobody writes; there are: `test/loss`, `train/loss`, `val/loss`; \
+                 a hook that writes it must declare so: `writes = [\"zebra\"]`",
             ]
         );
     }

@@ -18,6 +18,7 @@ use crate::failure::{Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
+use crate::roster::Change;
 
 use slots::{ForwardSlot, Slot, UpdateSlot};
 pub use slots::{HookStates, Registration, RosterError};
@@ -35,6 +36,8 @@ pub struct HookRunner {
     refused: Vec<RosterError>,
     /// Some forward hook is enabled.
     listening: bool,
+    /// Some hook judges every loss.
+    judging: bool,
     aborted: Option<Failure>,
     /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
     paused: usize,
@@ -210,7 +213,7 @@ impl HookRunner {
         let position = (moment.epoch, moment.step);
         if standing.judge(mishap, event.handler(), position, &mut self.contained)? {
             // It takes effect with the other changes, when the event has reached everyone.
-            moment.shared.roster.disable(&standing.name);
+            moment.shared.roster.ask(None, Change::Disable(standing.name.clone()));
         }
         Ok(())
     }
@@ -228,8 +231,9 @@ impl HookRunner {
         if self.paused > 0 {
             return;
         }
-        for change in moment.shared.roster.changes.take() {
-            if let Err(refused) = self.apply(change) {
+        for asked in moment.shared.roster.changes.take() {
+            let by = asked.by.and_then(|by| moment.shared.roster.info(by));
+            if let Err(refused) = self.permit(by, &asked.change).and_then(|()| self.apply(asked.change)) {
                 self.refused.push(refused);
             }
         }

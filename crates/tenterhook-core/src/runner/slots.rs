@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use super::HookRunner;
 use super::standing::{Mishap, Standing, attempt};
 use crate::access::Access;
+use crate::cadence::Cadence;
 use crate::erased::AnyHook;
-use crate::event::Events;
+use crate::event::{Event, Events};
 use crate::failure::{Failure, Policy};
 use crate::forward::ForwardHook;
+use crate::hook::Hook;
 use crate::moment::Shared;
-use crate::plan::{Entry, Plan, Tier};
+use crate::plan::{Entry, Plan, TRAIN_LOSS, Tier};
 use crate::progress::Progress;
 use crate::roster::{Change, HookInfo, HookKind};
 use crate::state::State;
@@ -57,6 +59,21 @@ pub enum RosterError {
         name: String,
         /// The names there are.
         known: String,
+    },
+    /// A hook without a name.
+    #[error("a hook must have a name")]
+    Nameless,
+    /// An observer that would change training through another hook.
+    #[error(
+        "observer `{by}` asked for a change of {kind} hook `{name}`, which would change training; make it a controller"
+    )]
+    NotForObservers {
+        /// Who asked.
+        by: String,
+        /// The hook that it asked for.
+        name: String,
+        /// What kind of hook that is.
+        kind: HookKind,
     },
 }
 
@@ -148,6 +165,20 @@ impl HookRunner {
         live.map(|slot| (slot.standing.name.clone(), slot.hook.0.access())).collect()
     }
 
+    /// Whether a hook judges every loss, which must then be read at every step.
+    #[inline]
+    #[must_use]
+    pub fn judges_every_loss(&self) -> bool {
+        self.judging
+    }
+
+    /// A hook that receives events, by its name and type; behind wrappers too.
+    #[must_use]
+    pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
+        let slot = self.slots.iter().find(|slot| slot.is_called(name))?;
+        slot.hook.0.any().downcast_ref()
+    }
+
     /// The plan in force.
     #[must_use]
     pub fn plan(&self) -> &Plan {
@@ -219,6 +250,22 @@ impl HookRunner {
         order.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Refuses what an observer must not ask for.
+    pub(super) fn permit(&self, by: Option<HookInfo>, change: &Change) -> Result<(), RosterError> {
+        let Some(by) = by.filter(|by| !by.kind.steers()) else { return Ok(()) };
+        let (name, kind) = match change {
+            Change::Add(hook) => (hook.name(), Some(hook.0.kind())),
+            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
+                let asked_for = self.list().into_iter().find(|hook| hook.name == *name);
+                (name.clone(), asked_for.map(|hook| hook.kind))
+            }
+        };
+        match kind.filter(|kind| kind.steers()) {
+            Some(kind) => Err(RosterError::NotForObservers { by: by.name, name, kind }),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn apply(&mut self, change: Change) -> Result<(), RosterError> {
         match change {
             Change::Enable(name) => self.enable(&name),
@@ -246,6 +293,7 @@ impl HookRunner {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
         self.listening = self.forwards.iter().any(|slot| slot.standing.enabled);
+        self.judging = self.slots.iter().any(Slot::judges_every_loss);
         self.stale = false;
         self.unpublished.set(true);
     }
@@ -278,6 +326,9 @@ impl HookRunner {
     }
 
     fn free(&self, name: String) -> Result<String, RosterError> {
+        if name.trim().is_empty() {
+            return Err(RosterError::Nameless);
+        }
         let taken = self.infos().iter().flatten().any(|hook| hook.name == name);
         if taken { Err(RosterError::Duplicate(name)) } else { Ok(name) }
     }
@@ -304,6 +355,17 @@ impl Slot {
 
     fn is_called(&self, name: &str) -> bool {
         self.standing.name == name && !self.removed
+    }
+
+    /// It declares that it reads the loss, or monitors it from batch to batch. Who monitors it from
+    /// epoch to epoch is content with the epoch's mean.
+    fn judges_every_loss(&self) -> bool {
+        let (access, mut events) = (self.hook.0.access(), self.hook.0.events().iter());
+        let reads = access.reads.iter().any(|name| name == TRAIN_LOSS);
+        let monitors = access.monitors.as_deref() == Some(TRAIN_LOSS)
+            && !matches!(access.cadence, Some(Cadence::Epochs(_)))
+            && events.any(Event::is_within_train_batch);
+        self.is_live() && (reads || monitors)
     }
 
     fn entry(&self, slot: usize) -> Entry {

@@ -186,3 +186,19 @@ impl Gate for Sampled {
         stream.uniform() < self.share
     }
 }
+
+/// Passes everything, and declares what the hook reads or writes.
+#[derive(Debug)]
+pub struct Declares(pub(super) Access);
+
+impl Gate for Declares {
+    fn open(&mut self, _: Event, _: &Moment<'_>) -> bool {
+        true
+    }
+
+    fn access(&self, mut inner: Access) -> Access {
+        inner.reads.extend(self.0.reads.iter().cloned());
+        inner.writes.extend(self.0.writes.iter().cloned());
+        inner
+    }
+}

@@ -19,7 +19,7 @@ use crate::plan::Tier;
 use crate::progress::Stage;
 use crate::state::State;
 
-pub use gates::{After, Every, Once, Sampled, When};
+pub use gates::{After, Declares, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.
 pub trait Gate: Send + 'static {
@@ -50,15 +50,6 @@ impl<H, G> Gated<H, G> {
     }
 }
 
-/// The state of a wrapped hook: the gate's and the hook's own.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct GatedState {
-    gate: serde_json::Value,
-    inner: State,
-}
-
-const GATED_VERSION: u32 = 1;
-
 macro_rules! returned {
     (steer) => { HookResult<Self::Verdict> };
     (watch) => { HookResult };
@@ -68,6 +59,9 @@ macro_rules! gate_handlers {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
         impl<H: Hook, G: Gate> Hook for Gated<H, G> {
             type Verdict = H::Verdict;
+            fn __any(&self) -> &dyn std::any::Any {
+                self.hook.__any()
+            }
             fn __events(&self) -> Events {
                 self.hook.__events()
             }
@@ -84,13 +78,14 @@ macro_rules! gate_handlers {
                 self.hook.policy()
             }
             fn state_dict(&self) -> HookResult<State> {
-                let state = GatedState { gate: self.gate.state(), inner: self.hook.state_dict()? };
-                Ok(State::of(GATED_VERSION, &state)?)
+                Ok(self.hook.state_dict()?.wrapped(self.gate.state()))
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let state: GatedState = state.read(GATED_VERSION)?;
-                self.gate.load(&state.gate);
-                self.hook.load_state_dict(&state.inner)
+                let (gate, inner) = state.unwrapped()?;
+                if let Some(gate) = gate {
+                    self.gate.load(&gate);
+                }
+                if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
             }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
@@ -143,6 +138,16 @@ pub trait HookExt: Hook + Sized {
     /// depends on the seed, the name the hook is registered under and the batch, and on nothing else.
     fn sampled(self, share: f64) -> Gated<Self, Sampled> {
         Gated { hook: self, gate: Sampled { share } }
+    }
+
+    /// Declares that it reads this metric or place on the board; for closures, which have no attribute.
+    fn reads(self, name: impl Into<String>) -> Gated<Self, Declares> {
+        Gated { hook: self, gate: Declares(Access::none().reads(name)) }
+    }
+
+    /// Declares that it writes this metric or place on the board; for closures, which have no attribute.
+    fn writes(self, name: impl Into<String>) -> Gated<Self, Declares> {
+        Gated { hook: self, gate: Declares(Access::none().writes(name)) }
     }
 }
 

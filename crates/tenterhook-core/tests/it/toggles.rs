@@ -1,7 +1,7 @@
 //! Listing, enabling, disabling, removing and adding, from outside and from inside a hook.
 
-use tenterhook_core::HookKind;
 use tenterhook_core::roster::RosterRequest;
+use tenterhook_core::{HookExt, HookKind, closure};
 
 use crate::bench::Bench;
 
@@ -127,4 +127,44 @@ fn a_hook_sees_who_is_registered_without_anybody_publishing_it() {
     bench.runner.disable("identity").unwrap();
     assert_eq!(bench.receivers(), ["a", "sees a controller true", "sees identity update false"]);
     assert_eq!(bench.runner.list()[1].kind, HookKind::Update);
+}
+
+#[test]
+fn an_observer_cannot_change_training_through_other_hooks() {
+    let mut bench = Bench::with(&["steers"]);
+    let stops = bench.actor("stops");
+    let mut stops = Some(stops);
+    let watch = closure::on_train_epoch_start("watch", move |cx| {
+        cx.hooks().disable("steers");
+        cx.hooks().remove("steers");
+        stops.take().into_iter().for_each(|stops| cx.hooks().add(stops));
+        cx.hooks().disable("other watch");
+    });
+    bench.runner.add(watch).unwrap();
+    bench.runner.add(closure::on_train_epoch_start("other watch", |_| ())).unwrap();
+    bench.receivers();
+    assert!(bench.is_enabled("steers") && !bench.names().contains(&"stops".to_owned()));
+    assert!(!bench.is_enabled("other watch"), "observers may be switched by observers");
+    let refusal = |name: &str| {
+        format!(
+            "observer `watch` asked for a change of controller hook `{name}`, which would change training; \
+             make it a controller"
+        )
+    };
+    assert_eq!(bench.refused(), [refusal("steers"), refusal("steers"), refusal("stops")]);
+}
+
+#[test]
+fn a_hook_can_be_looked_at_by_its_name_and_type_also_behind_wrappers() {
+    let mut bench = Bench::new();
+    let actor = bench.actor("a");
+    bench.runner.add(HookExt::once(actor)).unwrap();
+    assert!(bench.runner.hook::<crate::bench::Actor>("a").is_some());
+    assert!(bench.runner.hook::<crate::bench::Actor>("b").is_none());
+}
+
+#[test]
+fn a_hook_must_have_a_name() {
+    let error = Bench::new().runner.add(closure::on_train_end(" ", |_| ())).unwrap_err();
+    assert_eq!(error.to_string(), "a hook must have a name");
 }

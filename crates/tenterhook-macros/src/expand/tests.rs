@@ -266,3 +266,11 @@ fn the_table_lists_names_and_whether_they_steer() {
     assert!(table.ends_with(",(\"on_exception\",true)]"), "{table}");
     assert!(squeezed(&handler_table(&quote!(x))).contains("compile_error"));
 }
+
+#[test]
+fn a_policy_and_a_monitored_metric_are_declared_by_the_attribute() {
+    let item = observer(&quote! {});
+    let expansion = expanded(quote!(on_error = "warn", monitors = "val/loss"), item);
+    assert_holds(&expansion, &quote! { fn policy(&self) -> ::th::Policy { ::th::Policy::WARN } });
+    assert_holds(&expansion, &quote! { ::th::Access::none().monitors("val/loss") });
+}

@@ -32,17 +32,26 @@ impl BatchData for Points {
     }
 }
 
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicUsize>);
+
+impl Counter {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A number that notes when it is read.
 #[derive(Clone, Debug)]
 pub struct Lazy {
     value: f64,
     gradient: f32,
-    reads: Arc<AtomicUsize>,
+    reads: Counter,
 }
 
 impl ReadScalar for Lazy {
     fn read(&self) -> f64 {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.reads.0.fetch_add(1, Ordering::Relaxed);
         self.value
     }
 }
@@ -51,16 +60,16 @@ pub struct Line {
     params: NamedTensors,
     gradients: NamedTensors,
     lr: f64,
-    loss_reads: Arc<AtomicUsize>,
-    norm_reads: Arc<AtomicUsize>,
+    loss_reads: Counter,
+    norm_reads: Counter,
 }
 
 impl Line {
     /// `w = 0`, with this learning rate.
     pub fn new(lr: f64) -> Line {
         let params = NamedTensors::from([("w", vec![0.0])]);
-        let reads = || Arc::new(AtomicUsize::new(0));
-        Line { gradients: params.clone(), params, lr, loss_reads: reads(), norm_reads: reads() }
+        let (loss_reads, norm_reads) = (Counter::default(), Counter::default());
+        Line { gradients: params.clone(), params, lr, loss_reads, norm_reads }
     }
 
     pub fn w(&self) -> f32 {
@@ -72,12 +81,17 @@ impl Line {
         self.gradients.at(0)[0]
     }
 
+    /// Counts how often a loss was read.
+    pub fn loss_counter(&self) -> Counter {
+        self.loss_reads.clone()
+    }
+
     pub fn loss_reads(&self) -> usize {
-        self.loss_reads.load(Ordering::Relaxed)
+        self.loss_reads.count()
     }
 
     pub fn norm_reads(&self) -> usize {
-        self.norm_reads.load(Ordering::Relaxed)
+        self.norm_reads.count()
     }
 
     fn loss(&self, batch: &Points) -> Lazy {

@@ -3,11 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod checkpoints;
 mod clipping;
+mod clock;
+mod control;
 mod doc_is_the_loop;
+mod failures;
 mod lab;
 mod line;
+mod loaders;
+mod losses;
+mod metrics;
+mod neutrality;
 mod optimizers;
+mod plan;
+mod resume;
+mod roster;
 mod skips;
 mod sources;
 mod step_end;

@@ -1,7 +1,7 @@
 //! Several optimizers, stepped by the loop or by the module.
 
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Origin, RunError, Settings, StepOutput, closure};
+use tenterhook::{Cx, Decision, ModuleResult, Origin, RunError, Settings, StepOutput, closure};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::tape::{Recorder, Seen, Tape};
@@ -35,7 +35,7 @@ fn the_loop_steps_them_in_order_and_counts_one_step() {
         .unwrap();
     trainer
         .add_hook(closure::on_gradient_clip("clip", move |cx| {
-            clip.push((cx.optimizer, cx.step, "clip".into()))
+            clip.push((cx.optimizer, cx.step, "clip".into()));
         }))
         .unwrap();
     trainer
@@ -148,20 +148,18 @@ fn a_manual_step_can_be_skipped_by_a_controller() {
 
 #[test]
 fn a_hook_that_aborts_within_a_manual_step_is_the_one_that_is_reported() {
-    for (place, event) in [
-        ("on_after_backward", "on_after_backward"),
-        ("on_gradient_clip", "on_gradient_clip"),
-        ("on_step_end", "on_step_end"),
-    ] {
+    for place in ["on_after_backward", "on_gradient_clip", "on_step_end"] {
         let tape = Tape::default();
         tape.fails_at("hook:all", place);
         let mut trainer = trainer(epochs(1));
         trainer.add_hook(Recorder::new("all", &tape)).unwrap();
         let error = trainer.fit(&mut manual(&tape), &mut data(2, 0)).unwrap_err();
         let RunError::Failed { failure, .. } = error else { panic!("{error}") };
-        assert_eq!((failure.origin, failure.place), (Origin::Hook("all".into()), event));
+        assert_eq!((failure.origin, failure.place), (Origin::Hook("all".into()), place));
     }
 }
+
+type Action = fn(&mut Lab, &mut Cx<'_, Lab>) -> ModuleResult;
 
 #[test]
 fn what_fails_in_a_manual_step_is_named_and_what_fails_after_it_is_the_training_step() {
@@ -171,7 +169,6 @@ fn what_fails_in_a_manual_step_is_named_and_what_fails_after_it_is_the_training_
     let RunError::Failed { failure, .. } = error else { panic!("{error}") };
     assert_eq!((failure.origin, failure.place), (Origin::Module, "optimizer_step"));
 
-    type Action = fn(&mut Lab, &mut tenterhook::Cx<'_, Lab>) -> tenterhook::ModuleResult;
     let actions: [Action; 3] = [
         |lab, cx| cx.zero_grad(lab, 0),
         |lab, cx| cx.backward(lab, &1.0.into()),

@@ -2,17 +2,16 @@
 
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{
-    Controller, Decision, HookResult, ModuleResult, Progress, Report, Settings, StepOutput, Trainer, closure,
-    hook,
-};
+use tenterhook::{Decision, Progress, Report, Settings, StepOutput, Trainer, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, Points, points};
 use crate::tape::{Recorder, Seen, Tape};
 
+type Say = fn() -> Decision;
+
 /// Says one thing at one event of one batch.
-fn say(trainer: &mut Trainer, event: &str, batch: u64, decision: fn() -> Decision) {
+fn say(trainer: &mut Trainer, event: &str, batch: u64, decision: Say) {
     let at = move |progress: &Progress| {
         if progress.batches == batch { decision() } else { Decision::CONTINUE }
     };
@@ -58,7 +57,7 @@ fn a_skipped_batch_makes_no_step_of_any_kind() {
         let seen = losses.clone();
         trainer
             .add_hook(closure::on_train_batch_end("losses", move |cx| {
-                seen.push((cx.step, cx.loss.is_some()))
+                seen.push((cx.step, cx.loss.is_some()));
             }))
             .unwrap();
         let toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
@@ -166,7 +165,7 @@ fn an_update_can_be_skipped_until_just_before_it() {
 
 #[test]
 fn a_skip_that_comes_too_late_skips_nothing_and_not_the_next_batch() {
-    let too_late: [(&str, fn() -> Decision); 3] = [
+    let too_late: [(&str, Say); 3] = [
         ("on_before_forward", Decision::skip_batch),
         ("on_train_batch_end", Decision::skip_batch),
         ("on_train_batch_end", Decision::skip_update),
@@ -183,18 +182,9 @@ fn a_skip_that_comes_too_late_skips_nothing_and_not_the_next_batch() {
 
 #[test]
 fn an_epoch_in_which_everything_is_skipped_ends_like_any_other() {
-    struct SkipAll;
-    #[hook]
-    impl Controller for SkipAll {
-        fn on_train_batch_start(&mut self, _: &tenterhook::TrainBatchStart) -> HookResult<Decision> {
-            Ok(Decision::skip_batch())
-        }
-    }
     let mut trainer = trainer(epochs(2));
-    trainer.add_hook(SkipAll).unwrap();
-    let ran: ModuleResult<Report> =
-        trainer.fit(&mut Toy::default(), &mut data(2, 1)).map_err(|error| error.to_string().into());
-    let report = ran.unwrap();
+    trainer.add_hook(closure::on_train_batch_start("skip_all", |_| Decision::skip_batch())).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     assert_eq!((report.progress.step, report.progress.epochs_done), (0, 2));
     assert!(!report.metrics.contains_key("train/loss"), "{:?}", report.metrics);
 }

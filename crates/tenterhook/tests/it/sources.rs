@@ -22,10 +22,11 @@ fn recorded(tape: &Tape, checkpoints: &Path) -> (Trainer, Lab, LabData) {
     (trainer, Lab::new(Toy::default(), tape), LabData::new(data(2, 1), tape))
 }
 
+type Run = fn(Trainer, Lab, LabData, &Path);
+
 /// All four entries, a resumed run and one that fails.
 fn traces() -> Vec<(&'static str, Tape)> {
     let checkpoints = tempfile::tempdir().unwrap();
-    type Run = fn(Trainer, Lab, LabData, &Path);
     let runs: [(&'static str, Run); 6] = [
         ("fit", |mut trainer, mut module, mut data, _| {
             trainer.fit(&mut module, &mut data).unwrap();

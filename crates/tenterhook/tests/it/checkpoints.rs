@@ -1,0 +1,233 @@
+//! Checkpoints on disk: what is written, what is removed, and when it is announced.
+
+use std::path::Path;
+
+use tenterhook::checkpoint::read;
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, SaveLast};
+use tenterhook::settings::Switch;
+use tenterhook::toy::Toy;
+use tenterhook::{Decision, Request, SaveRequest, Settings, Trainer, closure};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::tape::{Recorder, Seen, Tape};
+
+fn saving(root: &Path, settings: Settings, options: CheckpointOptions) -> Trainer {
+    let mut trainer = trainer(settings).with_checkpoints_in(root);
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    trainer
+}
+
+/// What lies in a directory, in order.
+fn listed(root: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_checkpoint_is_a_directory_written_whole() {
+    let root = tempfile::tempdir().unwrap();
+    // What a killed run left behind.
+    std::fs::create_dir_all(root.path().join(".epoch=0-step=2.unfinished/junk")).unwrap();
+    let mut trainer = saving(root.path(), epochs(1), CheckpointOptions::default());
+    let tape = Tape::default();
+    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    trainer.add_hook(closure::on_save_checkpoint("entry", |cx| cx.entries.put("mine", &7).unwrap())).unwrap();
+    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(2, 1)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=0-step=2"]);
+    assert_eq!(listed(&root.path().join("epoch=0-step=2")), ["state.json"]);
+    let contents = read(&root.path().join("epoch=0-step=2")).unwrap();
+    assert_eq!((contents.progress.step, contents.progress.epochs_done, contents.weights_only), (2, 1, false));
+    assert_eq!(contents.hooks.keys().collect::<Vec<_>>(), ["a", "checkpoint", "entry"]);
+    assert_eq!(contents.entries["mine"], 7);
+    assert_eq!(contents.entries["lab"], "was here");
+}
+
+#[test]
+fn the_best_are_kept_and_the_others_deleted() {
+    let root = tempfile::tempdir().unwrap();
+    let options =
+        CheckpointOptions { monitor: Some("score".into()), save_top_k: 2, ..CheckpointOptions::default() };
+    let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+        if place == "on_train_epoch_end" {
+            cx.log("score", [3.0, 1.0, 2.0, 5.0][usize::try_from(cx.epoch()).unwrap()]);
+        }
+    });
+    saving(root.path(), epochs(4), options).fit(&mut module, &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=1-step=2", "epoch=2-step=3"]);
+}
+
+#[test]
+fn one_that_somebody_else_has_deleted_is_not_missed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), epochs(2), CheckpointOptions::default());
+    let first = root.path().join("epoch=0-step=1");
+    trainer
+        .add_hook(closure::on_checkpoint_saved("thief", move |_| {
+            if first.exists() {
+                std::fs::remove_dir_all(&first).unwrap();
+            }
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=1-step=2"]);
+}
+
+#[test]
+fn the_newest_is_kept_as_last_too_as_a_copy_or_a_link() {
+    let root = tempfile::tempdir().unwrap();
+    let last = root.path().join("last");
+    let run = |save_last| {
+        let options = CheckpointOptions { save_last, ..CheckpointOptions::default() };
+        saving(root.path(), epochs(2), options).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    };
+    // In one directory one after the other: each replaces what the one before left.
+    for _ in 0..2 {
+        run(SaveLast::Copy(true));
+        assert!(last.symlink_metadata().unwrap().is_dir());
+        assert_eq!(read(&last).unwrap().progress.step, 2);
+        run(serde_json::from_str("\"link\"").unwrap());
+        assert!(last.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(read(&last).unwrap().progress.step, 2);
+        assert!(std::fs::read_link(&last).unwrap().is_relative(), "the directory can be moved");
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_gets_a_version() {
+    let root = tempfile::tempdir().unwrap();
+    let options = || CheckpointOptions {
+        filename: Some("model".into()),
+        save_top_k: -1,
+        ..CheckpointOptions::default()
+    };
+    saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["model", "model-v1"]);
+    saving(root.path(), epochs(1), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["model", "model-v1", "model-v2"]);
+}
+
+#[test]
+fn a_dry_run_saves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings { fast_dev_run: Switch(1), ..Settings::default() };
+    let options = CheckpointOptions { every_n_train_steps: Some(1), ..CheckpointOptions::default() };
+    saving(root.path(), settings, options).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    assert!(listed(root.path()).is_empty());
+}
+
+#[test]
+fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let tape = Tape::default();
+    let options = CheckpointOptions { save_weights_only: true, ..CheckpointOptions::default() };
+    let mut trainer = saving(root.path(), epochs(1), options);
+    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    let mut toy = Toy::default();
+    trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
+    assert!(!tape.places("hook:a").contains(&"state_dict"));
+
+    let mut trainer = crate::lab::trainer(epochs(1)).restoring(root.path().join("epoch=0-step=2"));
+    trainer.add_hook(Recorder::new("b", &tape)).unwrap();
+    let seen = Seen::new();
+    let starts = seen.clone();
+    trainer
+        .add_hook(closure::on_train_start("start", move |cx| {
+            starts.push((cx.step, cx.params().by_name("bias").unwrap().to_vec()));
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    assert_eq!(seen.take(), [(0, toy.param("bias").to_vec())]);
+    let places = tape.places("hook:b");
+    assert!(!places.contains(&"load_state_dict") && places.contains(&"on_checkpoint_loaded"));
+}
+
+#[test]
+fn a_save_is_announced_at_the_next_step_boundary_with_its_place() {
+    let root = tempfile::tempdir().unwrap();
+    let options =
+        CheckpointOptions { every_n_train_steps: Some(2), save_top_k: -1, ..CheckpointOptions::default() };
+    let mut trainer = saving(root.path(), epochs(1), options);
+    let seen = Seen::new();
+    let (steps, ends, saves) = (seen.clone(), seen.clone(), seen.clone());
+    let here = root.path().to_owned();
+    trainer.add_hook(closure::on_step_end("step", move |cx| steps.push(("step", cx.step)))).unwrap();
+    trainer
+        .add_hook(closure::on_checkpoint_saved("saved", move |cx| {
+            assert_eq!(cx.root, here);
+            assert_eq!(cx.path, here.join(format!("epoch=0-step={}", cx.saved_step)));
+            assert!(cx.path.join("state.json").is_file());
+            saves.push(("saved", cx.saved_step));
+        }))
+        .unwrap();
+    trainer.add_hook(closure::on_train_end("end", move |cx| ends.push(("end", cx.step)))).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    assert_eq!(
+        seen.take(),
+        [("step", 1), ("step", 2), ("saved", 2), ("step", 3), ("step", 4), ("saved", 4), ("end", 4)]
+    );
+}
+
+#[test]
+fn every_save_is_announced_also_at_the_end_and_after_a_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let tape = Tape::default();
+    let mut trainer = trainer(epochs(1)).with_checkpoints_in(root.path());
+    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    let save = |name: &str| SaveRequest { path: Some(name.into()), ..SaveRequest::default() };
+    let at_end = Decision::CONTINUE.request(Request::Save(save("end")));
+    trainer.add_hook(closure::on_train_end("saver", move |_| at_end.clone())).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    let places = tape.places("hook:a");
+    let saved = places.iter().position(|place| *place == "on_checkpoint_saved").unwrap();
+    assert_eq!(places[saved - 1..], ["on_save_checkpoint", "on_checkpoint_saved", "on_fit_end", "teardown"]);
+
+    let tape = Tape::default();
+    let options = CheckpointOptions { save_on_exception: true, ..CheckpointOptions::default() };
+    let mut trainer = saving(root.path(), epochs(1), options);
+    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    tape.fails_at("module", "on_step_end");
+    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(1, 0)).unwrap_err();
+    let places = tape.places("hook:a");
+    let told = places.iter().position(|place| *place == "on_exception").unwrap();
+    assert_eq!(
+        places[told..],
+        ["on_exception", "state_dict", "on_save_checkpoint", "on_checkpoint_saved", "teardown"]
+    );
+    assert_eq!(listed(root.path()), ["end", "epoch=0-step=1"]);
+}
+
+#[test]
+fn what_cannot_be_restored_says_which_file_and_why() {
+    let root = tempfile::tempdir().unwrap();
+    let refusal = |path: &Path| {
+        let mut trainer = trainer(epochs(1)).restoring(path);
+        trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap_err().to_string()
+    };
+    let nowhere = refusal(&root.path().join("nowhere"));
+    assert!(
+        nowhere.contains("cannot read checkpoint") && nowhere.contains("nowhere/state.json"),
+        "{nowhere}"
+    );
+    std::fs::write(root.path().join("state.json"), "{").unwrap();
+    let damaged = refusal(root.path());
+    assert!(damaged.contains("state.json is damaged"), "{damaged}");
+}
+
+#[test]
+fn a_run_that_has_diverged_can_be_restored() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), epochs(1), CheckpointOptions::default());
+    trainer
+        .add_hook(closure::on_train_batch_end("diverge", |cx| {
+            cx.log("nan", f64::NAN);
+            cx.log("inf", f64::INFINITY);
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    let mut trainer = crate::lab::trainer(epochs(1)).restoring(root.path().join("epoch=0-step=1"));
+    let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert!(report.metrics["nan"].is_nan() && report.metrics["inf"].is_infinite());
+}

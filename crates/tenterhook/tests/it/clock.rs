@@ -1,0 +1,96 @@
+//! Limits by wall time, with a clock that a test turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenterhook::settings::{Check, Time};
+use tenterhook::toy::Toy;
+use tenterhook::{Clock, Outcome, Settings, Trainer, closure};
+
+use crate::lab::{data, epochs, trainer};
+use crate::tape::Seen;
+
+/// Seconds, turned by whoever holds a copy.
+#[derive(Clone)]
+struct Hand(Arc<AtomicU64>);
+
+impl Hand {
+    fn at(seconds: u64) -> Hand {
+        Hand(Arc::new(AtomicU64::new(seconds)))
+    }
+
+    fn turn(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn time(seconds: u64) -> Time {
+    Time(Duration::from_secs(seconds))
+}
+
+/// A trainer whose clock reads an hour before training, and whose batches take ten seconds.
+fn ten_seconds_a_batch(settings: Settings) -> (Trainer, Hand) {
+    let hand = Hand::at(3600);
+    let mut trainer = trainer(settings).with_clock(hand.clone());
+    let turned = hand.clone();
+    trainer.add_hook(closure::on_after_forward("work", move |_| turned.turn(10))).unwrap();
+    (trainer, hand)
+}
+
+#[test]
+fn training_stops_when_its_time_is_over_counted_from_its_start() {
+    let settings = Settings { max_time: Some(time(25)), ..epochs(9) };
+    let (mut trainer, _) = ten_seconds_a_batch(settings);
+    let report = trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();
+    assert_eq!(report.progress.step, 3);
+    assert_eq!(
+        report.outcome,
+        Outcome::Stopped { by: "trainer".into(), reason: "`max_time` is over".into() }
+    );
+    let again = trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();
+    assert_eq!(again.progress.step, 3, "another fit has its own time");
+}
+
+#[test]
+fn the_end_of_time_waits_for_the_least_steps() {
+    let settings = Settings { max_time: Some(time(25)), min_steps: Some(11), ..epochs(9) };
+    let (mut trainer, _) = ten_seconds_a_batch(settings);
+    let report = trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();
+    assert_eq!(report.progress.step, 11);
+}
+
+#[test]
+fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
+    let settings = Settings { val_check_interval: Some(Check::Time(time(30))), ..epochs(1) };
+    let (mut trainer, hand) = ten_seconds_a_batch(settings);
+    let seen = Seen::new();
+    let steps = seen.clone();
+    trainer
+        .add_hook(closure::on_validation_start("slow", move |cx| {
+            steps.push(cx.step);
+            hand.turn(100);
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();
+    assert_eq!(seen.take(), [3, 6]);
+}
+
+#[test]
+fn hooks_are_told_the_trainers_time() {
+    let (mut trainer, _) = ten_seconds_a_batch(epochs(1));
+    let seen = Seen::new();
+    let (elapsed, forward) = (seen.clone(), seen.clone());
+    trainer.add_hook(closure::on_step_end("elapsed", move |cx| elapsed.push(cx.elapsed()))).unwrap();
+    trainer.add_hook(closure::on_after_forward("forward", move |cx| forward.push(cx.duration))).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    // The hook that turns the clock comes after the step it would be part of.
+    let expected = [0, 3610, 0, 3620].map(Duration::from_secs);
+    assert_eq!(seen.take(), expected);
+}

@@ -1,0 +1,374 @@
+//! Something fails: everybody is told once and torn down once, in order, whatever else fails on the way.
+
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::module::{Interval, SchedulerPlan};
+use tenterhook::toy::Toy;
+use tenterhook::{
+    Event, Failure, LogOptions, Notice, Origin, Outcome, Policy, Report, RunError, Settings, Status, Trainer,
+    closure,
+};
+
+use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
+use crate::tape::{Recorder, Seen, Tape};
+
+const TOLD: [&str; 5] = ["hook:a", "hook:b", "module", "data", "strategy"];
+const TORN_DOWN: [&str; 5] = ["strategy", "data", "hook:a", "hook:b", "module"];
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Fit,
+    Validate,
+}
+
+/// Two hooks, module, data and strategy, all recorded; a checkpoint, schedulers and clipping, so that
+/// every place there is gets its turn.
+struct Bench {
+    tape: Tape,
+    trainer: Trainer,
+    lab: Lab,
+    data: LabData,
+    _checkpoints: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with_policy(Policy::ABORT)
+    }
+
+    fn with_policy(policy: Policy) -> Bench {
+        let tape = Tape::default();
+        let checkpoints = tempfile::tempdir().unwrap();
+        let settings = Settings { max_epochs: Some(2), gradient_clip_val: Some(1.0), ..Settings::default() };
+        let mut trainer =
+            trainer(settings).with_strategy(LabStrategy::new(&tape)).with_checkpoints_in(checkpoints.path());
+        trainer.add_hook(Recorder::new("a", &tape).with_policy(policy)).unwrap();
+        trainer.add_hook(Recorder::new("b", &tape)).unwrap();
+        trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+        let toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
+        let (lab, data) = (Lab::new(toy, &tape), LabData::new(data(2, 1), &tape));
+        Bench { tape, trainer, lab, data, _checkpoints: checkpoints }
+    }
+
+    fn run(&mut self, entry: Entry) -> Result<Report, RunError> {
+        match entry {
+            Entry::Fit => self.trainer.fit(&mut self.lab, &mut self.data),
+            Entry::Validate => self.trainer.validate(&mut self.lab, &mut self.data),
+        }
+    }
+
+    fn fails(&mut self, entry: Entry) -> (Failure, Vec<Failure>, Report) {
+        match self.run(entry) {
+            Err(RunError::Failed { failure, later, report }) => (failure, later, *report),
+            other => panic!("it does not fail: {other:?}"),
+        }
+    }
+}
+
+fn origin(source: &str) -> Origin {
+    match source {
+        "module" => Origin::Module,
+        "data" => Origin::Data,
+        "strategy" => Origin::Strategy,
+        hook => Origin::Hook(hook.trim_start_matches("hook:").to_owned()),
+    }
+}
+
+/// Every place of every source that an undisturbed run comes to, once.
+fn places(entry: Entry) -> Vec<(String, &'static str)> {
+    let mut bench = Bench::new();
+    bench.run(entry).unwrap();
+    let mut places = bench.tape.rows();
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// Whoever fails, wherever and however: this holds.
+fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
+    let case = format!("{entry:?}: {source} {} in {place}", if panics { "panics" } else { "fails" });
+    let mut bench = Bench::new();
+    if panics {
+        bench.tape.panics_at(source, place);
+    } else {
+        bench.tape.fails_at(source, place);
+    }
+    let (failure, later, report) = bench.fails(entry);
+    assert_eq!(
+        (&failure.origin, failure.place, failure.panicked),
+        (&origin(source), place, panics),
+        "{case}"
+    );
+    assert!(failure.to_string().contains(place), "{case}: {failure}");
+    assert!(later.is_empty(), "{case}: {later:?}");
+    assert_eq!(report.outcome, Outcome::Failed { error: failure.to_string() }, "{case}");
+
+    let tape = &bench.tape;
+    assert_eq!(tape.sources("on_exception"), TOLD, "{case}");
+    assert_eq!(tape.sources("teardown"), TORN_DOWN, "{case}");
+    let rows = tape.rows();
+    let told = rows.iter().position(|(_, place)| *place == "on_exception").unwrap();
+    assert_eq!(rows[told - 1], (source.to_owned(), place), "{case}: nobody got anything after it");
+    let after = rows[told..].iter().filter(|(_, place)| !["on_exception", "teardown"].contains(place));
+    assert_eq!(after.count(), 0, "{case}: {:?}", &rows[told..]);
+}
+
+#[test]
+fn an_error_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+    let places = places(Entry::Fit);
+    assert!(places.len() > 100, "{}", places.len());
+    for (source, place) in places {
+        check(Entry::Fit, &source, place, false);
+    }
+}
+
+#[test]
+fn a_panic_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+    for (source, place) in places(Entry::Fit) {
+        check(Entry::Fit, &source, place, true);
+    }
+}
+
+#[test]
+fn an_error_or_panic_anywhere_in_validate_is_told_once_and_everybody_is_torn_down_once() {
+    let places = places(Entry::Validate);
+    assert!(places.len() > 30, "{}", places.len());
+    for (source, place) in places {
+        check(Entry::Validate, &source, place, false);
+        check(Entry::Validate, &source, place, true);
+    }
+}
+
+#[test]
+fn a_panic_of_the_module_names_the_step_it_was_in() {
+    let mut bench = Bench::new();
+    bench.tape.panics_at("module", "training_step");
+    let (failure, ..) = bench.fails(Entry::Fit);
+    assert_eq!(
+        failure.to_string(),
+        "module panicked in training_step (epoch 0, step 0): module panics in training_step"
+    );
+}
+
+#[test]
+fn what_fails_while_telling_and_tearing_down_comes_later() {
+    let mut bench = Bench::new();
+    bench.tape.fails_at("module", "backward");
+    for (source, place) in [("hook:a", "on_exception"), ("data", "on_exception"), ("hook:b", "teardown")] {
+        bench.tape.fails_at(source, place);
+    }
+    for (source, place) in [("module", "on_exception"), ("strategy", "teardown"), ("module", "teardown")] {
+        bench.tape.panics_at(source, place);
+    }
+    let (failure, later, _) = bench.fails(Entry::Fit);
+    assert_eq!((failure.origin, failure.place), (Origin::Module, "backward"));
+    let later: Vec<_> = later.iter().map(|failure| (failure.origin.clone(), failure.place)).collect();
+    let expected = [
+        ("hook:a", "on_exception"),
+        ("module", "on_exception"),
+        ("data", "on_exception"),
+        ("strategy", "teardown"),
+        ("hook:b", "teardown"),
+        ("module", "teardown"),
+    ];
+    assert_eq!(later, expected.map(|(source, place)| (origin(source), place)));
+    assert_eq!(bench.tape.sources("on_exception"), TOLD);
+    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+}
+
+#[test]
+fn a_teardown_that_fails_goes_on_with_whoever_is_left() {
+    let mut bench = Bench::new();
+    for source in ["hook:a", "hook:b", "module"] {
+        bench.tape.fails_at(source, "teardown");
+    }
+    let (failure, later, _) = bench.fails(Entry::Fit);
+    assert_eq!((failure.origin, failure.place), (Origin::Hook("a".into()), "teardown"));
+    let later: Vec<_> = later.iter().map(|failure| failure.origin.clone()).collect();
+    assert_eq!(later, [Origin::Hook("b".into()), Origin::Module]);
+    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+}
+
+#[test]
+fn nobody_is_passed_over_when_a_hook_leaves_in_a_teardown_that_fails() {
+    let mut bench = Bench::with_policy(Policy::WARN);
+    bench.trainer.add_hook(Recorder::new("c", &bench.tape)).unwrap();
+    // The first is disabled for its panic; that takes effect only when the teardown has reached everyone.
+    bench.tape.panics_at("hook:a", "teardown");
+    bench.tape.fails_at("hook:b", "teardown");
+    let (failure, later, _) = bench.fails(Entry::Fit);
+    assert_eq!((failure.origin, later.len()), (Origin::Hook("b".into()), 0));
+    assert_eq!(bench.tape.sources("teardown"), ["strategy", "data", "hook:a", "hook:b", "hook:c", "module"]);
+    assert!(!bench.trainer.list_hooks()[0].enabled);
+}
+
+#[test]
+fn the_status_of_a_failed_run_is_error() {
+    let mut bench = Bench::new();
+    let seen = Seen::new();
+    let (told, torn) = (seen.clone(), seen.clone());
+    bench
+        .trainer
+        .add_hook(closure::on_exception("told", move |cx| {
+            told.push((cx.status, cx.failure.to_string()));
+        }))
+        .unwrap();
+    bench
+        .trainer
+        .add_hook(closure::teardown("torn", move |cx| {
+            let Outcome::Failed { error } = cx.outcome else { panic!("{:?}", cx.outcome) };
+            torn.push((cx.status, error.clone()));
+        }))
+        .unwrap();
+    bench.tape.fails_at("data", "next");
+    let (failure, ..) = bench.fails(Entry::Validate);
+    assert_eq!(seen.take(), vec![(Status::Error, failure.to_string()); 2]);
+}
+
+#[test]
+fn a_status_goes_from_starting_over_training_to_completed() {
+    for entry in [Entry::Fit, Entry::Validate] {
+        let mut bench = Bench::new();
+        let seen = Seen::new();
+        let (setup, batch, teardown) = (seen.clone(), seen.clone(), seen.clone());
+        bench.trainer.add_hook(closure::setup("setup", move |cx| setup.push(cx.status))).unwrap();
+        bench
+            .trainer
+            .add_hook(closure::on_validation_end("batch", move |cx| {
+                if cx.phase != tenterhook::Phase::SanityCheck {
+                    batch.push(cx.status);
+                }
+            }))
+            .unwrap();
+        bench.trainer.add_hook(closure::teardown("teardown", move |cx| teardown.push(cx.status))).unwrap();
+        bench.run(entry).unwrap();
+        let mut seen = seen.take();
+        seen.dedup();
+        assert_eq!(seen, [Status::Starting, Status::Training, Status::Completed], "{entry:?}");
+    }
+}
+
+/// The notices about contained failures, and how often hook `a` came to the end of a step.
+fn contained(policy: Policy, panics: bool) -> (Vec<bool>, usize) {
+    let mut bench = Bench::with_policy(policy);
+    if panics {
+        bench.tape.panics_at("hook:a", "on_step_end");
+    } else {
+        bench.tape.fails_at("hook:a", "on_step_end");
+    }
+    let report = bench.run(Entry::Fit).unwrap();
+    assert_eq!(report.outcome, Outcome::Completed);
+    assert!(bench.tape.sources("on_exception").is_empty());
+    let count = |source| bench.tape.sources("on_step_end").iter().filter(|of| *of == source).count();
+    assert_eq!(count("hook:b"), 4, "the others get everything");
+    let disabled = report.notices.iter().filter_map(|notice| match notice {
+        Notice::Contained(contained) => Some(contained.disabled),
+        _ => None,
+    });
+    (disabled.collect(), count("hook:a"))
+}
+
+#[test]
+fn a_failure_under_warn_or_disable_is_contained_and_noted() {
+    assert_eq!(contained(Policy::WARN, false), (vec![false; 4], 4));
+    assert_eq!(contained(Policy::DISABLE, false), (vec![false, false, true], 3));
+    let once = Policy { max_failures: 1, ..Policy::DISABLE };
+    assert_eq!(contained(once, false), (vec![true], 1));
+}
+
+#[test]
+fn a_panic_disables_at_once_under_either() {
+    assert_eq!(contained(Policy::WARN, true), (vec![true], 1));
+    assert_eq!(contained(Policy::DISABLE, true), (vec![true], 1));
+}
+
+#[test]
+fn a_hook_that_fails_everywhere_under_warn_changes_nothing_for_the_others() {
+    let undisturbed = {
+        let mut bench = Bench::new();
+        bench.run(Entry::Fit).unwrap();
+        (bench.tape.places("hook:b"), bench.tape.places("module"))
+    };
+    let mut bench = Bench::with_policy(Policy::WARN);
+    for event in Event::ALL {
+        bench.tape.fails_at("hook:a", event.handler());
+    }
+    bench.tape.fails_at("hook:a", "state_dict");
+    bench.run(Entry::Fit).unwrap();
+    assert_eq!((bench.tape.places("hook:b"), bench.tape.places("module")), undisturbed);
+}
+
+#[test]
+fn a_save_that_panics_after_a_failure_does_not_keep_anybody_from_being_torn_down() {
+    let mut bench = Bench::new();
+    let options = CheckpointOptions {
+        save_on_exception: true,
+        every_n_epochs: Some(0),
+        ..CheckpointOptions::default()
+    };
+    bench.trainer.remove_hook("checkpoint").unwrap();
+    bench.trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    bench.tape.fails_at("module", "on_step_end");
+    bench.tape.panics_at("module", "state");
+    let (failure, later, _) = bench.fails(Entry::Fit);
+    assert_eq!((failure.origin, failure.place), (Origin::Module, "on_step_end"));
+    let later: Vec<_> = later.iter().map(|failure| (failure.origin.clone(), failure.place)).collect();
+    assert_eq!(later, [(Origin::Module, "state")]);
+    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+}
+
+#[test]
+fn a_trainer_can_be_used_again_after_a_failure() {
+    for (source, place) in [
+        ("module", "validation_step"),
+        ("module", "on_save_checkpoint"),
+        ("hook:b", "on_train_batch_end"),
+        ("data", "next"),
+    ] {
+        let mut bench = Bench::new();
+        bench.tape.panics_at(source, place);
+        bench.fails(Entry::Fit);
+        let again = Tape::default();
+        let mut lab = Lab::new(Toy::default(), &again).with_handler(|place, cx| {
+            if place == "training_step" {
+                cx.log_with("mean", 1.0, LogOptions::EPOCH);
+            }
+        });
+        bench.trainer.remove_hook("a").unwrap();
+        bench.trainer.remove_hook("b").unwrap();
+        let late = Recorder::new("late", &again);
+        let late = std::sync::Mutex::new(Some(late));
+        bench
+            .trainer
+            .add_hook(closure::on_train_start("add", move |cx| {
+                cx.hooks().add(late.lock().unwrap().take().unwrap());
+                tenterhook::Decision::CONTINUE
+            }))
+            .unwrap();
+        let report = bench.trainer.fit(&mut lab, &mut data(2, 1)).unwrap();
+        assert_eq!(report.progress.step, 4, "{source} {place}");
+        assert!((report.metrics["mean"] - 1.0).abs() < f64::EPSILON, "{source} {place}");
+        assert!(again.places("hook:late").contains(&"teardown"), "{source} {place}");
+    }
+}
+
+#[test]
+fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
+    let mut trainer = trainer(epochs(1));
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    trainer
+        .add_hook(closure::on_train_batch_start("stop", move |_| {
+            if stop.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                tenterhook::Decision::stop("at once")
+            } else {
+                tenterhook::Decision::CONTINUE
+            }
+        }))
+        .unwrap();
+    let tape = Tape::default();
+    tape.fails_at("hook:bad", "on_train_batch_start");
+    trainer.add_hook(Recorder::new("bad", &tape)).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap_err();
+    trainer.remove_hook("bad").unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    assert_eq!((report.outcome, report.progress.step), (Outcome::Completed, 3));
+}

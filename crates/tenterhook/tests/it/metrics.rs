@@ -1,0 +1,161 @@
+//! What is logged, where it is seen, and what a sanity check leaves behind: nothing.
+
+use std::collections::BTreeMap;
+
+use tenterhook::random::Stream;
+use tenterhook::toy::Toy;
+use tenterhook::{LogOptions, Reduce, Settings, closure};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::tape::{Seen, Tape};
+
+/// A module that logs the batch's number in the given ways, in its training step.
+fn logging(ways: &'static [(&'static str, LogOptions)]) -> Lab {
+    Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+        if place == "training_step" {
+            let value = [3.0, 1.0, 2.0][usize::try_from(cx.batch_index()).unwrap()];
+            for (name, options) in ways {
+                cx.log_with(name, value, *options);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_step_metric_is_seen_at_once_and_an_epoch_metric_at_the_end() {
+    const WAYS: &[(&str, LogOptions)] =
+        &[("step", LogOptions::STEP), ("epoch", LogOptions::EPOCH), ("both", LogOptions::BOTH)];
+    let mut trainer = trainer(epochs(1));
+    let seen = Seen::new();
+    let (at_batch, at_epoch) = (seen.clone(), seen.clone());
+    let names = ["step", "epoch", "both", "both_step", "both_epoch"];
+    trainer
+        .add_hook(closure::on_train_batch_end("batch", move |cx| {
+            at_batch.push(names.map(|name| cx.metrics().get(name)));
+        }))
+        .unwrap();
+    trainer
+        .add_hook(closure::on_train_epoch_end("epoch", move |cx| {
+            at_epoch.push(names.map(|name| cx.metrics().get(name)));
+        }))
+        .unwrap();
+    trainer.fit(&mut logging(WAYS), &mut data(3, 0)).unwrap();
+    let batch = |value: f64| [Some(value), None, Some(value), Some(value), None];
+    let end = [Some(2.0), Some(2.0), Some(2.0), Some(2.0), Some(2.0)];
+    assert_eq!(seen.take(), [batch(3.0), batch(1.0), batch(2.0), end]);
+}
+
+#[test]
+fn values_of_an_epoch_become_one_as_asked() {
+    const fn epoch(reduce: Reduce) -> LogOptions {
+        LogOptions { reduce, ..LogOptions::EPOCH }
+    }
+    const WAYS: &[(&str, LogOptions)] = &[
+        ("mean", LogOptions::EPOCH),
+        ("sum", epoch(Reduce::Sum)),
+        ("min", epoch(Reduce::Min)),
+        ("max", epoch(Reduce::Max)),
+        ("last", epoch(Reduce::Last)),
+    ];
+    // A validation in between, whose own aggregation must not disturb the epoch's.
+    let report = trainer(Settings {
+        val_check_interval: Some(tenterhook::settings::Check::Amount(tenterhook::settings::Amount::Count(1))),
+        ..epochs(2)
+    })
+    .fit(&mut logging(WAYS), &mut data(3, 1))
+    .unwrap();
+    let expected = [("mean", 2.0), ("sum", 6.0), ("min", 1.0), ("max", 3.0), ("last", 2.0)];
+    for (name, value) in expected {
+        assert!((report.metrics[name] - value).abs() < 1e-12, "{name} is {}", report.metrics[name]);
+    }
+}
+
+#[test]
+fn a_mean_is_weighted_by_the_size_of_the_batches() {
+    use crate::line::{Batches, Line, points};
+    let validate = vec![points(&[(1.0, 1.0)]), points(&[(1.0, 2.0), (1.0, 2.0), (1.0, 2.0)])];
+    let mut batches = Batches { train: validate.clone(), validate };
+    let report = trainer(epochs(1)).validate(&mut Line::new(0.25), &mut batches).unwrap();
+    assert!((report.metrics["val/loss"] - (1.0 + 3.0 * 4.0) / 4.0).abs() < 1e-12, "{:?}", report.metrics);
+}
+
+#[test]
+fn what_a_module_logs_at_epoch_end_is_seen_by_monitors_of_that_epoch() {
+    let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+        if place == "on_train_epoch_end" {
+            cx.log("score", cx.epoch() as f64);
+        }
+    });
+    let mut trainer = trainer(epochs(3));
+    let options = tenterhook::hooks::EarlyStoppingOptions {
+        mode: tenterhook::hooks::Mode::Max,
+        stopping_threshold: Some(0.5),
+        ..tenterhook::hooks::EarlyStoppingOptions::of("score")
+    };
+    trainer.add_hook(tenterhook::hooks::EarlyStopping::new(options)).unwrap();
+    let report = trainer.fit(&mut module, &mut data(1, 0)).unwrap();
+    assert_eq!(report.progress.epochs_done, 2, "stopped by the value of the second epoch");
+}
+
+/// What a sanity check could have left traces in.
+#[derive(Debug, PartialEq)]
+struct Traces {
+    seen: Vec<BTreeMap<String, f64>>,
+    drawn: Vec<f64>,
+    at_the_end: BTreeMap<String, f64>,
+}
+
+/// A run with or without a sanity check: the metrics seen and the numbers drawn from training on.
+fn run(sanity_steps: i64) -> Traces {
+    let mut trainer = trainer(Settings { num_sanity_val_steps: sanity_steps, ..epochs(2) });
+    let (metrics, drawn) = (Seen::new(), Seen::new());
+    let (seen, numbers) = (metrics.clone(), drawn.clone());
+    trainer.add_hook(closure::on_fit_start("early", |cx| cx.log("early", cx.rng().uniform()))).unwrap();
+    trainer
+        .add_hook(closure::on_validation_batch_end("noisy", |cx| {
+            for _ in 0..3 {
+                cx.log("noise", cx.rng().uniform());
+            }
+        }))
+        .unwrap();
+    trainer
+        .add_hook(closure::on_train_batch_start("seen", move |cx| seen.push(cx.metrics().to_map())))
+        .unwrap();
+    trainer
+        .add_hook(closure::on_train_epoch_end("drawn", move |cx| numbers.push(cx.rng().uniform())))
+        .unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(2, 2)).unwrap();
+    Traces { seen: metrics.take(), drawn: drawn.take(), at_the_end: report.metrics }
+}
+
+#[test]
+fn a_sanity_check_leaves_no_trace_in_metrics_and_random_streams() {
+    let with = run(2);
+    assert_eq!(with, run(0));
+    assert_eq!(
+        with.seen[0].keys().collect::<Vec<_>>(),
+        ["early"],
+        "what was logged before it is still there"
+    );
+}
+
+#[test]
+fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
+    let drawn = |sanity_steps| {
+        let mut trainer = trainer(Settings { num_sanity_val_steps: sanity_steps, ..epochs(1) });
+        let drawn = Seen::new();
+        let seen = drawn.clone();
+        trainer
+            .add_hook(closure::on_validation_start("dice", move |cx| {
+                let number = cx.rng().uniform();
+                if cx.phase != tenterhook::Phase::SanityCheck {
+                    seen.push(number);
+                }
+            }))
+            .unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+        drawn.take()
+    };
+    assert_eq!(drawn(1), drawn(0));
+    assert_eq!(drawn(0), [Stream::new(0, "hook", "dice").uniform()]);
+}

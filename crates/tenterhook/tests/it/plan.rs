@@ -1,0 +1,135 @@
+//! What cannot work is refused before the first step, with what to do about it.
+
+use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
+use tenterhook::settings::Amount;
+use tenterhook::toy::Toy;
+use tenterhook::{
+    HookExt, HookResult, Notice, Observer, Origin, Outcome, RunError, Settings, StepEnd, TrainEpochEnd,
+    Trainer, hook,
+};
+
+use crate::lab::{Lab, LabData, data, epochs, trainer};
+use crate::tape::{Recorder, Tape};
+
+/// Reads, and would write, things on the board.
+struct Reader;
+
+#[hook(reads = ["val/los"], writes = ["best"])]
+impl Observer for Reader {
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
+        Ok(())
+    }
+}
+
+struct Writer;
+
+#[hook(writes = ["best"])]
+impl Observer for Writer {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult {
+        Ok(())
+    }
+}
+
+const REFUSALS: [&str; 3] = [
+    "`best` is written by hook `reader` and by hook `writer`; let one of them write it under another name",
+    "hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?",
+    "hook `writer` fires every 100 steps, but this run has only 8 steps, so it never fires; \
+     shorten it or train longer",
+];
+
+fn refused(settings: Settings) -> Trainer {
+    let mut trainer = trainer(settings);
+    trainer.add_hook(Reader).unwrap();
+    trainer.add_hook(Writer.every("100 steps").unwrap()).unwrap();
+    trainer
+}
+
+#[test]
+fn all_that_cannot_work_is_refused_at_once_before_the_first_step() {
+    let mut trainer = refused(epochs(2));
+    let tape = Tape::default();
+    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let error = trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap_err();
+    let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
+    assert_eq!((&failure.origin, failure.place, failure.step), (&Origin::Trainer, "plan", 0));
+    let text = failure.to_string();
+    assert!(text.starts_with("refused before step 1: "), "{text}");
+    for (line, refusal) in text.lines().zip(REFUSALS) {
+        assert!(line.ends_with(refusal), "{line}");
+    }
+    assert_eq!(text.lines().count(), REFUSALS.len());
+    assert!(later.is_empty());
+    assert!(matches!(report.outcome, Outcome::Failed { .. }));
+    assert_eq!(tape.places("hook:all"), ["setup", "on_fit_start", "on_exception", "teardown"]);
+}
+
+#[test]
+fn a_lenient_trainer_says_so_and_runs() {
+    let report = refused(epochs(2)).lenient().fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    let told: Vec<_> = report
+        .notices
+        .iter()
+        .filter(|notice| matches!(notice, Notice::WouldRefuse(_)))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told, REFUSALS);
+    assert_eq!(report.progress.step, 8);
+}
+
+#[test]
+fn refusals_can_be_asked_for_without_running_anything() {
+    let mut trainer = refused(epochs(2));
+    let tape = Tape::default();
+    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let mut lab = Lab::new(Toy::default(), &tape);
+    let refusals = trainer.refusals(&mut Toy::default(), &mut LabData::new(data(4, 1), &tape)).unwrap();
+    assert_eq!(refusals.iter().map(ToString::to_string).collect::<Vec<_>>(), REFUSALS);
+    assert_eq!(tape.rows(), vec![("data".to_owned(), "loaders"); 2]);
+    let refusals = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
+    assert_eq!(refusals.len(), 2, "a module that does not say what it logs is not second-guessed");
+}
+
+#[test]
+fn a_monitor_that_can_never_see_its_metric_is_refused() {
+    let refusal = |settings: Settings, validate| {
+        let mut trainer = trainer(settings);
+        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss"))).unwrap();
+        let ran = trainer.fit(&mut Toy::default(), &mut data(4, validate));
+        ran.map_err(|error| error.to_string())
+    };
+    let error = refusal(epochs(2), 0).unwrap_err();
+    assert!(error.contains("there is nothing to validate on; give validation data"), "{error}");
+    let off = Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(2) };
+    let error = refusal(off, 1).unwrap_err();
+    assert!(error.contains("raise `limit_val_batches`"), "{error}");
+    let late = Settings { check_val_every_n_epoch: Some(3), ..epochs(2) };
+    let error = refusal(late, 1).unwrap_err();
+    assert!(
+        error.contains("`check_val_every_n_epoch = 3`, but there are only 2 epochs; lower it"),
+        "{error}"
+    );
+    refusal(epochs(2), 1).expect("it sees it every epoch");
+}
+
+#[test]
+fn a_disabled_hook_is_not_refused() {
+    let mut trainer = refused(epochs(2));
+    trainer.disable_hook("reader").unwrap();
+    trainer.disable_hook("writer").unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+}
+
+#[test]
+fn a_dry_run_is_never_too_short() {
+    let settings = Settings { fast_dev_run: tenterhook::settings::Switch(1), ..Settings::default() };
+    let mut trainer = trainer(settings);
+    trainer.add_hook(Writer.every("100 steps").unwrap()).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+}
+
+#[test]
+fn settings_that_cannot_work_make_no_trainer() {
+    let settings = Settings { accumulate_grad_batches: 0, max_epochs: Some(-2), ..Settings::default() };
+    let Err(RunError::Settings(problems)) = Trainer::new(settings) else { panic!("it works") };
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+}
