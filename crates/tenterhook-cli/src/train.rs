@@ -69,7 +69,7 @@ fn summarise(report: &Report, trainer: &Trainer, toy: &Toy, json: bool) {
     }
     print(&match &report.outcome {
         Outcome::Stopped { by, reason } => format!("stopped by `{by}`: {reason}"),
-        Outcome::Completed | Outcome::Failed { .. } => "completed".to_owned(),
+        _ => "completed".to_owned(),
     });
     let (w0, w1, b) = (weight[0], weight[1], bias[0]);
     print(&format!("learned y = {w0:.3}·x0 {w1:+.3}·x1 {b:+.3} (the data: y = 2·x0 -3·x1 +0.5)"));

@@ -11,10 +11,10 @@ pub struct Access {
     pub writes: Vec<String>,
     /// A metric it monitors: it decides nothing before it has seen it.
     pub monitors: Option<String>,
-    /// How often it fires, when less than at every event.
-    pub cadence: Option<Cadence>,
+    /// How often it fires, when less than at every event; all of them must agree.
+    pub every: Vec<Cadence>,
     /// It fires only from then on.
-    pub after: Option<Cadence>,
+    pub after: Vec<Cadence>,
 }
 
 impl Access {
@@ -48,14 +48,14 @@ impl Access {
     /// It fires this often.
     #[must_use]
     pub fn every(mut self, cadence: Cadence) -> Access {
-        self.cadence = Some(cadence);
+        self.every.push(cadence);
         self
     }
 
     /// It fires only from then on.
     #[must_use]
     pub fn after(mut self, start: Cadence) -> Access {
-        self.after = Some(start);
+        self.after.push(start);
         self
     }
 }

@@ -53,16 +53,29 @@ impl<T> Key<T> {
 }
 
 trait Stored: Any + Send {
+    fn copied(&self) -> Box<dyn Stored>;
     fn to_json(&self) -> Result<Value, StateError>;
     fn as_any(&self) -> &dyn Any;
 }
 
 impl<T: BoardValue> Stored for T {
+    fn copied(&self) -> Box<dyn Stored> {
+        Box::new(self.clone())
+    }
     fn to_json(&self) -> Result<Value, StateError> {
         state::to_json(self)
     }
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl Clone for Slot {
+    fn clone(&self) -> Slot {
+        match self {
+            Slot::Live(value) => Slot::Live((**value).copied()),
+            Slot::Restored(json) => Slot::Restored(json.clone()),
+        }
     }
 }
 
@@ -73,7 +86,7 @@ enum Slot {
 }
 
 /// Values that hooks leave for each other, by typed key.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Board {
     slots: RefCell<BTreeMap<String, Slot>>,
 }
@@ -117,6 +130,29 @@ impl Board {
     pub fn restore(&self, values: BTreeMap<String, Value>) {
         *self.slots.borrow_mut() =
             values.into_iter().map(|(name, json)| (name, Slot::Restored(json))).collect();
+    }
+}
+
+/// The board as hooks see it: values are put, read and taken one by one.
+#[derive(Clone, Copy)]
+pub struct Places<'a>(pub(crate) &'a Board);
+
+impl Places<'_> {
+    /// Puts a value, replacing the one that stood there.
+    pub fn put<T: BoardValue>(self, key: Key<T>, value: T) {
+        self.0.put(key, value);
+    }
+
+    /// The value that stands there; `None` when there is none or it is of another type.
+    #[must_use]
+    pub fn get<T: BoardValue>(self, key: Key<T>) -> Option<T> {
+        self.0.get(key)
+    }
+
+    /// Takes the value away.
+    #[must_use]
+    pub fn take<T: BoardValue>(self, key: Key<T>) -> Option<T> {
+        self.0.take(key)
     }
 }
 

@@ -114,13 +114,14 @@ macro_rules! define_event {
         ///   ▶ setup                           data, hooks, module
         ///     module.configure_model
         ///     when resuming:
-        ///       module.load_state             after its own on_load_checkpoint
+        ///       module.load_weights           after its own on_load_checkpoint
         ///       ▶ on_load_checkpoint
         ///       hooks.load_state_dict
         ///     strategy.setup
         ///     module.configure_optimizers
         ///   ▶ on_fit_start
         ///     when resuming:
+        ///       module.load_optimizer_state
         ///       ▶ on_checkpoint_loaded
         ///   when num_sanity_val_steps > 0, unless resuming:
         ///     ▶ on_sanity_check_start
@@ -165,7 +166,8 @@ macro_rules! define_event {
         ///       the checkpoint hook saves within its own turn:
         ///         hooks.state_dict
         ///         ▶ on_save_checkpoint
-        ///         module.state
+        ///         module.weights
+        ///         module.optimizer_state
         ///       module.lr_scheduler_step      those on a plateau of a metric
         ///     ▶ on_checkpoint_saved           at the first step boundary after it is durable
         ///   ▶ on_train_end

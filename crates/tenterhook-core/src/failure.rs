@@ -4,8 +4,6 @@ use std::any::Any;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
-
 /// Any error, as hooks and modules may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -51,6 +49,7 @@ impl Policy {
 
 /// Where a failure came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origin {
     /// A hook.
     Hook(String),
@@ -127,25 +126,4 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic without a message")
         .to_owned()
-}
-
-impl Failure {
-    /// A failure of a hook at an event.
-    #[must_use]
-    pub fn of_hook(
-        name: &str,
-        event: Event,
-        (epoch, step): (u64, u64),
-        panicked: bool,
-        error: BoxError,
-    ) -> Failure {
-        Failure {
-            origin: Origin::Hook(name.to_owned()),
-            place: event.handler(),
-            epoch,
-            step,
-            panicked,
-            error,
-        }
-    }
 }

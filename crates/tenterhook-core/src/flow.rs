@@ -10,7 +10,8 @@ pub enum Flow {
     #[default]
     Continue,
     /// Compute no update from the gradients of this batch, nor from the accumulation window whose sum
-    /// they are part of. Counts up to `on_before_optimizer_step`.
+    /// they are part of. Counts up to `on_before_optimizer_step`; there, with several optimizers, this
+    /// one and those after it do not step.
     SkipUpdate,
     /// Do not run the module's step on this batch. Counts at `on_train_batch_start`.
     SkipBatch,

@@ -37,8 +37,8 @@ pub struct Activation<'a> {
 }
 
 impl Activation<'_> {
-    /// Logs a number.
+    /// Logs a number. A name that the module or the trainer logs is theirs, and is left out.
     pub fn log(&self, name: &str, value: f64) {
-        self.shared.metrics.log(name, value, LogOptions::usual(self.phase));
+        let _ = self.shared.metrics.log_as_hook(name, value, LogOptions::usual(self.phase));
     }
 }

@@ -63,7 +63,7 @@ pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};
-pub use roster::{HookInfo, HookKind, RosterRequest};
+pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
 pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
 pub use state::State;
 pub use tensor::{

@@ -77,6 +77,8 @@ impl Running {
         match self.reduce {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
+            // A NaN stays one: a diverged epoch must not look well.
+            Reduce::Min | Reduce::Max if value.is_nan() || self.value.is_nan() => self.value = f64::NAN,
             Reduce::Min => self.value = self.value.min(value),
             Reduce::Max => self.value = self.value.max(value),
             Reduce::Last => self.value = value,
@@ -121,6 +123,14 @@ pub struct Metrics {
     scope: Cell<Scope>,
     batch_size: Cell<usize>,
     loader: RefCell<Option<String>>,
+    /// Names that are not the hooks' to log, and whether a hook that tried has been told.
+    reserved: RefCell<BTreeMap<String, bool>>,
+}
+
+/// Whether a hook that logs a name that is not its own has been told.
+pub(crate) enum Told {
+    Now,
+    Before,
 }
 
 /// The metrics of a run as a checkpoint holds them.
@@ -180,6 +190,15 @@ impl Metrics {
         if epoch.closed {
             self.publish(&epoch);
         }
+    }
+
+    /// Logs a hook's number, unless the name is somebody else's.
+    pub(crate) fn log_as_hook(&self, name: &str, value: f64, options: LogOptions) -> Result<(), Told> {
+        if let Some(told) = self.reserved.borrow_mut().get_mut(name) {
+            return Err(if std::mem::replace(told, true) { Told::Before } else { Told::Now });
+        }
+        self.log(name, value, options);
+        Ok(())
     }
 
     fn show(&self, name: &str, value: f64) {
@@ -245,6 +264,11 @@ impl Logged<'_> {
 
 /// What the loop does with the metrics; hooks cannot.
 impl Metrics {
+    /// These names are the module's and the trainer's; what hooks log under them is left out.
+    pub fn reserve(&self, names: impl IntoIterator<Item = String>) {
+        *self.reserved.borrow_mut() = names.into_iter().map(|name| (name, false)).collect();
+    }
+
     /// A batch of this size comes next.
     pub fn set_batch_size(&self, size: usize) {
         self.batch_size.set(size);
@@ -282,23 +306,17 @@ impl Metrics {
         self.scope.set(Scope::Train);
     }
 
-    /// Forgets everything, as after a sanity check.
-    pub fn clear(&self) {
-        self.latest.borrow_mut().clear();
-        *self.train.borrow_mut() = Epoch::default();
-        *self.evaluate.borrow_mut() = Epoch::default();
-    }
-
     /// As a checkpoint holds them.
     #[must_use]
     pub fn state(&self) -> MetricsState {
         MetricsState { latest: self.to_map(), train: self.train.borrow().clone() }
     }
 
-    /// As a checkpoint held them.
+    /// As they were when this state was taken; of an evaluation nothing is kept.
     pub fn restore(&self, state: MetricsState) {
         *self.latest.borrow_mut() = state.latest;
         *self.train.borrow_mut() = state.train;
+        *self.evaluate.borrow_mut() = Epoch::default();
     }
 }
 

@@ -3,8 +3,8 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
 
-use crate::board::Board;
-use crate::metrics::{LogOptions, Logged, Metrics};
+use crate::board::{Board, Places};
+use crate::metrics::{LogOptions, Logged, Metrics, Told};
 use crate::progress::{Phase, Progress, RunInfo, Stage, Status};
 use crate::random::{Stream, Streams};
 use crate::roster::{Requests, Roster};
@@ -64,6 +64,8 @@ pub struct Shared {
     pub roster: Roster,
     /// The trainer's clock.
     pub clock: Box<dyn Clock>,
+    /// How long the run had taken before it was resumed.
+    pub elapsed_before: Duration,
     /// What hooks want people to know: who says it, and what.
     pub said: RefCell<Vec<(String, String)>>,
     /// The hook that is running now.
@@ -81,9 +83,18 @@ impl Shared {
             streams: RefCell::new(Streams::new(seed)),
             roster: Roster::default(),
             clock,
+            elapsed_before: Duration::ZERO,
             said: RefCell::default(),
             current: Cell::new(0),
         }
+    }
+}
+
+impl Shared {
+    /// The time since the run began, also when it was resumed in between.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed_before + self.clock.elapsed()
     }
 }
 
@@ -121,7 +132,7 @@ impl<'a> Moment<'a> {
     /// Time since the run began.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.shared.clock.elapsed()
+        self.shared.elapsed()
     }
 
     /// The last loss, if there was one. Reading it makes it materialise.
@@ -155,9 +166,13 @@ impl<'a> Moment<'a> {
     }
 
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
-    /// usual for the event.
+    /// usual for the event. A name that the module or the trainer logs is theirs.
     pub fn log(&self, name: &str, value: f64) {
-        self.shared.metrics.log(name, value, LogOptions::usual(self.phase));
+        if let Err(Told::Now) = self.shared.metrics.log_as_hook(name, value, LogOptions::usual(self.phase)) {
+            self.say(format!(
+                "`{name}` is logged by the module or the trainer, so what this hook logs under it is left out"
+            ));
+        }
     }
 
     /// Says something to people; the trainer passes it on after the event.
@@ -167,15 +182,15 @@ impl<'a> Moment<'a> {
 
     /// The board on which hooks leave values for each other.
     #[must_use]
-    pub fn board(&self) -> &'a Board {
-        &self.shared.board
+    pub fn board(&self) -> Places<'a> {
+        Places(&self.shared.board)
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
     /// for observers and forward hooks only: the others change training.
     #[must_use]
     pub fn hooks(&self) -> Requests<'a> {
-        Requests { roster: &self.shared.roster, by: self.shared.current.get() }
+        Requests { roster: &self.shared.roster, by: Some(self.shared.current.get()) }
     }
 
     /// The name that the hook which is running now is registered under.

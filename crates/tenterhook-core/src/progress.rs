@@ -49,6 +49,7 @@ pub enum Phase {
 /// How the run is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Status {
     /// Before the first batch.
     #[default]
@@ -66,6 +67,7 @@ pub enum Status {
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
+#[non_exhaustive]
 pub enum Outcome {
     /// It reached its limit.
     #[default]
@@ -84,7 +86,7 @@ pub enum Outcome {
     },
 }
 
-/// What does not change during a run.
+/// What is known of a run as a whole; the loop fills it in before the first epoch.
 #[derive(Clone, Debug, Default)]
 pub struct RunInfo {
     /// The run's id.

@@ -101,6 +101,12 @@ impl Roster {
         self.hooks.borrow().iter().flatten().cloned().collect()
     }
 
+    /// The list as the module sees it.
+    #[must_use]
+    pub fn requests(&self) -> Requests<'_> {
+        Requests { roster: self, by: None }
+    }
+
     /// What was asked for since the last change took effect, in order.
     #[must_use]
     pub fn pending(&self) -> Vec<RosterRequest> {
@@ -138,7 +144,8 @@ impl Roster {
 #[derive(Clone, Copy)]
 pub struct Requests<'a> {
     pub(crate) roster: &'a Roster,
-    pub(crate) by: usize,
+    /// The number of the hook; the module has none.
+    pub(crate) by: Option<usize>,
 }
 
 impl Requests<'_> {
@@ -175,6 +182,6 @@ impl Requests<'_> {
     }
 
     fn ask(self, change: Change) {
-        self.roster.ask(Some(self.by), change);
+        self.roster.ask(self.by, change);
     }
 }

@@ -42,6 +42,7 @@ fn has_non_finite(value: &ciborium::Value) -> bool {
 
 /// Why a state could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StateError {
     /// The value has no JSON form, or the data is not what the type expects.
     #[error("state does not fit its type: {0}")]
@@ -81,9 +82,8 @@ impl State {
 
     /// This state behind a wrapper, with the wrapper's own.
     #[must_use]
-    pub fn wrapped(self, gate: Value) -> State {
-        let State { version, data } = self;
-        State { version: 1, data: json!({ GATE: gate, INNER: State { version, data } }) }
+    pub fn wrapped(self, gate: &Value) -> State {
+        State { version: 1, data: json!({ GATE: gate, INNER: self }) }
     }
 
     /// The wrapper's own state and the hook's. A hook that was saved without a wrapper has only its own.
@@ -141,9 +141,12 @@ mod tests {
     #[test]
     fn a_wrapper_can_come_and_go_between_saving_and_loading() {
         let bare = State::of(3, &7).expect("it serialises");
-        let wrapped = bare.clone().wrapped(json!(1)).wrapped(json!(2));
+        let wrapped = bare.clone().wrapped(&json!(1)).wrapped(&json!(2));
         assert_eq!(wrapped.read::<i32>(3).expect("read without the wrappers"), 7);
-        assert_eq!(wrapped.unwrapped().expect("it is one"), (Some(json!(2)), bare.clone().wrapped(json!(1))));
+        assert_eq!(
+            wrapped.unwrapped().expect("it is one"),
+            (Some(json!(2)), bare.clone().wrapped(&json!(1)))
+        );
         assert_eq!(bare.unwrapped().expect("it is none"), (None, bare.clone()));
     }
 }

@@ -67,7 +67,7 @@ impl Args {
             "monitors" => self.monitors = Some(Arg { key: span, value: filled(string(value)?, "metric")? }),
             "tier" => self.tier = Some(Arg { key: span, value: one_of(TIERS, "tier", &string(value)?)? }),
             "on_error" => {
-                self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? })
+                self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? });
             }
             unknown => {
                 let hint = did_you_mean(unknown, KEYS.iter().copied());
@@ -164,7 +164,7 @@ mod tests {
     fn an_unknown_argument_names_the_nearest() {
         let (_, errors) = parse(quote!(read = ["a"]));
         let expected = "`read` is not an argument of `#[hook]`; did you mean `reads`? \
-            (one of `name`, `reads`, `writes`, `tier`)";
+            (one of `name`, `reads`, `writes`, `monitors`, `tier`, `on_error`)";
         assert_eq!(errors, [expected]);
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenterhook_core::context::{ClipRule, Entries};
+use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{
@@ -173,7 +174,7 @@ impl World {
         match event {
             Event::SanityCheckEnd => {
                 self.in_sanity_check = false;
-                metrics.clear();
+                metrics.restore(MetricsState::default());
             }
             Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
                 metrics.end_evaluation();

@@ -1,6 +1,8 @@
 //! What a module sees of the run while it handles an event or computes a step.
 
-use tenterhook_core::{Board, Decision, Flow, LogOptions, Metrics, Phase, Progress, Request, TensorSource};
+use tenterhook_core::{
+    Board, Decision, Flow, LogOptions, Metrics, Phase, Progress, Request, Requests, TensorSource,
+};
 
 use crate::module::{Module, ModuleResult};
 use crate::running::Running;
@@ -39,6 +41,19 @@ impl<M: Module> Cx<'_, M> {
     #[must_use]
     pub fn loader_index(&self) -> usize {
         self.run.batch.loader
+    }
+
+    /// The name of the loader that the current batch came from.
+    #[must_use]
+    pub fn loader_name(&self) -> &str {
+        let evaluates = usize::from(self.run.phase != Phase::Train);
+        self.run.loaders[evaluates].get(self.run.batch.loader).map_or("", String::as_str)
+    }
+
+    /// The registered hooks, and requests to enable, disable, remove or add some.
+    #[must_use]
+    pub fn hooks(&self) -> Requests<'_> {
+        self.run.shared.roster.requests()
     }
 
     /// Logs a number: at once within a training batch, else aggregated over the epoch or evaluation.

@@ -84,7 +84,7 @@ impl<M: Module> Session<'_, M> {
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
-            self.last_validation = self.run.shared.clock.elapsed();
+            self.last_validation = self.run.shared.elapsed();
         }
         self.run.batch = train_place;
         Ok(())

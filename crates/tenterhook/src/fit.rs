@@ -2,20 +2,18 @@
 //!
 //! One batch is `Session::batch` here, with forward, backward and update in `step.rs`.
 
-use tenterhook_core::plan::{self, World};
-use tenterhook_core::{Failure, Phase, PlanError, Scalar, Status};
+use tenterhook_core::{Failure, Phase, Scalar, Status};
 
 use crate::data::{BatchData, Split};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
-use crate::notice::Notice;
 use crate::running::Who;
 use crate::session::Session;
 use crate::settings::Check;
 
 /// The training data, and when to validate.
 pub(crate) struct Training<B> {
-    feed: Feed<B>,
+    pub(crate) feed: Feed<B>,
     /// Validate after so many batches; `None` is at the end of an epoch of unknown length, or by time.
     val_check: Option<u64>,
 }
@@ -24,13 +22,16 @@ impl<M: Module> Session<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_fit_start);
+        self.restore_optimizers()?;
         self.announce_restored()?;
+        self.check_manual()?;
         self.prepare_evaluation()?;
         self.sanity_check()?;
         self.train()
     }
 
-    /// A few validation batches, to find mistakes early. Leaves no trace in metrics or random streams.
+    /// A few validation batches, to find mistakes early. Leaves no trace in metrics, board or random
+    /// streams; only a request to stop counts, as in Lightning.
     fn sanity_check(&mut self) -> Result<(), Failure> {
         let resumed = self.run.progress.total_batches > 0;
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
@@ -38,6 +39,7 @@ impl<M: Module> Session<'_, M> {
         }
         let streams = self.run.shared.streams.borrow().clone();
         let metrics = self.run.shared.metrics.state();
+        let board = self.run.shared.board.clone();
         self.run.phase = Phase::SanityCheck;
         emit!(self.run, self.module, SanityCheckStart {});
         tell!(&mut self.run, self.module, on_sanity_check_start);
@@ -49,12 +51,13 @@ impl<M: Module> Session<'_, M> {
         self.run.phase = Phase::Train;
         self.run.shared.metrics.restore(metrics);
         self.run.shared.streams.replace(streams);
+        self.run.shared.board = board;
         Ok(())
     }
 
     fn train(&mut self) -> Result<(), Failure> {
         let mut training = self.training()?;
-        self.train_began = self.run.shared.clock.elapsed();
+        self.train_began = self.run.shared.elapsed();
         self.last_validation = self.train_began;
         self.stop_when_time_is_over();
         if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
@@ -107,9 +110,14 @@ impl<M: Module> Session<'_, M> {
                 self.evaluate(Phase::Validate)?;
                 self.run.phase = Phase::Train;
             }
-            self.run.step_schedulers(self.module, Interval::Step, true)?;
+            if self.run.progress.step_counted {
+                self.run.step_schedulers(self.module, Interval::Step, true)?;
+            }
             self.announce_checkpoints()?;
             if std::mem::take(&mut self.run.signals.end_epoch) {
+                if !std::mem::replace(&mut self.run.batch.is_last, true) {
+                    self.run.step_schedulers(self.module, Interval::Epoch, false)?;
+                }
                 break;
             }
         }
@@ -161,6 +169,8 @@ impl<M: Module> Session<'_, M> {
         let mut has_loss = false;
         let mut stepped = None;
         if !std::mem::take(&mut run.signals.skip_batch) {
+            run.progress.samples += batch.size() as u64;
+            run.progress.tokens += batch.tokens();
             let losses_before = run.losses.len();
             let loss = run.forward(module, &batch, name)?;
             if module.automatic_optimization() {
@@ -177,11 +187,12 @@ impl<M: Module> Session<'_, M> {
                         stepped = run.update(module, 0..run.optimization.optimizers)?;
                     }
                 }
+            } else if let Some(loss) = loss.filter(|_| run.losses.len() == losses_before) {
+                // What a manual step returns is its loss, unless it was propagated back already.
+                run.losses.push(loss.map(M::detach));
             }
             has_loss = run.losses.len() > losses_before;
         }
-        run.progress.samples += batch.size() as u64;
-        run.progress.tokens += batch.tokens();
 
         if stepped.is_some() {
             run.step_schedulers(module, Interval::Step, false)?;
@@ -225,7 +236,7 @@ impl<M: Module> Session<'_, M> {
 
     fn stop_when_time_is_over(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.shared.clock.elapsed().saturating_sub(self.train_began) >= max {
+        if self.run.shared.elapsed().saturating_sub(self.train_began) >= max {
             self.run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
@@ -240,7 +251,7 @@ impl<M: Module> Session<'_, M> {
             return true;
         }
         if let Check::Time(interval) = run.limits.val_check {
-            return run.shared.clock.elapsed().saturating_sub(self.last_validation) >= interval.0;
+            return run.shared.elapsed().saturating_sub(self.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position = if across_epochs { run.progress.total_batches } else { run.progress.batches };
@@ -251,60 +262,12 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// Asks the data for its training loaders, and works out how much of them to use.
-    fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
+    pub(crate) fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
         let (loaders, batches) = self.loaders(Split::Train)?;
         let feed = Feed::new(loaders, batches, self.data.turns(), self.run.limits.shuffled);
         let val_check = self.run.limits.val_check_batches(feed.length());
         self.run.at(Who::Trainer, "val_check_interval");
         let val_check = self.run.checked(val_check.map_err(Into::into))?;
         Ok(Training { feed, val_check })
-    }
-
-    /// Refuses what cannot work, before step 1.
-    fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
-        let refusals = self.refused(training);
-        if refusals.is_empty() || self.lenient {
-            for refusal in refusals {
-                self.run.notices.push(Notice::WouldRefuse(refusal));
-            }
-            return Ok(());
-        }
-        self.run.at(Who::Trainer, "plan");
-        let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-        Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
-    }
-
-    /// What cannot work, without running anything.
-    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, Failure> {
-        self.prepare_evaluation()?;
-        let training = self.training()?;
-        Ok(self.refused(&training))
-    }
-
-    fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
-        let limits = &self.run.limits;
-        let validation = &self.run.shared.run.validation;
-        let no_validation = if validation.enabled {
-            let too_late =
-                limits.max_epochs.zip(validation.every_n_epochs).filter(|(max, every)| every > max);
-            too_late.map(|(max, every)| {
-                format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs; lower it")
-            })
-        } else {
-            let why = "there is nothing to validate on; give validation data, or raise `limit_val_batches`";
-            Some(why.to_owned())
-        };
-        let per_epoch = training.feed.length();
-        let batches = per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches * epochs);
-        let steps = per_epoch.map(|batches| batches.div_ceil(limits.accumulate));
-        let steps = steps.zip(limits.max_epochs).map(|(steps, epochs)| steps * epochs);
-        let steps = [steps, limits.max_steps].into_iter().flatten().min();
-        let metrics = self.module.metrics();
-        let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
-        if limits.fast_dev_run {
-            // A dry run is too short for most cadences, and that is not a mistake.
-            (world.steps, world.epochs, world.batches) = (None, None, None);
-        }
-        plan::check(&self.run.hooks.declared(), &world)
     }
 }

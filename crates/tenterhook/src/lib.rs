@@ -20,6 +20,7 @@ mod fit;
 mod losses;
 pub mod module;
 mod notice;
+mod refuse;
 pub mod registry;
 mod running;
 mod session;

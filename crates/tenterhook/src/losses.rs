@@ -55,6 +55,9 @@ pub struct LossesState {
 }
 
 impl<S: ReadScalar> Losses<S> {
+    /// So many are kept unread at the most, however rarely they are asked for.
+    pub(crate) const MOST: u64 = 4096;
+
     /// Room for as many as come between two readings.
     pub(crate) fn with_room_for(steps: usize) -> Losses<S> {
         Losses { pending: Vec::with_capacity(steps), sum: 0.0, count: 0, latest: None }
@@ -66,6 +69,9 @@ impl<S: ReadScalar> Losses<S> {
     }
 
     pub(crate) fn push(&mut self, loss: Once<S>) {
+        if self.pending.len() as u64 >= Self::MOST {
+            self.read();
+        }
         self.pending.push(loss);
     }
 

@@ -193,11 +193,17 @@ macro_rules! define_module {
             /// Goes back to training.
             fn train_mode(&mut self) {}
 
-            /// Weights and optimizer state, for a checkpoint.
-            fn state(&self, weights_only: bool) -> ModuleResult<serde_json::Value>;
+            /// The weights, for a checkpoint.
+            fn weights(&self) -> ModuleResult<serde_json::Value>;
 
-            /// Weights and optimizer state, from a checkpoint.
-            fn load_state(&mut self, state: &serde_json::Value) -> ModuleResult;
+            /// The weights, from a checkpoint. Comes before the strategy's set-up and the optimizers.
+            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult;
+
+            /// The state of optimizers and schedulers, for a checkpoint.
+            fn optimizer_state(&self) -> ModuleResult<serde_json::Value>;
+
+            /// The state of optimizers and schedulers, from a checkpoint. Comes after `on_fit_start`.
+            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult;
 
             /// Before anything else.
             fn setup(&mut self, _stage: Stage) -> ModuleResult {

@@ -74,6 +74,8 @@ pub struct Running<M: Module> {
     pub(crate) module_decisions: Vec<Decision>,
     pub(crate) optimization: Optimization,
     pub(crate) batch: BatchPlace,
+    /// The names of the training loaders, and of those of the evaluation.
+    pub(crate) loaders: [Vec<String>; 2],
     pub(crate) within_batch: bool,
     /// The gradients of this accumulation window have been cleared.
     pub(crate) window_open: bool,
@@ -94,7 +96,8 @@ impl<M: Module> Running<M> {
         stage: Stage,
         notices: Notices,
     ) -> Running<M> {
-        let room = usize::try_from(limits.log_every.min(4096)).unwrap_or(4096) + 1;
+        let room = limits.log_every.saturating_mul(limits.accumulate).min(Losses::<M::Scalar>::MOST) + 1;
+        let room = usize::try_from(room).unwrap_or(1);
         Running {
             hooks,
             shared,
@@ -109,6 +112,7 @@ impl<M: Module> Running<M> {
             module_decisions: Vec::new(),
             optimization: Optimization::default(),
             batch: BatchPlace::default(),
+            loaders: [Vec::new(), Vec::new()],
             within_batch: false,
             window_open: false,
             window_skipped: false,
@@ -155,7 +159,7 @@ impl<M: Module> Running<M> {
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
             for decided in self.hooks.take_decisions() {
-                self.absorb(module, decided)?;
+                self.absorb(module, &decided)?;
             }
         }
         if !self.shared.said.borrow().is_empty() {
@@ -180,13 +184,13 @@ impl<M: Module> Running<M> {
         if !self.module_decisions.is_empty() {
             let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.module_decisions) {
-                self.absorb(module, Decided { hook: "module".into(), event, decision })?;
+                self.absorb(module, &Decided { hook: "module".into(), event, decision })?;
             }
         }
         Ok(())
     }
 
-    fn absorb(&mut self, module: &mut M, decided: Decided) -> Result<(), Failure> {
+    fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
         let step = self.progress.step;
         let (flow, requests) = decided.decision.clone().into_parts();
         match flow {
@@ -198,13 +202,13 @@ impl<M: Module> Running<M> {
                 self.signals.stop.get_or_insert((decided.hook.clone(), reason));
             }
         }
-        self.notices.push(Notice::Decided { step, decided });
+        self.notices.push(Notice::Decided { step, decided: decided.clone() });
         for request in requests {
             match request {
                 Request::Validate => self.signals.validate = true,
                 Request::Save(save) => self.save(module, &save)?,
                 Request::Lr { optimizer, change } => {
-                    self.refuse_impossible(change)?;
+                    self.check_lr(decided, optimizer, change)?;
                     let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
                     for optimizer in which {
                         self.at(Who::Module, "change_lr");
@@ -217,15 +221,21 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
-    fn refuse_impossible(&mut self, change: Lr) -> Result<(), Failure> {
+    /// Refuses a change of learning rate that cannot be made, in the name of whoever asked for it.
+    fn check_lr(&self, by: &Decided, optimizer: Option<usize>, change: Lr) -> Result<(), Failure> {
         let (Lr::Set(number) | Lr::Scale(number)) = change;
-        if number.is_finite() && number >= 0.0 {
+        let optimizers = self.optimization.optimizers;
+        let error = if !(number.is_finite() && number >= 0.0) {
+            format!("a learning rate cannot be changed by {change:?}: it must be a number of 0 or more")
+        } else if optimizer.is_some_and(|optimizer| optimizer >= optimizers) {
+            format!("there are only {optimizers} optimizers, counted from 0; {optimizer:?} is none of them")
+        } else {
             return Ok(());
-        }
-        self.at(Who::Trainer, "change_lr");
-        let error =
-            format!("a learning rate cannot be changed by {change:?}: it must be a number of 0 or more");
-        Err(self.failed(error.into(), false))
+        };
+        let Progress { epoch, step, .. } = self.progress;
+        let origin = if by.hook == "module" { Origin::Module } else { Origin::Hook(by.hook.clone()) };
+        let place = by.event.handler();
+        Err(Failure { origin, place, epoch, step, panicked: false, error: error.into() })
     }
 
     /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.

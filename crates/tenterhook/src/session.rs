@@ -30,8 +30,13 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) last_validation: Duration,
     /// The checkpoint to restore from.
     pub(crate) restore_from: Option<PathBuf>,
+    /// What it holds of the optimizers, until they exist.
+    pub(crate) optimizers_to_restore: Option<serde_json::Value>,
     /// The checkpoint that was restored, until that is announced.
     pub(crate) restored: Option<PathBuf>,
+    /// What the module is prepared with.
+    pub(crate) seed: u64,
+    pub(crate) deterministic: bool,
     /// What the plan refuses is only reported.
     pub(crate) lenient: bool,
     torn: Torn,
@@ -66,7 +71,10 @@ impl<'t, M: Module> Session<'t, M> {
             train_began: Duration::ZERO,
             last_validation: Duration::ZERO,
             restore_from: None,
+            optimizers_to_restore: None,
             restored: None,
+            seed: 0,
+            deterministic: false,
             lenient: false,
             torn: Torn::default(),
         }
@@ -112,6 +120,8 @@ impl<'t, M: Module> Session<'t, M> {
     fn set_up(&mut self) -> Result<(), Failure> {
         let stage = self.run.stage;
         self.run.hooks.publish(&self.run.shared);
+        self.run.at(Who::Module, "prepare");
+        self.module.prepare(self.seed, self.deterministic);
         self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
@@ -127,6 +137,8 @@ impl<'t, M: Module> Session<'t, M> {
         let done = self.strategy.setup(stage);
         self.run.checked(done)?;
         self.run.shared.run.parameters = count_parameters(self.module);
+        let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
+        self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
         if stage == Stage::Fit {
             self.run.at(Who::Module, "configure_optimizers");
             let optimization = self.module.configure_optimizers();
@@ -239,6 +251,13 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.at(Who::Data, "loaders");
         let loaders = self.data.loaders(split);
         let loaders = self.run.checked(loaders)?;
+        let names: Vec<_> = loaders.iter().map(|loader| loader.name().to_owned()).collect();
+        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            let error =
+                format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
+            return Err(self.run.failed(error.into(), false));
+        }
+        self.run.loaders[usize::from(split != Split::Train)] = names;
         self.run.at(Who::Trainer, "limits");
         let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
         let batches: Result<Vec<_>, String> = batches.collect();

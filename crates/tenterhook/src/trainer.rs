@@ -39,6 +39,8 @@ pub struct Trainer {
     strategy: Box<dyn Strategy>,
     restore_from: Option<PathBuf>,
     lenient: bool,
+    /// Where training stands, for the evaluations after it.
+    progress: Progress,
     notify: Box<dyn FnMut(&Notice) + Send>,
 }
 
@@ -115,6 +117,7 @@ impl Trainer {
             strategy: Box::new(SingleProcess),
             restore_from: None,
             lenient: false,
+            progress: Progress::default(),
             notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
         })
     }
@@ -220,7 +223,7 @@ impl Trainer {
         &self.hooks
     }
 
-    /// What the plan would refuse before step 1 of a `fit`; nothing is run and nobody is told.
+    /// What the plan would refuse before step 1 of a `fit`. Nothing is run; only the data is set up.
     pub fn refusals<M: Module>(
         &mut self,
         module: &mut M,
@@ -303,7 +306,6 @@ impl Trainer {
         data: &mut dyn DataModule<M::Batch>,
         body: impl FnOnce(&mut Session<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
     ) -> Result<Predictions<M>, RunError> {
-        module.prepare(self.settings.seed, self.settings.deterministic);
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
@@ -311,10 +313,15 @@ impl Trainer {
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;
+        (session.seed, session.deterministic) = (self.settings.seed, self.settings.deterministic);
+        if stage != Stage::Fit {
+            // An evaluation does not count; it happens where training stands.
+            session.run.progress = self.progress;
+        }
         let ran = body(&mut session);
         let Session { run, predictions, .. } = session;
         let Running { hooks, shared, progress, outcome, notices, .. } = run;
-        (self.hooks, self.shared) = (hooks, shared);
+        (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
         self.notify = notices.tell;
         let report = Report {
             outcome,

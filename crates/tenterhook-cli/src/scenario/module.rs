@@ -139,11 +139,17 @@ macro_rules! recording_module {
             fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
                 self.toy.change_lr(optimizer, change)
             }
-            fn state(&self, weights_only: bool) -> ModuleResult<serde_json::Value> {
-                self.toy.state(weights_only)
+            fn weights(&self) -> ModuleResult<serde_json::Value> {
+                self.toy.weights()
             }
-            fn load_state(&mut self, state: &serde_json::Value) -> ModuleResult {
-                self.toy.load_state(state)
+            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
+                self.toy.load_weights(weights)
+            }
+            fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+                self.toy.optimizer_state()
+            }
+            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+                self.toy.load_optimizer_state(state)
             }
             fn setup(&mut self, _: Stage) -> ModuleResult {
                 self.act("setup")

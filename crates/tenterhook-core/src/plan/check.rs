@@ -39,6 +39,7 @@ pub struct World {
 
 /// Why a plan is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlanError {
     /// Two writers of one thing.
     #[error("`{name}` is written by {first} and by {second}; let one of them write it under another name")]
@@ -104,10 +105,11 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
             }
         }
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
-        let every = access.cadence.map(|cadence| (cadence, format!("every {cadence}")));
-        let after = access.after.map(|start| (start, format!("only after {start}")));
-        for (distance, when) in every.into_iter().chain(after) {
-            errors.extend(never_fires(hook, distance, when, world));
+        for cadence in &access.every {
+            errors.extend(never_fires(hook, *cadence, 0, format!("every {cadence}"), world));
+        }
+        for start in &access.after {
+            errors.extend(never_fires(hook, *start, 1, format!("only after {start}"), world));
         }
     }
     errors
@@ -165,14 +167,15 @@ fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
     Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
 }
 
-fn never_fires(hook: &str, distance: Cadence, when: String, world: &World) -> Option<PlanError> {
+/// `beyond`: how much further than the distance the run must go.
+fn never_fires(hook: &str, distance: Cadence, beyond: u64, when: String, world: &World) -> Option<PlanError> {
     let (needed, total, unit): (u64, Option<u64>, fn(u64) -> Cadence) = match distance {
         Cadence::Steps(n) => (n, world.steps, Cadence::Steps),
         Cadence::Epochs(n) => (n, world.epochs, Cadence::Epochs),
         Cadence::Batches(n) => (n, world.batches, Cadence::Batches),
         Cadence::Time(_) => return None,
     };
-    let total = total.filter(|total| *total < needed)?;
+    let total = total.filter(|total| *total < needed.saturating_add(beyond))?;
     Some(PlanError::NeverFires { hook: hook.to_owned(), when, total: unit(total).to_string() })
 }
 
@@ -258,15 +261,18 @@ mod tests {
     fn a_cadence_that_will_fire_zero_times_is_refused() {
         let hooks = [
             ("a", Access::none().every(Cadence::Steps(501))),
-            ("b", Access::none().after(Cadence::Epochs(4))),
-            ("c", Access::none().every(Cadence::Batches(9))),
+            ("b", Access::none().after(Cadence::Epochs(3))),
+            ("c", Access::none().every(Cadence::Batches(9)).after(Cadence::Epochs(2))),
+            ("d", Access::none().every(Cadence::Steps(2)).every(Cadence::Steps(1000))),
         ];
         assert_eq!(
             refusals(&hooks, &world()),
             [
                 "hook `a` fires every 501 steps, but this run has only 500 steps, so it never fires; \
                  shorten it or train longer",
-                "hook `b` fires only after 4 epochs, but this run has only 3 epochs, so it never fires; \
+                "hook `b` fires only after 3 epochs, but this run has only 3 epochs, so it never fires; \
+                 shorten it or train longer",
+                "hook `d` fires every 1000 steps, but this run has only 500 steps, so it never fires; \
                  shorten it or train longer",
             ]
         );

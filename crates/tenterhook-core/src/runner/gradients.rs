@@ -28,6 +28,7 @@ impl HookRunner {
             let disabled = slot.standing.judge(mishap, "update", (cx.epoch, cx.step), &mut self.contained)?;
             slot.standing.enabled = !disabled;
         }
+        self.settle(&cx.moment);
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ pub enum Part {
     Monitors,
 }
 
-/// Where a delivery stands; a checkpoint notes it.
+/// Where a delivery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     next: usize,

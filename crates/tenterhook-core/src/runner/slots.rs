@@ -48,6 +48,7 @@ pub struct Registration {
 
 /// Why the list of hooks could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RosterError {
     /// Two hooks of one name.
     #[error("there is a hook named `{0}` already; give one of them another name")]
@@ -126,8 +127,9 @@ impl HookRunner {
     /// Removes a hook.
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
-            // Slots are numbered, and numbers in use must not move.
+            // Slots are numbered, and numbers in use must not move; the hook itself goes.
             slot.removed = true;
+            slot.hook = AnyHook::new(crate::closure::on_fit_end("removed", |_| ()));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
             self.updates.remove(at);
         } else if let Some(at) = self.forwards.iter().position(|slot| slot.standing.name == name) {
@@ -363,7 +365,7 @@ impl Slot {
         let (access, mut events) = (self.hook.0.access(), self.hook.0.events().iter());
         let reads = access.reads.iter().any(|name| name == TRAIN_LOSS);
         let monitors = access.monitors.as_deref() == Some(TRAIN_LOSS)
-            && !matches!(access.cadence, Some(Cadence::Epochs(_)))
+            && !access.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
             && events.any(Event::is_within_train_batch);
         self.is_live() && (reads || monitors)
     }

@@ -16,7 +16,7 @@ use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
 use crate::moment::Moment;
 use crate::plan::Tier;
-use crate::progress::Stage;
+use crate::progress::{Phase, Stage};
 use crate::state::State;
 
 pub use gates::{After, Declares, Every, Once, Sampled, When};
@@ -78,7 +78,7 @@ macro_rules! gate_handlers {
                 self.hook.policy()
             }
             fn state_dict(&self) -> HookResult<State> {
-                Ok(self.hook.state_dict()?.wrapped(self.gate.state()))
+                Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 let (gate, inner) = state.unwrapped()?;
@@ -102,9 +102,10 @@ macro_rules! gate_handlers {
 
 for_each_event!(gate_handlers);
 
-/// Only what recurs within `fit` is left out: epochs, their batches and their validations.
+/// Only what recurs within `fit` is left out: epochs, their batches and their validations. A sanity
+/// check leaves no trace, so no gate may count it.
 fn is_gated(event: Event, moment: &Moment<'_>) -> bool {
-    event.is_within_epoch() && moment.stage == Stage::Fit
+    event.is_within_epoch() && moment.stage == Stage::Fit && moment.phase != Phase::SanityCheck
 }
 
 /// The wrappers, on every hook.

@@ -1,6 +1,6 @@
 //! The board, the roster, and hooks beside the one under test.
 
-use tenterhook_core::{Decided, Decision, Event, Key, Observer, RosterRequest, StepEnd, closure, hook};
+use tenterhook_core::{Controller, Decided, Decision, Event, Key, RosterRequest, StepEnd, closure, hook};
 use tenterhook_testkit::Rig;
 
 const BEST: Key<f64> = Key::new("best");
@@ -8,7 +8,7 @@ const BEST: Key<f64> = Key::new("best");
 struct Switch;
 
 #[hook]
-impl Observer for Switch {
+impl Controller for Switch {
     fn on_step_end(&mut self, cx: &StepEnd) {
         cx.board().put(BEST, cx.board().get(BEST).unwrap_or(0.0) + 1.0);
         match cx.step {

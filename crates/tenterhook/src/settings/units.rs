@@ -117,8 +117,11 @@ impl FromStr for Time {
         let parts: Vec<_> = text.split(':').map(str::trim).collect();
         if let [days, hours, minutes, seconds] = parts[..] {
             let number = |part: &str| part.parse::<u64>().map_err(|_| error());
-            let total =
-                number(days)? * 86_400 + number(hours)? * 3600 + number(minutes)? * 60 + number(seconds)?;
+            let parts = [(days, 86_400), (hours, 3600), (minutes, 60), (seconds, 1)];
+            let mut total: u64 = 0;
+            for (part, seconds) in parts {
+                total = total.saturating_add(number(part)?.saturating_mul(seconds));
+            }
             return Ok(Time(Duration::from_secs(total)));
         }
         match text.parse() {

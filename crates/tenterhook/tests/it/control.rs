@@ -221,7 +221,8 @@ fn a_save_is_carried_out_when_the_event_has_reached_all_hooks() {
     trainer.fit(&mut lab, &mut data).unwrap();
     let rows = tape.rows();
     let save = rows.iter().position(|(_, place)| *place == "state_dict").unwrap();
-    let around: Vec<_> = rows[save - 1..save + 9].iter().map(|(of, place)| format!("{of} {place}")).collect();
+    let around: Vec<_> =
+        rows[save - 1..save + 10].iter().map(|(of, place)| format!("{of} {place}")).collect();
     assert_eq!(
         around,
         [
@@ -229,7 +230,8 @@ fn a_save_is_carried_out_when_the_event_has_reached_all_hooks() {
             "hook:after state_dict",
             "hook:after on_save_checkpoint",
             "module on_save_checkpoint",
-            "module state",
+            "module weights",
+            "module optimizer_state",
             "module on_step_end",
             "hook:after on_train_batch_end",
             "module on_train_batch_end",

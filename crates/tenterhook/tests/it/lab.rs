@@ -166,13 +166,21 @@ macro_rules! lab_module {
                 self.note("change_lr")?;
                 self.toy.change_lr(optimizer, change)
             }
-            fn state(&self, weights_only: bool) -> ModuleResult<serde_json::Value> {
-                self.note("state")?;
-                self.toy.state(weights_only)
+            fn weights(&self) -> ModuleResult<serde_json::Value> {
+                self.note("weights")?;
+                self.toy.weights()
             }
-            fn load_state(&mut self, state: &serde_json::Value) -> ModuleResult {
-                self.note("load_state")?;
-                self.toy.load_state(state)
+            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
+                self.note("load_weights")?;
+                self.toy.load_weights(weights)
+            }
+            fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+                self.note("optimizer_state")?;
+                self.toy.optimizer_state()
+            }
+            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+                self.note("load_optimizer_state")?;
+                self.toy.load_optimizer_state(state)
             }
             fn setup(&mut self, _: Stage) -> ModuleResult {
                 self.note("setup")

@@ -191,10 +191,16 @@ impl Module for Line {
         };
         Ok(())
     }
-    fn state(&self, _: bool) -> ModuleResult<serde_json::Value> {
+    fn weights(&self) -> ModuleResult<serde_json::Value> {
         Ok(serde_json::json!({ "w": self.w() }))
     }
-    fn load_state(&mut self, _: &serde_json::Value) -> ModuleResult {
+    fn load_weights(&mut self, _: &serde_json::Value) -> ModuleResult {
+        Err("a line is not restored".into())
+    }
+    fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+        Ok(serde_json::Value::Null)
+    }
+    fn load_optimizer_state(&mut self, _: &serde_json::Value) -> ModuleResult {
         Err("a line is not restored".into())
     }
 }

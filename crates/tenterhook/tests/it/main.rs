@@ -4,6 +4,7 @@
 
 mod accumulation;
 mod checkpoints;
+mod claims;
 mod clipping;
 mod clock;
 mod control;

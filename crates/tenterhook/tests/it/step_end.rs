@@ -2,9 +2,9 @@
 
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{Settings, closure};
+use tenterhook::{Decision, Settings, closure};
 
-use crate::lab::{data, epochs, trainer};
+use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 use crate::tape::{Recorder, Seen, Tape};
 
@@ -55,6 +55,26 @@ fn a_scheduler_per_epoch_shows_at_the_last_step_of_the_epoch() {
     trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
     let (first, second, third) = (0.1, 0.1 * 0.9, 0.1 * 0.9 * 0.9);
     assert_eq!(rates.take(), [(first, first), (first, second), (second, second), (second, third)]);
+}
+
+#[test]
+fn a_scheduler_on_a_plateau_per_step_steps_when_the_optimizer_has() {
+    let tape = Tape::default();
+    let plateau = SchedulerPlan {
+        interval: Interval::Step,
+        strict: false,
+        ..SchedulerPlan::on_plateau_of("train/loss")
+    };
+    let mut trainer = trainer(Settings { accumulate_grad_batches: 2, log_every_n_steps: 1, ..epochs(1) });
+    trainer
+        .add_hook(closure::on_after_backward("skip", |cx| {
+            if cx.batches == 6 { Decision::skip_update() } else { Decision::CONTINUE }
+        }))
+        .unwrap();
+    let mut lab = Lab::new(Toy::default().with_scheduler(plateau), &tape);
+    let report = trainer.fit(&mut lab, &mut data(7, 0)).unwrap();
+    assert_eq!(report.progress.step, 3);
+    assert_eq!(tape.sources("lr_scheduler_step").len(), 3);
 }
 
 #[test]

@@ -5,15 +5,17 @@
 // Settings are 64-bit, the toy's numbers 32-bit.
 #![allow(clippy::cast_possible_truncation)]
 
+mod data;
+
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase,
-    TensorSource,
+    ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase, TensorSource,
 };
 
+pub use data::{ToyBatch, ToyData};
+
 use crate::cx::Cx;
-use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 use crate::module::{Module, ModuleResult, Optimization, SchedulerPlan, StepOutput};
 
 /// The loss of the toy, with the gradient it will propagate back.
@@ -114,7 +116,7 @@ impl Toy {
         if self.apart.is_empty() { 0..2 } else { optimizer..optimizer + 1 }
     }
 
-    /// Brings the gradients by optimizer in line with all of them, or the other way round.
+    /// Brings the gradients by optimizer in line with all of them.
     fn sync_apart(&mut self) {
         for (index, part) in self.apart.iter_mut().enumerate() {
             part.edit(0, &mut |values| values.copy_from_slice(self.gradients.at(index)));
@@ -276,106 +278,27 @@ impl Module for Toy {
         Ok(())
     }
 
-    fn state(&self, weights_only: bool) -> ModuleResult<serde_json::Value> {
-        let (weight, bias) = (self.param("weight"), self.param("bias"));
-        let lrs = if weights_only { &[][..] } else { &self.optimizers.lrs };
-        Ok(serde_json::json!({ "weight": weight, "bias": bias, "lrs": lrs }))
+    fn weights(&self) -> ModuleResult<serde_json::Value> {
+        Ok(serde_json::json!({ "weight": self.param("weight"), "bias": self.param("bias") }))
     }
 
-    fn load_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+    fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
         for (index, name) in ["weight", "bias"].into_iter().enumerate() {
-            let values: Vec<f32> = serde_json::from_value(state[name].clone())?;
+            let values: Vec<f32> = serde_json::from_value(weights[name].clone())?;
+            if values.len() != self.params.at(index).len() {
+                return Err(format!("`{name}` of the checkpoint has {} values", values.len()).into());
+            }
             self.params.edit(index, &mut |into| into.copy_from_slice(&values));
         }
-        let lrs: Vec<f64> = serde_json::from_value(state["lrs"].clone())?;
-        if !lrs.is_empty() {
-            self.optimizers.lrs = lrs;
-        }
-        Ok(())
-    }
-}
-
-/// Samples of the toy's problem: two inputs and the output.
-#[derive(Clone, Debug, Default)]
-pub struct ToyBatch {
-    samples: Vec<([f32; 2], f32)>,
-}
-
-impl BatchData for ToyBatch {
-    fn size(&self) -> usize {
-        self.samples.len()
-    }
-}
-
-/// Data for the toy: `y = 2·x0 − 3·x1 + 0.5` on a few fixed points.
-#[derive(Clone, Debug)]
-pub struct ToyData {
-    /// Batches of each training loader.
-    pub train: Vec<u64>,
-    /// Batches of each validation loader.
-    pub validate: Vec<u64>,
-    /// Batches of each test loader.
-    pub test: Vec<u64>,
-    /// Batches of each prediction loader.
-    pub predict: Vec<u64>,
-    /// Whether the training loaders know their length.
-    pub sized: bool,
-}
-
-impl Default for ToyData {
-    fn default() -> ToyData {
-        ToyData { train: vec![8], validate: vec![2], test: vec![2], predict: vec![1], sized: true }
-    }
-}
-
-impl DataModule<ToyBatch> for ToyData {
-    fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
-        let batches = match split {
-            Split::Train => &self.train,
-            Split::Validate => &self.validate,
-            Split::Test => &self.test,
-            Split::Predict => &self.predict,
-        };
-        let sized = self.sized || split != Split::Train;
-        let loaders = batches.iter().enumerate().map(|(index, batches)| {
-            let name = format!("{}{index}", split.key());
-            Box::new(ToyLoader { name, batches: *batches, sized, next: 0 }) as Box<dyn Loader<ToyBatch>>
-        });
-        Ok(loaders.collect())
-    }
-}
-
-struct ToyLoader {
-    name: String,
-    batches: u64,
-    sized: bool,
-    next: u64,
-}
-
-impl Loader<ToyBatch> for ToyLoader {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn batches(&self) -> Option<u64> {
-        self.sized.then_some(self.batches)
-    }
-
-    fn seek(&mut self, _epoch: u64, batch: u64, _shuffled: bool) -> Result<(), BoxError> {
-        self.next = batch;
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
-        if self.next >= self.batches {
-            return Ok(None);
-        }
-        let start = self.next * 4;
-        self.next += 1;
-        let samples = (start..start + 4).map(|i| {
-            let x = [(i % 7) as f32 / 7.0 - 0.4, (i % 5) as f32 / 5.0 - 0.3];
-            (x, 2.0 * x[0] - 3.0 * x[1] + 0.5)
-        });
-        Ok(Some(ToyBatch { samples: samples.collect() }))
+    fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+        Ok(serde_json::json!(self.optimizers.lrs))
+    }
+
+    fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+        self.optimizers.lrs = serde_json::from_value(state.clone())?;
+        Ok(())
     }
 }

@@ -1,0 +1,70 @@
+//! Checkpoints on disk: written whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use tenterhook_core::BoxError;
+
+use super::{Contents, FORMAT};
+
+/// The name of the file within a checkpoint's directory.
+const STATE: &str = "state.json";
+
+pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> BoxError {
+    format!("cannot {what} checkpoint {}: {error}", path.display()).into()
+}
+
+/// Writes a checkpoint whole or not at all: to a temporary name, synced, renamed.
+pub(super) fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    fs::create_dir_all(parent)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unfinished = parent.join(format!(".{name}.unfinished"));
+    remove(&unfinished)?;
+    fs::create_dir(&unfinished)?;
+    let mut file = File::create(unfinished.join(STATE))?;
+    serde_json::to_writer_pretty(&mut file, contents)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    remove(path)?;
+    fs::rename(&unfinished, path)?;
+    File::open(parent)?.sync_all()
+}
+
+/// Removes a checkpoint, or a link to one. That somebody else has done so already is no error.
+pub(super) fn remove(path: &Path) -> std::io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Points a link at a checkpoint, replacing whatever stood there.
+pub(super) fn relink(link: &Path, checkpoint: &Path) -> std::io::Result<()> {
+    let target = match (checkpoint.parent(), checkpoint.file_name()) {
+        (parent, Some(name)) if parent == link.parent() => PathBuf::from(name),
+        _ => checkpoint.canonicalize()?,
+    };
+    remove(link)?;
+    std::os::unix::fs::symlink(target, link)
+}
+
+/// Reads a checkpoint.
+pub fn read(path: &Path) -> Result<Contents, BoxError> {
+    let file = path.join(STATE);
+    let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
+    let contents: Contents = serde_json::from_str(&text)
+        .map_err(|error| format!("checkpoint {} is damaged: {error}", file.display()))?;
+    if contents.format > FORMAT {
+        let (found, known) = (contents.format, FORMAT);
+        return Err(format!(
+            "checkpoint {} has format {found}, this program reads up to {known}; use a newer one",
+            file.display()
+        )
+        .into());
+    }
+    Ok(contents)
+}

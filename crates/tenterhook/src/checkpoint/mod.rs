@@ -1,0 +1,140 @@
+//! Assembling and announcing checkpoints.
+
+mod disk;
+mod restore;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::metrics::MetricsState;
+use tenterhook_core::random::Positions;
+use tenterhook_core::runner::HookStates;
+use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
+
+pub use disk::read;
+use disk::{cannot, relink, remove, write};
+
+pub use crate::losses::LossesState;
+use crate::module::Module;
+use crate::running::{Running, Saved, Who};
+use crate::session::Session;
+
+/// The version of the format that this program writes.
+pub const FORMAT: u32 = 1;
+
+/// Everything a checkpoint holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Contents {
+    /// The version of the format.
+    pub format: u32,
+    /// Only weights: nothing to resume from.
+    pub weights_only: bool,
+    /// Where the run stood.
+    pub progress: Progress,
+    /// How long the run had taken.
+    pub elapsed: Duration,
+    /// The weights.
+    pub weights: serde_json::Value,
+    /// The state of optimizers and schedulers.
+    pub optimizers: serde_json::Value,
+    /// The states of the hooks, by name.
+    pub hooks: HookStates,
+    /// What hooks and module added.
+    pub entries: std::collections::BTreeMap<String, serde_json::Value>,
+    /// The metrics.
+    pub metrics: MetricsState,
+    /// The losses of the epoch so far.
+    pub losses: LossesState,
+    /// The board.
+    pub board: std::collections::BTreeMap<String, serde_json::Value>,
+    /// Where the random streams stood.
+    pub streams: Positions,
+}
+
+impl<M: Module> Running<M> {
+    /// Assembles and writes a checkpoint: every hook's state, `on_save_checkpoint` of every hook, then
+    /// of the module.
+    pub(crate) fn save(&mut self, module: &mut M, request: &SaveRequest) -> Result<(), Failure> {
+        let weights_only = request.weights_only;
+        let mut hooks = HookStates::new();
+        let entries = Entries::default();
+        if !weights_only {
+            hooks = self.hooks.states(&self.progress)?;
+            emit!(self, module, SaveCheckpoint { entries: &entries });
+        }
+        self.at(Who::Module, "on_save_checkpoint");
+        let told = module.on_save_checkpoint(&entries);
+        self.checked(told)?;
+        self.at(Who::Module, "weights");
+        let weights = module.weights();
+        let weights = self.checked(weights)?;
+        self.at(Who::Module, "optimizer_state");
+        let optimizers = if weights_only { Ok(serde_json::Value::Null) } else { module.optimizer_state() };
+        let optimizers = self.checked(optimizers)?;
+        self.at(Who::Trainer, "save");
+        let contents = (|| -> Result<Contents, BoxError> {
+            Ok(Contents {
+                format: FORMAT,
+                weights_only,
+                progress: self.progress,
+                elapsed: self.shared.elapsed(),
+                weights,
+                optimizers,
+                hooks,
+                entries: entries.into_map(),
+                metrics: self.shared.metrics.state(),
+                losses: self.losses.state(),
+                board: self.shared.board.to_json()?,
+                streams: self.shared.streams.borrow().positions(),
+            })
+        })();
+        let contents = self.checked(contents)?;
+        let path = self.path_of(request);
+        let written = write(&path, &contents).map_err(|error| cannot("write", &path, &error));
+        self.checked(written)?;
+        for old in request
+            .replaces
+            .iter()
+            .map(|old| self.shared.run.checkpoints.join(old))
+            .filter(|old| *old != path)
+        {
+            let removed = remove(&old).map_err(|error| cannot("remove", &old, &error));
+            self.checked(removed)?;
+        }
+        if let Some(link) = &request.link {
+            let link = self.shared.run.checkpoints.join(link);
+            let linked = relink(&link, &path).map_err(|error| cannot("link", &link, &error));
+            self.checked(linked)?;
+        }
+        self.saved.push(Saved { step: self.progress.step, path });
+        Ok(())
+    }
+
+    fn path_of(&self, request: &SaveRequest) -> PathBuf {
+        let Progress { epoch, step, .. } = self.progress;
+        let name = request.path.clone().unwrap_or_else(|| format!("epoch={epoch}-step={step}").into());
+        self.shared.run.checkpoints.join(name)
+    }
+}
+
+impl<M: Module> Session<'_, M> {
+    /// Announces the checkpoints that have become durable, at a step boundary.
+    pub(crate) fn announce_checkpoints(&mut self) -> Result<(), Failure> {
+        if self.run.saved.is_empty() {
+            return Ok(());
+        }
+        for saved in std::mem::take(&mut self.run.saved) {
+            emit!(
+                self.run,
+                self.module,
+                CheckpointSaved {
+                    saved_step: saved.step,
+                    path: &saved.path,
+                    root: &self.run.shared.run.checkpoints,
+                }
+            );
+        }
+        Ok(())
+    }
+}

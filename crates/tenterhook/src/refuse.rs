@@ -1,0 +1,95 @@
+//! What cannot work, found before step 1.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tenterhook_core::failure::panic_message;
+use tenterhook_core::plan::{self, World};
+use tenterhook_core::{Failure, PlanError, Stage};
+
+use crate::fit::Training;
+use crate::module::Module;
+use crate::notice::Notice;
+use crate::running::Who;
+use crate::session::Session;
+
+impl<M: Module> Session<'_, M> {
+    /// Refuses what cannot work, before step 1.
+    pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
+        let refusals = self.refused(training);
+        if refusals.is_empty() || self.lenient {
+            for refusal in refusals {
+                self.run.notices.push(Notice::WouldRefuse(refusal));
+            }
+            return Ok(());
+        }
+        self.run.at(Who::Trainer, "plan");
+        let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
+    }
+
+    /// What cannot work, without running anything but the data's set-up.
+    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, Failure> {
+        let looked = catch_unwind(AssertUnwindSafe(|| {
+            self.run.at(Who::Data, "setup");
+            let done = self.data.setup(Stage::Fit);
+            self.run.checked(done)?;
+            self.prepare_evaluation()?;
+            let training = self.training()?;
+            Ok(self.refused(&training))
+        }));
+        let looked = looked.unwrap_or_else(|panic| Err(self.run.failed(panic_message(&*panic).into(), true)));
+        self.run.at(Who::Data, "teardown");
+        let done = self.data.teardown(Stage::Fit);
+        self.run.checked(done)?;
+        looked
+    }
+
+    /// Lightning refuses these too: with manual optimization they could only be ignored.
+    pub(crate) fn check_manual(&mut self) -> Result<(), Failure> {
+        if self.module.automatic_optimization() {
+            return Ok(());
+        }
+        let limits = &self.run.limits;
+        let ignored = if limits.clip.is_some() {
+            "gradient_clip_val"
+        } else if limits.accumulate > 1 {
+            "accumulate_grad_batches"
+        } else {
+            return Ok(());
+        };
+        self.run.at(Who::Trainer, "settings");
+        let error =
+            format!("`{ignored}` has no effect with manual optimization; unset it, and let the module do it");
+        Err(self.run.failed(error.into(), false))
+    }
+
+    fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
+        let limits = &self.run.limits;
+        let validation = &self.run.shared.run.validation;
+        let no_validation = if validation.enabled {
+            let too_late =
+                limits.max_epochs.zip(validation.every_n_epochs).filter(|(max, every)| every > max);
+            too_late.map(|(max, every)| {
+                format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs; lower it")
+            })
+        } else {
+            let why = "there is nothing to validate on; give validation data, or raise `limit_val_batches`";
+            Some(why.to_owned())
+        };
+        let per_epoch = training.feed.length();
+        let batches =
+            per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
+        // With manual optimization, only the module knows how many steps a batch has.
+        let per_epoch_steps = per_epoch.filter(|_| self.module.automatic_optimization());
+        let steps = per_epoch_steps.map(|batches| batches.div_ceil(limits.accumulate));
+        let steps = steps.zip(limits.max_epochs).map(|(steps, epochs)| steps.saturating_mul(epochs));
+        let steps = [steps, limits.max_steps].into_iter().flatten().min();
+        let metrics = self.module.metrics();
+        let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
+        if limits.fast_dev_run {
+            // A dry run is too short for most cadences, and that is not a mistake.
+            (world.steps, world.epochs, world.batches) = (None, None, None);
+        }
+        plan::check(&self.run.hooks.declared(), &world)
+    }
+}

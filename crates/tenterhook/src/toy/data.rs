@@ -1,0 +1,90 @@
+//! The toy's data: a few fixed points of a plane.
+
+use tenterhook_core::BoxError;
+
+use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
+
+/// Samples of the toy's problem: two inputs and the output.
+#[derive(Clone, Debug, Default)]
+pub struct ToyBatch {
+    pub(super) samples: Vec<([f32; 2], f32)>,
+}
+
+impl BatchData for ToyBatch {
+    fn size(&self) -> usize {
+        self.samples.len()
+    }
+}
+
+/// Data for the toy: `y = 2·x0 − 3·x1 + 0.5` on a few fixed points.
+#[derive(Clone, Debug)]
+pub struct ToyData {
+    /// Batches of each training loader.
+    pub train: Vec<u64>,
+    /// Batches of each validation loader.
+    pub validate: Vec<u64>,
+    /// Batches of each test loader.
+    pub test: Vec<u64>,
+    /// Batches of each prediction loader.
+    pub predict: Vec<u64>,
+    /// Whether the training loaders know their length.
+    pub sized: bool,
+}
+
+impl Default for ToyData {
+    fn default() -> ToyData {
+        ToyData { train: vec![8], validate: vec![2], test: vec![2], predict: vec![1], sized: true }
+    }
+}
+
+impl DataModule<ToyBatch> for ToyData {
+    fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
+        let batches = match split {
+            Split::Train => &self.train,
+            Split::Validate => &self.validate,
+            Split::Test => &self.test,
+            Split::Predict => &self.predict,
+        };
+        let sized = self.sized || split != Split::Train;
+        let loaders = batches.iter().enumerate().map(|(index, batches)| {
+            let name = format!("{}{index}", split.key());
+            Box::new(ToyLoader { name, batches: *batches, sized, next: 0 }) as Box<dyn Loader<ToyBatch>>
+        });
+        Ok(loaders.collect())
+    }
+}
+
+struct ToyLoader {
+    name: String,
+    batches: u64,
+    sized: bool,
+    next: u64,
+}
+
+impl Loader<ToyBatch> for ToyLoader {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batches(&self) -> Option<u64> {
+        self.sized.then_some(self.batches)
+    }
+
+    fn seek(&mut self, _epoch: u64, batch: u64, _shuffled: bool) -> Result<(), BoxError> {
+        self.next = batch;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
+        if self.next >= self.batches {
+            return Ok(None);
+        }
+        let start = self.next * 4;
+        self.next += 1;
+        let samples = (start..start + 4).map(|i| {
+            let x = [(i % 7) as f32 / 7.0 - 0.4, (i % 5) as f32 / 5.0 - 0.3];
+            (x, 2.0 * x[0] - 3.0 * x[1] + 0.5)
+        });
+        Ok(Some(ToyBatch { samples: samples.collect() }))
+    }
+}

@@ -1,0 +1,116 @@
+//! Promises of the README that are easily broken from far away.
+
+use tenterhook::prelude::*;
+use tenterhook::toy::{Toy, ToyData};
+
+use crate::lab::epochs;
+
+const LEFT: Key<f64> = Key::new("left");
+
+fn messages(report: &Report) -> Vec<String> {
+    report.notices.iter().map(ToString::to_string).collect()
+}
+
+fn quiet(settings: Settings) -> Trainer {
+    Trainer::new(settings).unwrap().with_notices(|_| ())
+}
+
+#[test]
+fn a_hook_cannot_log_under_a_name_that_the_module_logs_and_is_told_once() {
+    let mut trainer = quiet(epochs(2));
+    trainer.add_hook(closure::on_validation_end("raise", |cx| cx.log("val/loss", 5.0))).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    let untouched = quiet(epochs(2)).fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    assert_eq!(report.metrics["val/loss"].to_bits(), untouched.metrics["val/loss"].to_bits());
+    assert_eq!(
+        messages(&report),
+        [
+            "raise: `val/loss` is logged by the module or the trainer, so what this hook logs under it is left out"
+        ]
+    );
+}
+
+#[test]
+fn a_sanity_check_leaves_no_trace_on_the_board_nor_in_a_wrapper() {
+    let mut trainer = quiet(epochs(1));
+    let seen = closure::on_validation_end("seen", |cx| {
+        assert_eq!(cx.board().get(LEFT), None, "left by the sanity check");
+        cx.board().put(LEFT, 1.0);
+    });
+    trainer.register(seen, Registration { policy: Some(Policy::ABORT), ..Registration::default() }).unwrap();
+    trainer
+        .add_hook(closure::on_validation_end("once", |cx| cx.log("phase", f64::from(cx.phase as u8))).once())
+        .unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    assert_eq!(report.metrics.get("phase"), Some(&f64::from(Phase::Validate as u8)));
+}
+
+#[test]
+fn an_impossible_learning_rate_is_the_failure_of_whoever_asked_for_it() {
+    for (decision, hint) in [
+        (Decision::set_lr(f64::NAN), "must be a number of 0 or more"),
+        (
+            Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) }),
+            "only 1 optimizers",
+        ),
+    ] {
+        let mut trainer = quiet(epochs(1));
+        trainer.add_hook(closure::on_step_end("asks", move |_| decision.clone())).unwrap();
+        let error = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap_err().to_string();
+        assert!(error.starts_with("hook `asks` failed in on_step_end") && error.contains(hint), "{error}");
+    }
+}
+
+#[test]
+fn an_evaluation_after_training_happens_where_training_stands() {
+    let mut trainer = quiet(epochs(2));
+    let (mut toy, mut data) = (Toy::default(), ToyData::default());
+    trainer.fit(&mut toy, &mut data).unwrap();
+    let report = trainer.test(&mut toy, &mut data).unwrap();
+    assert_eq!((report.progress.step, report.progress.epochs_done), (16, 2));
+    assert!(report.metrics.contains_key("test/loss"));
+}
+
+#[test]
+fn two_loaders_of_one_name_are_refused() {
+    struct Twins(ToyData);
+    impl DataModule<tenterhook::toy::ToyBatch> for Twins {
+        fn loaders(
+            &mut self,
+            split: tenterhook::Split,
+        ) -> Result<tenterhook::data::Loaders<tenterhook::toy::ToyBatch>, BoxError> {
+            let mut loaders = self.0.loaders(split)?;
+            loaders.extend(self.0.loaders(split)?);
+            Ok(loaders)
+        }
+    }
+    let error =
+        quiet(epochs(1)).fit(&mut Toy::default(), &mut Twins(ToyData::default())).unwrap_err().to_string();
+    assert!(error.contains("two val loaders are called `val0`"), "{error}");
+}
+
+#[test]
+fn the_error_that_main_prints_is_the_one_for_people() {
+    let mut trainer = quiet(epochs(1));
+    trainer.add_hook(closure::on_step_end("reader", |_| ()).reads("val/los")).unwrap();
+    let error = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap_err();
+    assert_eq!(
+        format!("{error:?}"),
+        "refused before step 1: hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?"
+    );
+}
+
+#[test]
+fn a_hook_can_be_looked_at_after_the_run() {
+    struct Steps(u64);
+    #[hook]
+    impl Observer for Steps {
+        fn on_step_end(&mut self, _cx: &StepEnd) {
+            self.0 += 1;
+        }
+    }
+    let mut trainer = quiet(epochs(2));
+    trainer.add_hook(Steps(0).every("4 steps").unwrap()).unwrap();
+    trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    assert_eq!(trainer.hook::<Steps>("steps").map(|steps| steps.0), Some(4));
+}
