@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tenterhook::config::Config;
 use tenterhook::sources::{self, Receiver};
 use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Event, PlanError, RunError, Trainer};
+use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
 
 use crate::scenario::{Scenario, Tape};
 use crate::{WRONG_INPUT, print};
@@ -46,9 +46,21 @@ fn said(error: RunError) -> String {
 
 fn for_people(trainer: &Trainer) -> String {
     let mut lines = vec!["Hooks".to_owned()];
+    let declared = trainer.hooks().declared();
     for hook in trainer.list_hooks() {
         let state = if hook.enabled { "" } else { ", disabled" };
-        lines.push(format!("  {:<24} {}, on_error = \"{}\"{state}", hook.name, hook.kind, hook.on_error));
+        let access = declared.iter().find(|(name, _)| *name == hook.name).map(|(_, access)| access);
+        let says = access.map(said_of_itself).unwrap_or_default();
+        lines.push(format!(
+            "  {:<24} {}, on_error = \"{}\"{state}{says}",
+            hook.name, hook.kind, hook.on_error
+        ));
+        if hook.kind == HookKind::Update {
+            lines.push(format!("  {:<24} after on_before_optimizer_step, before clipping", ""));
+        }
+        if hook.kind == HookKind::Forward {
+            lines.push(format!("  {:<24} during the module's steps, at the points it wants", ""));
+        }
     }
     lines.extend(["", "Events, and who receives them in which order"].map(str::to_owned));
     let mut without_hooks = Vec::new();
@@ -70,6 +82,22 @@ fn for_people(trainer: &Trainer) -> String {
     lines.extend(without_hooks);
     let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
     lines.join("\n") + "\n"
+}
+
+/// What a hook declares, as the end of its line.
+fn said_of_itself(access: &Access) -> String {
+    let list = |word: &str, names: Vec<String>| {
+        if names.is_empty() { String::new() } else { format!(", {word} {}", names.join(" and ")) }
+    };
+    let times = |cadences: &[Cadence]| cadences.iter().map(ToString::to_string).collect();
+    [
+        list("reads", access.reads.clone()),
+        list("writes", access.writes.clone()),
+        list("monitors", access.monitors.iter().cloned().collect()),
+        list("every", times(&access.every)),
+        list("after", times(&access.after)),
+    ]
+    .concat()
 }
 
 fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {

@@ -7,6 +7,7 @@ mod gradients;
 mod points;
 mod slots;
 mod standing;
+mod states;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +22,9 @@ use crate::plan::{Plan, Tier};
 use crate::roster::Change;
 
 use slots::{ForwardSlot, Slot, UpdateSlot};
-pub use slots::{HookStates, Registration, RosterError};
+pub use slots::{Registration, RosterError};
 use standing::Mishap;
+pub use states::HookStates;
 
 /// The hooks of a run, their plan, and what they decided.
 #[derive(Default)]

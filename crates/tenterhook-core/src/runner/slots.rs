@@ -1,28 +1,24 @@
-//! The list of hooks: registration, toggling, removal, and their states.
-
-use std::collections::BTreeMap;
+//! The list of hooks: registration, toggling and removal.
 
 use super::HookRunner;
-use super::standing::{Mishap, Standing, attempt};
+use super::standing::Standing;
 use crate::access::Access;
 use crate::cadence::Cadence;
 use crate::erased::AnyHook;
 use crate::event::{Event, Events};
-use crate::failure::{Failure, Policy};
+use crate::failure::Policy;
 use crate::forward::ForwardHook;
 use crate::hook::Hook;
 use crate::moment::Shared;
 use crate::plan::{Entry, Plan, TRAIN_LOSS, Tier};
-use crate::progress::Progress;
 use crate::roster::{Change, HookInfo, HookKind};
-use crate::state::State;
 use crate::update::{Identity, UpdateHook};
 
 pub(super) struct Slot {
     pub(super) standing: Standing,
     pub(super) hook: AnyHook,
     pub(super) tier: Tier,
-    removed: bool,
+    pub(super) removed: bool,
 }
 
 pub(super) struct UpdateSlot {
@@ -77,9 +73,6 @@ pub enum RosterError {
         kind: HookKind,
     },
 }
-
-/// The states of all hooks, by name.
-pub type HookStates = BTreeMap<String, State>;
 
 impl HookRunner {
     /// Registers a hook as it describes itself.
@@ -206,52 +199,6 @@ impl HookRunner {
         }
     }
 
-    /// The state of every hook, by name. An error or a panic is judged by the hook's policy, like any other.
-    pub fn states(&mut self, at: &Progress) -> Result<HookStates, Failure> {
-        let mut states = HookStates::new();
-        for id in self.state_order() {
-            let slot = &mut self.slots[id];
-            let name = slot.standing.name.clone();
-            let asked = attempt(|| slot.hook.0.state_dict());
-            states.insert(name, self.judged(Numbered::Slot(id), "state_dict", at, asked)?);
-        }
-        for id in 0..self.updates.len() {
-            let slot = &mut self.updates[id];
-            let name = slot.standing.name.clone();
-            let asked = attempt(|| slot.hook.state_dict());
-            states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
-        }
-        Ok(states)
-    }
-
-    /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
-    pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
-        let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());
-        for id in self.state_order() {
-            let slot = &mut self.slots[id];
-            if let Some(state) = kept(&slot.standing.name) {
-                let told = attempt(|| slot.hook.0.load_state_dict(state)).map(|()| State::empty());
-                self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
-            }
-        }
-        for id in 0..self.updates.len() {
-            let slot = &mut self.updates[id];
-            if let Some(state) = kept(&slot.standing.name) {
-                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
-                self.judged(Numbered::Update(id), "load_state_dict", at, told)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Every hook is asked for its state, a disabled one too, in the order of delivery.
-    fn state_order(&self) -> Vec<usize> {
-        let present = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        let mut order: Vec<_> = present.map(|(id, slot)| (slot.tier, id)).collect();
-        order.sort_by_key(|(tier, _)| *tier);
-        order.into_iter().map(|(_, id)| id).collect()
-    }
-
     /// Refuses what an observer must not ask for.
     pub(super) fn permit(&self, by: Option<HookInfo>, change: &Change) -> Result<(), RosterError> {
         let Some(by) = by.filter(|by| !by.kind.steers()) else { return Ok(()) };
@@ -300,33 +247,6 @@ impl HookRunner {
         self.unpublished.set(true);
     }
 
-    /// The state of a hook outside of an event, or none when it failed and its policy goes on.
-    fn judged(
-        &mut self,
-        of: Numbered,
-        place: &'static str,
-        at: &Progress,
-        result: Result<State, Mishap>,
-    ) -> Result<State, Failure> {
-        let mishap = match result {
-            Ok(state) => return Ok(state),
-            Err(mishap) => mishap,
-        };
-        let standing = match of {
-            Numbered::Slot(id) => &mut self.slots[id].standing,
-            Numbered::Update(id) => &mut self.updates[id].standing,
-        };
-        self.unpublished.set(true);
-        if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
-            standing.enabled = false;
-            self.stale = true;
-            if self.paused == 0 {
-                self.replan();
-            }
-        }
-        Ok(State::empty())
-    }
-
     fn free(&self, name: String) -> Result<String, RosterError> {
         if name.trim().is_empty() {
             return Err(RosterError::Nameless);
@@ -341,13 +261,6 @@ impl HookRunner {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         RosterError::Unknown { name: name.to_owned(), known }
     }
-}
-
-/// A hook that has a state, by its number.
-#[derive(Clone, Copy)]
-enum Numbered {
-    Slot(usize),
-    Update(usize),
 }
 
 impl Slot {

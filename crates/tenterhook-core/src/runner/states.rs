@@ -1,0 +1,94 @@
+//! The hooks' own states, for a checkpoint and from one.
+
+use std::collections::BTreeMap;
+
+use super::HookRunner;
+use super::standing::{Mishap, attempt};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::state::State;
+
+/// The states of all hooks, by name.
+pub type HookStates = BTreeMap<String, State>;
+
+/// A hook that has a state, by its number.
+#[derive(Clone, Copy)]
+enum Numbered {
+    Slot(usize),
+    Update(usize),
+}
+
+impl HookRunner {
+    /// The state of every hook, by name. An error or a panic is judged by the hook's policy, like any other.
+    pub fn states(&mut self, at: &Progress) -> Result<HookStates, Failure> {
+        let mut states = HookStates::new();
+        for id in self.state_order() {
+            let slot = &mut self.slots[id];
+            let name = slot.standing.name.clone();
+            let asked = attempt(|| slot.hook.0.state_dict());
+            states.insert(name, self.judged(Numbered::Slot(id), "state_dict", at, asked)?);
+        }
+        for id in 0..self.updates.len() {
+            let slot = &mut self.updates[id];
+            let name = slot.standing.name.clone();
+            let asked = attempt(|| slot.hook.state_dict());
+            states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
+        }
+        Ok(states)
+    }
+
+    /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
+    pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
+        let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());
+        for id in self.state_order() {
+            let slot = &mut self.slots[id];
+            if let Some(state) = kept(&slot.standing.name) {
+                let told = attempt(|| slot.hook.0.load_state_dict(state)).map(|()| State::empty());
+                self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
+            }
+        }
+        for id in 0..self.updates.len() {
+            let slot = &mut self.updates[id];
+            if let Some(state) = kept(&slot.standing.name) {
+                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
+                self.judged(Numbered::Update(id), "load_state_dict", at, told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every hook is asked for its state, a disabled one too, in the order of delivery.
+    fn state_order(&self) -> Vec<usize> {
+        let present = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
+        let mut order: Vec<_> = present.map(|(id, slot)| (slot.tier, id)).collect();
+        order.sort_by_key(|(tier, _)| *tier);
+        order.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The state of a hook outside of an event, or none when it failed and its policy goes on.
+    fn judged(
+        &mut self,
+        of: Numbered,
+        place: &'static str,
+        at: &Progress,
+        result: Result<State, Mishap>,
+    ) -> Result<State, Failure> {
+        let mishap = match result {
+            Ok(state) => return Ok(state),
+            Err(mishap) => mishap,
+        };
+        let standing = match of {
+            Numbered::Slot(id) => &mut self.slots[id].standing,
+            Numbered::Update(id) => &mut self.updates[id].standing,
+        };
+        self.unpublished.set(true);
+        if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
+            standing.enabled = false;
+            self.stale = true;
+            if self.paused == 0 {
+                self.replan();
+            }
+        }
+        Ok(State::empty())
+    }
+}
