@@ -4,7 +4,7 @@ mod checkpoint;
 mod early_stopping;
 mod mode;
 
-pub use checkpoint::{Checkpoint, CheckpointOptions, SaveLast};
+pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
 pub use mode::Mode;
 

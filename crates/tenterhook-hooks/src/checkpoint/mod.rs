@@ -16,13 +16,14 @@ use tenterhook_core::{
 use crate::OptionError;
 use ledger::Ledger;
 use options::Rhythm;
-pub use options::{CheckpointOptions, SaveLast};
+pub use options::{CheckpointOptions, Link, SaveLast};
 
 /// Saves a checkpoint within its own turn: after all other hooks and before the module, at
 /// `on_train_epoch_end` after the module.
 ///
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
-///   `on_exception`; never in a sanity check or a dry run.
+///   `on_exception`; never in a sanity check, and in a
+///   dry run only for `save_last` at its end.
 /// - **Reads** the metric it monitors; writes checkpoints.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.

@@ -23,6 +23,11 @@ pub enum SaveLast {
     Unset,
 }
 
+impl SaveLast {
+    /// `"link"`: as a link to the newest.
+    pub const LINK: SaveLast = SaveLast::Link(Link::Link);
+}
+
 /// The word `link`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

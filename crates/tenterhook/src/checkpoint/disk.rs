@@ -27,8 +27,14 @@ pub(super) fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
     serde_json::to_writer_pretty(&mut file, contents)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    remove(path)?;
+    // What stands there makes way only when the new one is whole, and goes only when that has its place.
+    let replaced = parent.join(format!(".{name}.replaced"));
+    remove(&replaced)?;
+    if path.symlink_metadata().is_ok() {
+        fs::rename(path, &replaced)?;
+    }
     fs::rename(&unfinished, path)?;
+    remove(&replaced)?;
     File::open(parent)?.sync_all()
 }
 

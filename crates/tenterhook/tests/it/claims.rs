@@ -114,3 +114,42 @@ fn a_hook_can_be_looked_at_after_the_run() {
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
     assert_eq!(trainer.hook::<Steps>("steps").map(|steps| steps.0), Some(4));
 }
+
+#[test]
+fn an_epoch_that_is_ended_after_a_batch_is_an_epoch_for_its_scheduler() {
+    use tenterhook::module::{Interval, SchedulerPlan};
+
+    let fit = |end: bool| {
+        let mut trainer = quiet(epochs(1));
+        let decide = move || if end { Decision::end_epoch() } else { Decision::CONTINUE };
+        trainer.add_hook(closure::on_train_batch_end("end", move |_| decide())).unwrap();
+        let mut toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Epoch));
+        let report = trainer.fit(&mut toy, &mut ToyData::default()).unwrap();
+        (report.progress.step, toy.lr(0))
+    };
+    assert_eq!(fit(false), (8, 0.1 * 0.9));
+    assert_eq!(fit(true), (1, 0.1 * 0.9));
+}
+
+#[test]
+fn an_update_hook_can_take_itself_out() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    struct Quits(Arc<AtomicU32>);
+    impl UpdateHook for Quits {
+        fn name(&self) -> String {
+            "quits".into()
+        }
+        fn update(&mut self, _: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            cx.hooks().disable("quits");
+            Ok(())
+        }
+    }
+    let runs = Arc::new(AtomicU32::new(0));
+    let mut trainer = quiet(epochs(1));
+    trainer.add_update_hook(Quits(runs.clone())).unwrap();
+    trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+}

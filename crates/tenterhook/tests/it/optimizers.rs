@@ -1,7 +1,7 @@
 //! Several optimizers, stepped by the loop or by the module.
 
 use tenterhook::toy::Toy;
-use tenterhook::{Cx, Decision, ModuleResult, Origin, RunError, Settings, StepOutput, closure};
+use tenterhook::{Cx, Decision, HookExt, ModuleResult, Origin, RunError, Settings, StepOutput, closure};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::tape::{Recorder, Seen, Tape};
@@ -183,4 +183,38 @@ fn what_fails_in_a_manual_step_is_named_and_what_fails_after_it_is_the_training_
         let RunError::Failed { failure, .. } = error else { panic!("{error}") };
         assert_eq!((failure.origin, failure.place), (Origin::Module, "training_step"));
     }
+}
+
+#[test]
+fn settings_that_manual_optimization_could_only_ignore_are_refused() {
+    for (settings, key) in [
+        (Settings { gradient_clip_val: Some(1.0), ..epochs(1) }, "gradient_clip_val"),
+        (Settings { accumulate_grad_batches: 2, ..epochs(1) }, "accumulate_grad_batches"),
+    ] {
+        let error =
+            trainer(settings).fit(&mut manual(&Tape::default()), &mut data(2, 0)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{key}` has no effect with manual optimization")), "{error}");
+    }
+}
+
+#[test]
+fn a_cadence_that_only_manual_steps_can_reach_is_not_refused() {
+    let steps = Seen::new();
+    let step = steps.clone();
+    let mut trainer = trainer(epochs(1));
+    trainer
+        .add_hook(closure::on_step_end("late", move |cx| step.push(cx.step)).every("3 steps").unwrap())
+        .unwrap();
+    trainer.fit(&mut manual(&Tape::default()), &mut data(2, 0)).unwrap();
+    assert_eq!(steps.take(), [3], "two steps a batch");
+}
+
+#[test]
+fn the_samples_of_a_batch_are_counted_before_its_manual_steps() {
+    let samples = Seen::new();
+    let seen = samples.clone();
+    let mut trainer = trainer(epochs(1));
+    trainer.add_hook(closure::on_step_end("samples", move |cx| seen.push(cx.samples))).unwrap();
+    trainer.fit(&mut manual(&Tape::default()), &mut data(2, 0)).unwrap();
+    assert_eq!(samples.take(), [4, 4, 8, 8]);
 }
