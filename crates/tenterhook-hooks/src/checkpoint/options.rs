@@ -36,7 +36,7 @@ pub enum Link {
     Link,
 }
 
-/// The options of [`Checkpoint`].
+/// The options of [`Checkpoint`](super::Checkpoint).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointOptions {
