@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// How training goes on after an event, from weakest to strongest. When controllers disagree, the
-/// stronger one wins and both are logged.
+/// How training goes on after an event, from weakest to strongest. When controllers disagree, each
+/// decision has its effect and all are logged; the strongest says how the run ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flow {
     /// As if nobody had said anything.
@@ -68,7 +68,7 @@ pub struct Decision(Option<Box<Orders>>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Orders {
-    flow: Flow,
+    flows: Vec<Flow>,
     requests: Vec<Request>,
 }
 
@@ -123,12 +123,11 @@ impl Decision {
         Decision::CONTINUE.request(Request::Validate)
     }
 
-    /// This decision with a flow at least as strong as the given one.
+    /// This decision and one more about how training goes on: `Decision::stop("NaN").and(Flow::SkipUpdate)`.
     #[must_use]
     pub fn and(mut self, flow: Flow) -> Decision {
-        let orders = self.0.get_or_insert_default();
-        if flow > orders.flow {
-            orders.flow = flow;
+        if flow != Flow::Continue {
+            self.0.get_or_insert_default().flows.push(flow);
         }
         self
     }
@@ -147,10 +146,16 @@ impl Decision {
         self.0.is_none()
     }
 
-    /// How training goes on.
+    /// How training goes on: the strongest of what was decided.
     #[must_use]
     pub fn flow(&self) -> &Flow {
-        self.0.as_ref().map_or(&Flow::Continue, |orders| &orders.flow)
+        self.flows().iter().max().unwrap_or(&Flow::Continue)
+    }
+
+    /// Everything that was decided about how training goes on.
+    #[must_use]
+    pub fn flows(&self) -> &[Flow] {
+        self.0.as_ref().map_or(&[], |orders| &orders.flows)
     }
 
     /// What else is wanted, in the order in which it was asked for.
@@ -161,17 +166,14 @@ impl Decision {
 
     /// Takes the decision apart.
     #[must_use]
-    pub fn into_parts(self) -> (Flow, Vec<Request>) {
-        self.0.map_or_else(Default::default, |orders| (orders.flow, orders.requests))
+    pub fn into_parts(self) -> (Vec<Flow>, Vec<Request>) {
+        self.0.map_or_else(Default::default, |orders| (orders.flows, orders.requests))
     }
 }
 
 impl From<Flow> for Decision {
     fn from(flow: Flow) -> Decision {
-        match flow {
-            Flow::Continue => Decision::CONTINUE,
-            flow => Decision::CONTINUE.and(flow),
-        }
+        Decision::CONTINUE.and(flow)
     }
 }
 
@@ -184,6 +186,7 @@ mod tests {
         let stop = Flow::Stop { reason: "enough".into() };
         assert_eq!(Decision::end_epoch().and(stop.clone()).flow(), &stop);
         assert_eq!(Decision::stop("enough").and(Flow::EndEpoch).flow(), &stop);
+        assert_eq!(Decision::stop("enough").and(Flow::SkipUpdate).flows(), [stop, Flow::SkipUpdate]);
     }
 
     #[test]

@@ -245,6 +245,14 @@ pub trait ModelView {
 pub trait ReadScalar {
     /// The number. Reading is what makes it materialise.
     fn read(&self) -> f64;
+
+    /// Many numbers at once; an engine that can bring them over in one go does so here.
+    fn read_all(scalars: &[&Self]) -> Vec<f64>
+    where
+        Self: Sized,
+    {
+        scalars.iter().map(|scalar| scalar.read()).collect()
+    }
 }
 
 impl ReadScalar for f64 {

@@ -85,6 +85,7 @@ impl<S: ReadScalar> Losses<S> {
 
     /// Reads all that are pending. The last one stays: it is the current batch's.
     pub(crate) fn read(&mut self) -> Option<f64> {
+        self.read_pending();
         let Some(last) = self.pending.pop() else { return self.latest };
         for loss in self.pending.drain(..) {
             self.sum += loss.read();
@@ -95,8 +96,18 @@ impl<S: ReadScalar> Losses<S> {
         Some(value)
     }
 
+    /// Brings over in one go what nobody has read yet.
+    fn read_pending(&self) {
+        let unread: Vec<_> = self.pending.iter().filter(|loss| loss.known.get().is_none()).collect();
+        let scalars: Vec<_> = unread.iter().map(|loss| &loss.scalar).collect();
+        for (loss, value) in unread.iter().zip(S::read_all(&scalars)) {
+            loss.known.set(Some(value));
+        }
+    }
+
     /// The sum in the order in which they came, so that it does not depend on when they were read.
     fn sum(&self) -> f64 {
+        self.read_pending();
         self.pending.iter().fold(self.sum, |sum, loss| sum + loss.read())
     }
 
@@ -169,5 +180,35 @@ mod tests {
         assert_eq!(average(&[1, 4], never), average(&[], never));
         assert_eq!(average(&[0, 1, 2, 3, 4, 5], 3), average(&[], never));
         assert_eq!(average(&[], 0), average(&[], never));
+    }
+
+    #[test]
+    fn what_nobody_has_read_yet_is_read_in_one_go() {
+        use std::cell::RefCell;
+        use std::rc::Rc;
+
+        #[derive(Clone)]
+        struct Counted(f64, Rc<RefCell<Vec<usize>>>);
+        impl ReadScalar for Counted {
+            fn read(&self) -> f64 {
+                self.1.borrow_mut().push(1);
+                self.0
+            }
+            fn read_all(scalars: &[&Counted]) -> Vec<f64> {
+                if let Some(first) = scalars.first() {
+                    first.1.borrow_mut().push(scalars.len());
+                }
+                scalars.iter().map(|scalar| scalar.0).collect()
+            }
+        }
+        let reads = Rc::new(RefCell::new(Vec::new()));
+        let mut losses = Losses::with_room_for(4);
+        for value in [1.0, 2.0, 3.0, 6.0] {
+            losses.push(Once::new(Counted(value, reads.clone())));
+        }
+        assert_eq!(losses.latest(), Some(6.0));
+        assert_eq!(losses.read(), Some(6.0));
+        assert_eq!(losses.average(), Some(3.0));
+        assert_eq!(*reads.borrow(), [1, 3], "one by a hook, the others together, none twice");
     }
 }

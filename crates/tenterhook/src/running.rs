@@ -192,15 +192,9 @@ impl<M: Module> Running<M> {
 
     fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
         let step = self.progress.step;
-        let (flow, requests) = decided.decision.clone().into_parts();
-        match flow {
-            Flow::Continue => {}
-            Flow::SkipUpdate => self.signals.skip_update = true,
-            Flow::SkipBatch => self.signals.skip_batch = true,
-            Flow::EndEpoch => self.signals.end_epoch = true,
-            Flow::Stop { reason } => {
-                self.signals.stop.get_or_insert((decided.hook.clone(), reason));
-            }
+        let (flows, requests) = decided.decision.clone().into_parts();
+        for flow in flows {
+            self.signal(&decided.hook, flow);
         }
         self.notices.push(Notice::Decided { step, decided: decided.clone() });
         for request in requests {
@@ -219,6 +213,19 @@ impl<M: Module> Running<M> {
             }
         }
         Ok(())
+    }
+
+    /// Notes how training goes on; the loop heeds it at the next safe point.
+    fn signal(&mut self, by: &str, flow: Flow) {
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipUpdate => self.signals.skip_update = true,
+            Flow::SkipBatch => self.signals.skip_batch = true,
+            Flow::EndEpoch => self.signals.end_epoch = true,
+            Flow::Stop { reason } => {
+                self.signals.stop.get_or_insert((by.to_owned(), reason));
+            }
+        }
     }
 
     /// Refuses a change of learning rate that cannot be made, in the name of whoever asked for it.

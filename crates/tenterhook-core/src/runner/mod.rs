@@ -195,8 +195,8 @@ impl HookRunner {
             self.decisions.push(Decided { hook, event, decision });
             return None;
         }
-        let (flow, requests) = decision.into_parts();
-        let (mut saves, mut rest) = (Vec::new(), Decision::from(flow));
+        let (flows, requests) = decision.into_parts();
+        let (mut saves, mut rest) = (Vec::new(), flows.into_iter().fold(Decision::CONTINUE, Decision::and));
         for request in requests {
             match request {
                 Request::Save(save) => saves.push(save),

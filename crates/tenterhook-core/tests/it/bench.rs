@@ -189,7 +189,7 @@ impl Bench {
 
     pub fn decided(&mut self) -> Vec<(String, Flow)> {
         let decided = self.runner.take_decisions().into_iter();
-        decided.map(|decided| (decided.hook, decided.decision.into_parts().0)).collect()
+        decided.map(|decided| (decided.hook, decided.decision.flow().clone())).collect()
     }
 }
 

@@ -153,3 +153,18 @@ fn an_update_hook_can_take_itself_out() {
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn a_controller_can_skip_the_update_and_stop_at_once() {
+    let mut trainer = quiet(epochs(3));
+    trainer
+        .add_hook(closure::on_after_backward("guard", |_| {
+            Decision::stop("not a number").and(Flow::SkipUpdate)
+        }))
+        .unwrap();
+    let mut toy = Toy::default();
+    let report = trainer.fit(&mut toy, &mut ToyData::default()).unwrap();
+    assert_eq!((report.progress.step, report.progress.total_batches), (0, 1));
+    assert_eq!(toy.param("weight"), [0.0, 0.0]);
+    assert_eq!(report.outcome, Outcome::Stopped { by: "guard".into(), reason: "not a number".into() });
+}
