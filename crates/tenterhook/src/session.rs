@@ -30,6 +30,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) last_validation: Duration,
     /// The checkpoint to restore from.
     pub(crate) restore_from: Option<PathBuf>,
+    /// Its hooks need not be those that are registered.
+    pub(crate) accepts_other_hooks: bool,
     /// What it holds of the optimizers, until they exist.
     pub(crate) optimizers_to_restore: Option<serde_json::Value>,
     /// The checkpoint that was restored, until that is announced.
@@ -71,6 +73,7 @@ impl<'t, M: Module> Session<'t, M> {
             train_began: Duration::ZERO,
             last_validation: Duration::ZERO,
             restore_from: None,
+            accepts_other_hooks: false,
             optimizers_to_restore: None,
             restored: None,
             seed: 0,

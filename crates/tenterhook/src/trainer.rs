@@ -38,6 +38,7 @@ pub struct Trainer {
     shared: Shared,
     strategy: Box<dyn Strategy>,
     restore_from: Option<PathBuf>,
+    accepts_other_hooks: bool,
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
@@ -116,6 +117,7 @@ impl Trainer {
             shared,
             strategy: Box::new(SingleProcess),
             restore_from: None,
+            accepts_other_hooks: false,
             lenient: false,
             progress: Progress::default(),
             notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
@@ -161,6 +163,14 @@ impl Trainer {
     #[must_use]
     pub fn restoring(mut self, checkpoint: impl Into<PathBuf>) -> Trainer {
         self.restore_from = Some(checkpoint.into());
+        self
+    }
+
+    /// Restores a checkpoint although other hooks are registered than it holds: those it lacks begin
+    /// anew, those it has too many are forgotten.
+    #[must_use]
+    pub fn accepting_other_hooks(mut self) -> Trainer {
+        self.accepts_other_hooks = true;
         self
     }
 
@@ -313,6 +323,7 @@ impl Trainer {
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;
+        session.accepts_other_hooks = self.accepts_other_hooks;
         (session.seed, session.deterministic) = (self.settings.seed, self.settings.deterministic);
         if stage != Stage::Fit {
             // An evaluation does not count; it happens where training stands.

@@ -37,6 +37,14 @@ impl HookRunner {
         Ok(states)
     }
 
+    /// The names under which states are kept: of every hook that is asked for one.
+    #[must_use]
+    pub fn stateful(&self) -> Vec<String> {
+        let slots = self.state_order().into_iter().map(|id| &self.slots[id].standing);
+        let updates = self.updates.iter().map(|slot| &slot.standing);
+        slots.chain(updates).map(|standing| standing.name.clone()).collect()
+    }
+
     /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
     pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
         let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Entries, Failure, Progress};
+use tenterhook_core::runner::HookStates;
+use tenterhook_core::{Entries, Failure, Progress, Stage};
 
 use super::read;
 use crate::module::Module;
@@ -44,6 +45,7 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
+        self.check_hooks(&contents.hooks)?;
         self.optimizers_to_restore = Some(contents.optimizers);
         self.run.progress = next_unseen(contents.progress);
         self.run.shared.elapsed_before = contents.elapsed;
@@ -53,6 +55,29 @@ impl<M: Module> Session<'_, M> {
         self.run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(self.run, self.module, LoadCheckpoint { entries: &entries });
         self.run.hooks.load_states(&contents.hooks, &self.run.progress)
+    }
+
+    /// A hook on one side only would begin anew, or be forgotten, without a word. An evaluation goes on with nothing.
+    fn check_hooks(&mut self, saved: &HookStates) -> Result<(), Failure> {
+        if self.accepts_other_hooks || self.run.stage != Stage::Fit {
+            return Ok(());
+        }
+        let registered = self.run.hooks.stateful();
+        let gone = saved.keys().filter(|name| !registered.contains(name));
+        let new = registered.iter().filter(|name| !saved.contains_key(*name));
+        let gone = gone.map(|name| format!("`{name}` is in the checkpoint and not registered"));
+        let new = new.map(|name| format!("`{name}` is registered and not in the checkpoint"));
+        let all: Vec<_> = gone.chain(new).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.run.at(Who::Trainer, "restore");
+        let error = format!(
+            "the hooks are not those of the checkpoint: {}; register the same ones, or accept it with \
+             `Trainer::accepting_other_hooks`",
+            all.join(", ")
+        );
+        Err(self.run.failed(error.into(), false))
     }
 }
 

@@ -168,3 +168,26 @@ fn a_controller_can_skip_the_update_and_stop_at_once() {
     assert_eq!(toy.param("weight"), [0.0, 0.0]);
     assert_eq!(report.outcome, Outcome::Stopped { by: "guard".into(), reason: "not a number".into() });
 }
+
+#[test]
+fn a_hook_that_is_missing_on_either_side_of_a_resume_is_an_error_unless_accepted() {
+    let root = tempfile::tempdir().unwrap();
+    let with = |name: &str| {
+        let mut trainer = quiet(epochs(2)).with_checkpoints_in(root.path());
+        trainer.add_hook(closure::on_train_end(name, |_| Decision::save_now())).unwrap();
+        trainer
+    };
+    with("old").fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    let saved = root.path().join("epoch=2-step=16");
+    let resumed =
+        |trainer: Trainer| trainer.restoring(&saved).fit(&mut Toy::default(), &mut ToyData::default());
+    let error = resumed(with("new")).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the hooks are not those of the checkpoint: `old` is in the checkpoint and not registered, `new` is \
+         registered and not in the checkpoint; register the same ones, or accept it with \
+         `Trainer::accepting_other_hooks`"
+    );
+    assert!(resumed(with("new").accepting_other_hooks()).is_ok());
+    assert!(resumed(with("old")).is_ok());
+}
