@@ -24,6 +24,7 @@ mod refuse;
 pub mod registry;
 mod running;
 mod session;
+pub mod schedule;
 pub mod settings;
 pub mod sources;
 mod step;

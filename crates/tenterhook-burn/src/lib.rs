@@ -1,0 +1,1 @@
+//! The Burn engine: a Burn model becomes a module that the trainer runs.

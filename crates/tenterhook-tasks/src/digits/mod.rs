@@ -1,0 +1,1 @@
+//! Handwritten digits, or any small greyscale images from CSV and IDX files.

@@ -1,0 +1,1 @@
+//! A byte-level language model on any text.
