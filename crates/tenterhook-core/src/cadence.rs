@@ -74,7 +74,7 @@ mod tests {
         assert_eq!("100 steps".parse(), Ok(Cadence::Steps(100)));
         assert_eq!("1 epoch".parse(), Ok(Cadence::Epochs(1)));
         assert_eq!("32batches".parse(), Ok(Cadence::Batches(32)));
-        assert_eq!(" 5 min ".parse(), Ok(Cadence::Time(Duration::from_secs(300))));
+        assert_eq!(" 5 min ".parse(), Ok(Cadence::Time(Duration::from_mins(5))));
         assert_eq!(Cadence::Epochs(2).to_string().parse(), Ok(Cadence::Epochs(2)));
     }
 

@@ -9,6 +9,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a hook's error does to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
     /// Ends the run: `on_exception`, then teardown.

@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod moment;
 mod named;
 pub mod number;
+pub mod pattern;
 pub mod plan;
 pub mod progress;
 pub mod random;
@@ -61,10 +62,11 @@ pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
 pub use metrics::{LogOptions, Metrics, Reduce};
 pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
+pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
+pub use runner::{Changed, Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
 pub use state::State;
 pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,

@@ -79,6 +79,11 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
+    /// A signal ended it: what was under way was completed, and nothing more begun.
+    Interrupted {
+        /// Which, such as `SIGINT`.
+        signal: String,
+    },
     /// It failed.
     Failed {
         /// The first error.
@@ -101,6 +106,10 @@ pub struct RunInfo {
     pub parameters: u64,
     /// The full configuration, resolved.
     pub config: serde_json::Value,
+    /// How many epochs training will last at most, where that is known.
+    pub total_epochs: Option<u64>,
+    /// How many micro-batches training will last at most, where that is known.
+    pub total_batches: Option<u64>,
     /// When `fit` validates.
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.

@@ -67,8 +67,20 @@ pub(crate) enum Change {
     Add(AnyHook),
 }
 
-/// A change that was asked for and has not taken effect yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl Change {
+    pub(crate) fn in_words(&self) -> RosterRequest {
+        match self {
+            Change::Enable(name) => RosterRequest::Enable(name.clone()),
+            Change::Disable(name) => RosterRequest::Disable(name.clone()),
+            Change::Remove(name) => RosterRequest::Remove(name.clone()),
+            Change::Add(hook) => RosterRequest::Add(hook.name()),
+        }
+    }
+}
+
+/// A change of the list of hooks, in words: asked for, or made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RosterRequest {
     /// Let the hook of this name receive events again.
     Enable(String),
@@ -111,13 +123,7 @@ impl Roster {
     #[must_use]
     pub fn pending(&self) -> Vec<RosterRequest> {
         let changes = self.changes.borrow();
-        let requests = changes.iter().map(|asked| match &asked.change {
-            Change::Enable(name) => RosterRequest::Enable(name.clone()),
-            Change::Disable(name) => RosterRequest::Disable(name.clone()),
-            Change::Remove(name) => RosterRequest::Remove(name.clone()),
-            Change::Add(hook) => RosterRequest::Add(hook.name()),
-        });
-        requests.collect()
+        changes.iter().map(|asked| asked.change.in_words()).collect()
     }
 
     pub(crate) fn ask(&self, by: Option<usize>, change: Change) {

@@ -1,15 +1,16 @@
 //! Stops training when a metric stops improving.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, HookResult, Moment, Phase, Policy, Stage, State, Tier, TrainEpochEnd,
-    ValidationEnd, hook,
+    Access, Controller, Decision, HookResult, Moment, Phase, Policy, Stage, State, Status, Tier,
+    TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
 
 /// The options of [`EarlyStopping`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStoppingOptions {
     /// The metric to watch.
@@ -30,11 +31,14 @@ pub struct EarlyStoppingOptions {
     #[serde(default = "yes")]
     pub check_finite: bool,
     /// Better than this is good enough.
+    #[schemars(example = 0.01)]
     pub stopping_threshold: Option<f64>,
     /// Worse than this is hopeless.
+    #[schemars(example = 10.0)]
     pub divergence_threshold: Option<f64>,
     /// Check at the end of the training epoch rather than after validation. Unset: when validation
     /// comes exactly once per epoch.
+    #[schemars(example = true)]
     pub check_on_train_epoch_end: Option<bool>,
     /// Say at every check how it went.
     #[serde(default)]
@@ -116,6 +120,10 @@ impl EarlyStopping {
 
     fn check(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
         if moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run {
+            return Ok(Decision::CONTINUE);
+        }
+        if moment.status == Status::Interrupted {
+            // The validation that would have logged the metric was cut short, or is missing.
             return Ok(Decision::CONTINUE);
         }
         let monitor = &self.options.monitor;

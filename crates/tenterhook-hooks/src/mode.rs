@@ -1,9 +1,10 @@
 //! Which direction of a metric is better.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which direction of a metric is better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Less is better.

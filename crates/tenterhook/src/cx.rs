@@ -87,9 +87,10 @@ impl<M: Module> Cx<'_, M> {
         self.run.hooks.listens()
     }
 
-    /// Names an activation, for forward hooks to look at. When nobody listens it costs a branch.
+    /// Shows named values to forward hooks. When nobody listens it costs a branch. Engines put a
+    /// method of their own for their tensors on top of it.
     #[inline]
-    pub fn point(&mut self, name: &str, values: &dyn TensorSource) {
+    pub fn show(&mut self, name: &str, values: &dyn TensorSource) {
         if self.listens() {
             let at = (self.run.phase, self.run.progress);
             self.run.hooks.show(name, values, at, &self.run.shared);

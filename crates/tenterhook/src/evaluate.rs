@@ -81,6 +81,9 @@ impl<M: Module> Session<'_, M> {
             on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
         evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
             on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
+        if !sanity {
+            self.run.record_all_metrics(phase);
+        }
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
@@ -101,6 +104,9 @@ impl<M: Module> Session<'_, M> {
             self.predictions.push(Vec::new());
         }
         for index in 0..batches {
+            if self.run.is_interrupted() {
+                break;
+            }
             self.run.at(Who::Data, "next");
             let batch = self.evaluation.0[loader].next();
             let Some(batch) = self.run.checked(batch)? else { break };

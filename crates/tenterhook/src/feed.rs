@@ -2,7 +2,8 @@
 
 use tenterhook_core::BoxError;
 
-use crate::data::{Loaders, Turns};
+use crate::data::rota::Rota;
+use crate::data::{Loaders, Turns, TurnsError};
 
 /// A batch, and where it came from.
 pub(crate) struct Fetched<B> {
@@ -12,21 +13,15 @@ pub(crate) struct Fetched<B> {
     pub(crate) is_last: bool,
 }
 
-struct Source {
-    /// How many batches of an epoch to take; `None` is until it ends.
-    limit: Option<u64>,
-    served: u64,
-    ended: bool,
-}
-
 pub(crate) struct Feed<B> {
     loaders: Loaders<B>,
-    sources: Vec<Source>,
-    turns: Turns,
-    turn: usize,
+    rota: Rota,
     shuffled: bool,
-    served: u64,
-    /// Without a known length, one batch is fetched ahead to know which is the last.
+    length: Option<u64>,
+    /// It follows from a position alone who gave how many of the batches before it.
+    is_computable: bool,
+    /// Without a known length, one batch is fetched ahead to know which is the last. A limit counts as a
+    /// length, as in Lightning: a loader that ends before it does so unforeseen.
     ahead: Option<(B, usize)>,
 }
 
@@ -34,17 +29,23 @@ impl<B> Feed<B> {
     /// `limits`: how many batches of each loader to take, `None` where its length is unknown.
     pub(crate) fn new(
         loaders: Loaders<B>,
-        limits: Vec<Option<u64>>,
+        limits: &[Option<u64>],
         turns: Turns,
         shuffled: bool,
-    ) -> Feed<B> {
-        let sources = limits.into_iter().map(|limit| Source { limit, served: 0, ended: false }).collect();
-        Feed { loaders, sources, turns, turn: 0, shuffled, served: 0, ahead: None }
+        seed: u64,
+    ) -> Result<Feed<B>, TurnsError> {
+        if !loaders.is_empty() {
+            turns.check(loaders.len())?;
+        }
+        let is_computable = loaders.len() == 1 || loaders.iter().all(|loader| loader.batches().is_some());
+        let rota = Rota::new(turns, limits, seed);
+        let length = rota.length();
+        Ok(Feed { loaders, rota, shuffled, length, is_computable, ahead: None })
     }
 
     /// How many batches an epoch has, where that is known.
     pub(crate) fn length(&self) -> Option<u64> {
-        self.sources.iter().map(|source| source.limit).sum()
+        self.length
     }
 
     /// The name of a loader.
@@ -52,53 +53,43 @@ impl<B> Feed<B> {
         self.loaders.get(loader).map_or("", |loader| loader.name())
     }
 
-    /// Goes to a batch of an epoch. The first ones are drawn and dropped: with several loaders in
-    /// turn, only that says which of them came from where.
+    /// Goes to a batch of an epoch. Who gave how many of the batches before it is worked out, so that each
+    /// loader goes straight to its place. Only where several loaders do not know their length must the
+    /// batches be drawn and dropped to learn who gave them.
     pub(crate) fn begin(&mut self, epoch: u64, batch: u64) -> Result<(), BoxError> {
-        for (loader, source) in self.loaders.iter_mut().zip(&mut self.sources) {
-            loader.seek(epoch, 0, self.shuffled)?;
-            (source.served, source.ended) = (0, false);
+        self.rota.begin(epoch);
+        self.rota.advance(if self.is_computable { batch } else { 0 });
+        for (loader, taken) in self.loaders.iter_mut().zip(self.rota.taken()) {
+            loader.seek(epoch, taken, self.shuffled)?;
         }
-        (self.turn, self.served, self.ahead) = (0, 0, None);
-        if self.length().is_none() {
-            self.ahead = self.draw()?;
+        for _ in self.rota.position()..batch {
+            if self.draw()?.is_none() {
+                break;
+            }
         }
-        for _ in 0..batch {
-            self.next()?;
-        }
+        self.ahead = if self.length.is_some() { None } else { self.draw()? };
         Ok(())
     }
 
     /// The next batch.
     pub(crate) fn next(&mut self) -> Result<Option<Fetched<B>>, BoxError> {
-        let length = self.length();
-        let drawn = if length.is_some() { self.draw()? } else { self.ahead.take() };
-        let Some((batch, loader)) = drawn else { return Ok(None) };
-        self.served += 1;
-        let is_last = if let Some(length) = length {
-            self.served == length
-        } else {
-            self.ahead = self.draw()?;
-            self.ahead.is_none()
-        };
-        Ok(Some(Fetched { batch, loader, is_last }))
+        if let Some(length) = self.length {
+            let drawn = self.draw()?;
+            let is_last = self.rota.position() == length;
+            return Ok(drawn.map(|(batch, loader)| Fetched { batch, loader, is_last }));
+        }
+        let Some((batch, loader)) = self.ahead.take() else { return Ok(None) };
+        self.ahead = self.draw()?;
+        Ok(Some(Fetched { batch, loader, is_last: self.ahead.is_none() }))
     }
 
     fn draw(&mut self) -> Result<Option<(B, usize)>, BoxError> {
-        for _ in 0..self.loaders.len() {
-            let at = self.turn;
-            let source = &mut self.sources[at];
-            let spent = source.ended || source.limit.is_some_and(|limit| source.served >= limit);
-            let batch = if spent { None } else { self.loaders[at].next()? };
-            if let Some(batch) = batch {
-                source.served += 1;
-                if self.turns == Turns::RoundRobin {
-                    self.turn = (at + 1) % self.loaders.len();
-                }
-                return Ok(Some((batch, at)));
+        while let Some(loader) = self.rota.next().filter(|next| *next < self.loaders.len()) {
+            if let Some(batch) = self.loaders[loader].next()? {
+                self.rota.took(loader);
+                return Ok(Some((batch, loader)));
             }
-            source.ended = true;
-            self.turn = (at + 1) % self.loaders.len();
+            self.rota.ended(loader);
         }
         Ok(None)
     }
@@ -106,19 +97,24 @@ impl<B> Feed<B> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::data::Loader;
 
     struct Count {
-        name: &'static str,
         sized: bool,
         batches: u64,
         next: u64,
+        calls: Rc<Cell<u64>>,
     }
 
     impl Loader<u64> for Count {
-        fn name(&self) -> &str {
-            self.name
+        fn name(&self) -> &'static str {
+            "count"
         }
         fn batches(&self) -> Option<u64> {
             self.sized.then_some(self.batches)
@@ -128,25 +124,44 @@ mod tests {
             Ok(())
         }
         fn next(&mut self) -> Result<Option<u64>, BoxError> {
+            self.calls.set(self.calls.get() + 1);
             self.next += 1;
             Ok((self.next <= self.batches).then_some(self.next - 1))
         }
     }
 
-    fn served(
-        loaders: &[(&'static str, u64)],
-        limits: Vec<Option<u64>>,
-        turns: Turns,
-    ) -> Vec<(usize, u64, bool)> {
-        let sized = limits.iter().all(Option::is_some);
-        let loaders: Loaders<u64> = loaders
+    const KINDS: usize = 5;
+
+    fn turns(kind: usize, loaders: usize) -> Turns {
+        match kind {
+            0 => Turns::RoundRobin,
+            1 => Turns::Sequential,
+            2 => Turns::Weighted((0..loaders).map(|at| 1.0 + at as f64).collect()),
+            3 => Turns::Alternating(Vec::new()),
+            _ => Turns::Alternating((0..loaders).map(|at| 1 + (at as u64 + 1) % 3).collect()),
+        }
+    }
+
+    /// Loaders that count calls of `next`, and their feed.
+    fn feed(batches: &[u64], limit: u64, turns: Turns, sized: bool) -> (Feed<u64>, Rc<Cell<u64>>) {
+        let calls = Rc::new(Cell::new(0));
+        let loaders: Loaders<u64> = batches
             .iter()
-            .map(|(name, batches)| {
-                Box::new(Count { name, sized, batches: *batches, next: 0 }) as Box<dyn Loader<u64>>
-            })
+            .map(|batches| Box::new(Count { sized, batches: *batches, next: 0, calls: calls.clone() }) as _)
             .collect();
-        let mut feed = Feed::new(loaders, limits, turns, true);
-        feed.begin(0, 0).expect("it begins");
+        let limit = |batches: &u64| match (sized, limit) {
+            (true, limit) => Some(limit.min(*batches)),
+            (false, u64::MAX) => None,
+            (false, limit) => Some(limit),
+        };
+        let limits: Vec<_> = batches.iter().map(limit).collect();
+        (Feed::new(loaders, &limits, turns, true, 11).expect("the turns fit"), calls)
+    }
+
+    type Served = (usize, u64, bool);
+
+    fn rest(feed: &mut Feed<u64>, epoch: u64, from: u64) -> Vec<Served> {
+        feed.begin(epoch, from).expect("it begins");
         let mut all = Vec::new();
         while let Some(fetched) = feed.next().expect("it yields") {
             all.push((fetched.loader, fetched.batch, fetched.is_last));
@@ -154,27 +169,108 @@ mod tests {
         all
     }
 
+    fn served(batches: &[u64], limit: u64, turns: Turns, sized: bool) -> Vec<Served> {
+        rest(&mut feed(batches, limit, turns, sized).0, 0, 0)
+    }
+
+    const ALL: u64 = u64::MAX;
+
     #[test]
     fn the_last_batch_is_known_with_and_without_a_length() {
         let expected = [(0, 0, false), (0, 1, true)];
-        assert_eq!(served(&[("a", 2)], vec![Some(2)], Turns::RoundRobin), expected);
-        assert_eq!(served(&[("a", 2)], vec![None], Turns::RoundRobin), expected);
+        for sized in [true, false] {
+            assert_eq!(served(&[2], ALL, Turns::RoundRobin, sized), expected);
+            assert_eq!(served(&[5], 2, Turns::RoundRobin, sized), expected);
+        }
+        let unforeseen = [(0, 0, false), (0, 1, false)];
+        assert_eq!(served(&[2], 5, Turns::RoundRobin, false), unforeseen, "ended before its limit");
     }
 
     #[test]
     fn several_loaders_take_turns_until_all_are_spent() {
-        let loaders = [("a", 3), ("b", 1)];
-        let round = [(0, 0, false), (1, 0, false), (0, 1, false), (0, 2, true)];
-        assert_eq!(served(&loaders, vec![Some(3), Some(1)], Turns::RoundRobin), round);
-        assert_eq!(served(&loaders, vec![None, None], Turns::RoundRobin), round);
-        let in_sequence = [(0, 0, false), (0, 1, false), (0, 2, false), (1, 0, true)];
-        assert_eq!(served(&loaders, vec![Some(3), Some(1)], Turns::Sequential), in_sequence);
+        for sized in [true, false] {
+            let round = [(0, 0, false), (1, 0, false), (0, 1, false), (0, 2, true)];
+            assert_eq!(served(&[3, 1], ALL, Turns::RoundRobin, sized), round);
+            let in_sequence = [(0, 0, false), (0, 1, false), (0, 2, false), (1, 0, true)];
+            assert_eq!(served(&[3, 1], ALL, Turns::Sequential, sized), in_sequence);
+        }
     }
 
     #[test]
     fn a_limit_cuts_each_loader() {
-        let loaders = [("a", 5), ("b", 5)];
         let cut = [(0, 0, false), (1, 0, false), (0, 1, true)];
-        assert_eq!(served(&loaders, vec![Some(2), Some(1)], Turns::RoundRobin), cut);
+        assert_eq!(served(&[5, 1], 2, Turns::RoundRobin, true), cut);
+    }
+
+    #[test]
+    fn an_alternating_epoch_ends_with_the_first_that_cannot_fill_its_turn() {
+        let who = |batches: &[u64], pattern: Vec<u64>, sized| {
+            let served = served(batches, ALL, Turns::Alternating(pattern), sized);
+            served.iter().map(|(loader, ..)| *loader).collect::<Vec<_>>()
+        };
+        for sized in [true, false] {
+            assert_eq!(who(&[5, 2], vec![], sized), [0, 1, 0, 1, 0]);
+            assert_eq!(who(&[2, 5], vec![], sized), [0, 1, 0, 1]);
+            assert_eq!(who(&[5, 4], vec![2, 1], sized), [0, 0, 1, 0, 0, 1, 0]);
+            assert_eq!(who(&[9, 3], vec![1, 2], sized), [0, 1, 1, 0, 1]);
+        }
+    }
+
+    #[test]
+    fn weights_are_kept_and_every_epoch_draws_anew() {
+        let (mut feed, _) = feed(&[3000, 3000], ALL, Turns::Weighted(vec![3.0, 1.0]), true);
+        let first = rest(&mut feed, 0, 0);
+        assert_eq!(first.len(), 6000, "until all are spent");
+        let share = first[..3000].iter().filter(|(loader, ..)| *loader == 0).count();
+        assert!((2140..2360).contains(&share), "{share} of 3000 for three quarters");
+        assert_ne!(rest(&mut feed, 1, 0), first);
+        assert_eq!(rest(&mut feed, 0, 0), first);
+    }
+
+    #[test]
+    fn another_seed_draws_others() {
+        let loaders = |seed| {
+            let (Feed { loaders, .. }, _) = feed(&[50, 50], ALL, Turns::RoundRobin, true);
+            let mut feed =
+                Feed::new(loaders, &[Some(50), Some(50)], Turns::Weighted(vec![1.0; 2]), true, seed)
+                    .expect("the turns fit");
+            rest(&mut feed, 0, 0)
+        };
+        assert_ne!(loaders(1), loaders(2));
+    }
+
+    #[test]
+    fn turns_that_do_not_fit_the_loaders_are_refused() {
+        let (Feed { loaders, .. }, _) = feed(&[1, 1], ALL, Turns::RoundRobin, true);
+        let refused = Feed::new(loaders, &[Some(1), Some(1)], Turns::Weighted(vec![1.0]), true, 0);
+        assert_eq!(refused.err(), Some(TurnsError::Count { key: "weights", given: 1, loaders: 2 }),);
+    }
+
+    proptest! {
+        #[test]
+        fn from_every_position_comes_the_rest_of_the_epoch(
+            batches in proptest::collection::vec(0u64..9, 1..4),
+            kind in 0..KINDS,
+            sized: bool,
+            limit in prop_oneof![Just(ALL), 0u64..6],
+            epoch in 0u64..3,
+        ) {
+            let (mut feed, calls) = feed(&batches, limit, turns(kind, batches.len()), sized);
+            let whole = rest(&mut feed, epoch, 0);
+            if sized {
+                prop_assert_eq!(feed.length(), Some(whole.len() as u64));
+            }
+            prop_assert!(whole.iter().rev().skip(1).all(|(.., is_last)| !is_last));
+            let foreseen = feed.length().is_none_or(|length| length == whole.len() as u64);
+            prop_assert!(whole.last().is_none_or(|(.., is_last)| *is_last == foreseen));
+            for from in 0..=whole.len() {
+                calls.set(0);
+                let after = rest(&mut feed, epoch, from as u64);
+                prop_assert_eq!(&after, &whole[from..], "from {}", from);
+                if sized {
+                    prop_assert_eq!(calls.get(), after.len() as u64, "nothing is drawn to be dropped");
+                }
+            }
+        }
     }
 }

@@ -37,6 +37,7 @@ impl<M: Module> Session<'_, M> {
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
+        let logged = self.run.shared.metrics.take_changes();
         let streams = self.run.shared.streams.borrow().clone();
         let metrics = self.run.shared.metrics.state();
         let board = self.run.shared.board.clone();
@@ -50,6 +51,7 @@ impl<M: Module> Session<'_, M> {
         tell_strategy!(self, on_sanity_check_end);
         self.run.phase = Phase::Train;
         self.run.shared.metrics.restore(metrics);
+        self.run.shared.metrics.give_back_changes(logged.iter().flat_map(|logged| logged.keys()));
         self.run.shared.streams.replace(streams);
         self.run.shared.board = board;
         Ok(())
@@ -60,26 +62,29 @@ impl<M: Module> Session<'_, M> {
         self.train_began = self.run.shared.elapsed();
         self.last_validation = self.train_began;
         self.stop_when_time_is_over();
-        if self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero() {
-            self.note_outcome();
+        let nothing_to_do = self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero();
+        if nothing_to_do || self.run.is_interrupted() {
+            self.run.note_outcome();
             return Ok(());
         }
         self.check_plan(&training)?;
+        self.begin_recording()?;
         self.run.status = Status::Training;
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_train_start);
         tell_strategy!(self, on_train_start);
-        while !self.is_done(&training) {
+        while !self.is_done(&training) && !self.run.is_interrupted() {
             self.epoch(&mut training)?;
             self.run.progress.epoch += 1;
             self.run.progress.batches = 0;
             self.announce_checkpoints()?;
         }
-        self.run.status = Status::Completed;
-        self.note_outcome();
+        self.run.note_outcome();
         emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
         tell!(&mut self.run, self.module, on_train_end);
         tell_strategy!(self, on_train_end);
+        self.run.record_all_metrics(Phase::Train);
+        self.run.record_weights(self.module);
         Ok(())
     }
 
@@ -98,19 +103,24 @@ impl<M: Module> Session<'_, M> {
             tell!(&mut self.run, self.module, on_train_epoch_start);
         }
 
-        while !self.epoch_is_done() {
+        while !self.epoch_is_done() && !self.run.is_interrupted() {
             self.run.at(Who::Data, "next");
             let fetched = training.feed.next();
             let Some(fetched) = self.run.checked(fetched)? else { break };
+            if self.run.is_interrupted() {
+                // While waiting for data: this batch has not begun.
+                break;
+            }
             let left = self.batch(&training.feed, fetched)?;
             if left {
                 break;
             }
-            if self.validation_is_due(training) {
+            self.run.record_metrics(Phase::Train);
+            if !self.run.is_interrupted() && self.validation_is_due(training) {
                 self.evaluate(Phase::Validate)?;
                 self.run.phase = Phase::Train;
             }
-            if self.run.progress.step_counted {
+            if self.run.progress.step_counted && self.run.signals.interrupted.is_none() {
                 self.run.step_schedulers(self.module, Interval::Step, true)?;
             }
             self.announce_checkpoints()?;
@@ -128,9 +138,11 @@ impl<M: Module> Session<'_, M> {
         emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
         tell!(&mut self.run, self.module, on_train_epoch_end);
         emit!(self.run, self.module, Monitors, TrainEpochEnd {});
-        if self.run.batch.is_last {
+        // What a scheduler on a plateau waits for is missing when its validation was cut short.
+        if self.run.batch.is_last && self.run.signals.interrupted.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
         }
+        self.run.record_all_metrics(Phase::Train);
         Ok(())
     }
 
@@ -262,9 +274,20 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// Asks the data for its training loaders, and works out how much of them to use.
-    pub(crate) fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
+    pub(crate) fn training_feed(&mut self) -> Result<Feed<M::Batch>, Failure> {
         let (loaders, batches) = self.loaders(Split::Train)?;
-        let feed = Feed::new(loaders, batches, self.data.turns(), self.run.limits.shuffled);
+        self.run.at(Who::Data, "turns");
+        let seed = self.run.shared.streams.borrow().seed();
+        let feed = Feed::new(loaders, &batches, self.data.turns(), self.run.limits.shuffled, seed);
+        self.run.checked(feed.map_err(Into::into))
+    }
+
+    /// The training batches, and when to validate.
+    pub(crate) fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
+        let feed = match self.feed.take() {
+            Some(feed) => feed,
+            None => self.training_feed()?,
+        };
         let val_check = self.run.limits.val_check_batches(feed.length());
         self.run.at(Who::Trainer, "val_check_interval");
         let val_check = self.run.checked(val_check.map_err(Into::into))?;

@@ -22,13 +22,17 @@ pub mod module;
 mod notice;
 mod refuse;
 pub mod registry;
+mod report;
+pub mod run;
 mod running;
-mod session;
 pub mod schedule;
+mod session;
 pub mod settings;
 pub mod sources;
 mod step;
 pub mod strategy;
+pub mod task;
+pub mod tensors;
 pub mod toy;
 mod trainer;
 
@@ -41,6 +45,7 @@ pub use crate::module::{Module, ModuleResult, StepOutput};
 pub use crate::notice::Notice;
 pub use crate::settings::Settings;
 pub use crate::strategy::Strategy;
+pub use crate::tensors::{TensorBytes, TensorMap};
 pub use crate::trainer::{Predictions, Report, RunError, Trainer};
 
 /// Everything a hook's or a module's file usually needs.

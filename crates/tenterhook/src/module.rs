@@ -5,6 +5,7 @@
 
 use std::any::Any;
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
@@ -13,6 +14,7 @@ use tenterhook_core::{
 
 use crate::cx::Cx;
 use crate::data::BatchData;
+use crate::tensors::TensorMap;
 
 /// What a module's handlers and actions return.
 pub type ModuleResult<T = ()> = Result<T, BoxError>;
@@ -69,6 +71,49 @@ pub struct Optimization {
     pub optimizers: usize,
     /// The schedulers, in the order in which they step.
     pub schedulers: Vec<SchedulerPlan>,
+}
+
+/// How long training will be from its very beginning, as far as that is known. It may end earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Horizon {
+    /// In optimizer steps. With manual optimization only `max_steps` can say.
+    pub steps: Option<u64>,
+    /// In epochs.
+    pub epochs: Option<u64>,
+}
+
+impl Horizon {
+    /// What these limits come to. `per_epoch` is the steps of an epoch.
+    pub(crate) fn of(max_steps: Option<u64>, max_epochs: Option<u64>, per_epoch: Option<u64>) -> Horizon {
+        let least = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
+        let by_epochs = per_epoch.zip(max_epochs).map(|(steps, epochs)| steps.saturating_mul(epochs));
+        let by_steps = max_steps.zip(per_epoch.filter(|steps| *steps > 0));
+        Horizon {
+            steps: least(max_steps, by_epochs),
+            epochs: least(max_epochs, by_steps.map(|(max, steps)| max.div_ceil(steps))),
+        }
+    }
+
+    /// How often a scheduler will step at the most. One that steps on every so many batches begins to
+    /// count anew in every epoch, so it may step a little less often.
+    #[must_use]
+    pub fn of_scheduler(&self, plan: &SchedulerPlan) -> Option<u64> {
+        let all = match plan.interval {
+            Interval::Step => self.steps,
+            Interval::Epoch => self.epochs,
+        };
+        all.map(|all| all / plan.frequency.max(1))
+    }
+}
+
+/// The state of optimizers and schedulers, as a checkpoint holds it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OptimizerState {
+    /// What is as large as the weights: moments and the like, by parameter.
+    #[serde(skip)]
+    pub tensors: TensorMap,
+    /// Everything else: learning rates, counts, schedulers.
+    pub rest: serde_json::Value,
 }
 
 #[doc(hidden)]
@@ -128,8 +173,8 @@ macro_rules! define_module {
                 Err("this module has no predict_step".into())
             }
 
-            /// Makes the optimizers and schedulers.
-            fn configure_optimizers(&mut self) -> ModuleResult<Optimization>;
+            /// Makes the optimizers and schedulers, for a training of this length.
+            fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization>;
 
             /// Builds what is too large to build earlier. Comes after `setup` and before restoring.
             fn configure_model(&mut self) -> ModuleResult {
@@ -151,6 +196,12 @@ macro_rules! define_module {
 
             /// Adds the gradients of `loss / divide_by`.
             fn backward(&mut self, loss: &Self::Scalar, divide_by: f64) -> ModuleResult;
+
+            /// The trained parameters of one optimizer that no gradient has reached in this window, by name.
+            /// Asked before its first step.
+            fn without_gradient(&self, _optimizer: usize) -> Vec<String> {
+                Vec::new()
+            }
 
             /// Clips the gradients of one optimizer.
             fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult;
@@ -194,16 +245,16 @@ macro_rules! define_module {
             fn train_mode(&mut self) {}
 
             /// The weights, for a checkpoint.
-            fn weights(&self) -> ModuleResult<serde_json::Value>;
+            fn weights(&self) -> ModuleResult<TensorMap>;
 
             /// The weights, from a checkpoint. Comes before the strategy's set-up and the optimizers.
-            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult;
+            fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult;
 
             /// The state of optimizers and schedulers, for a checkpoint.
-            fn optimizer_state(&self) -> ModuleResult<serde_json::Value>;
+            fn optimizer_state(&self) -> ModuleResult<OptimizerState>;
 
             /// The state of optimizers and schedulers, from a checkpoint. Comes after `on_fit_start`.
-            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult;
+            fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult;
 
             /// Before anything else.
             fn setup(&mut self, _stage: Stage) -> ModuleResult {

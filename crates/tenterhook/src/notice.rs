@@ -1,7 +1,7 @@
 //! What a person should know of a run while it goes on.
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{Decided, PlanError, RosterError};
+use tenterhook_core::{BoxError, Changed, Decided, PlanError, RosterError, RosterRequest};
 
 /// Something a person or the run's journal should know.
 #[derive(Debug)]
@@ -10,6 +10,8 @@ pub enum Notice {
     Contained(Contained),
     /// A hook asked for a change of the list of hooks that could not be made.
     Refused(RosterError),
+    /// The list of hooks was changed while the run went on.
+    Changed(Changed),
     /// Something that the plan would have refused, had it not been told to go on.
     WouldRefuse(PlanError),
     /// A hook has something to say to people.
@@ -26,6 +28,18 @@ pub enum Notice {
         /// Who decided what.
         decided: Decided,
     },
+    /// Parameters got no gradient in the first update of their optimizer, so nothing trains them.
+    NoGradient {
+        /// Their names.
+        parameters: Vec<String>,
+    },
+    /// The run was asked to end by a signal.
+    Interrupted {
+        /// Which.
+        signal: String,
+    },
+    /// Something of the run could not be written down. This is told once; the report counts.
+    Unwritten(BoxError),
 }
 
 impl std::fmt::Display for Notice {
@@ -39,6 +53,30 @@ impl std::fmt::Display for Notice {
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
             Notice::WouldRefuse(error) => write!(f, "{error}"),
+            Notice::Changed(Changed { by, change }) => {
+                let (what, hook) = match change {
+                    RosterRequest::Enable(hook) => ("enabled", hook),
+                    RosterRequest::Disable(hook) => ("disabled", hook),
+                    RosterRequest::Remove(hook) => ("removed", hook),
+                    RosterRequest::Add(hook) => ("added", hook),
+                };
+                let by = by.as_ref().map(|by| format!(", as `{by}` asked")).unwrap_or_default();
+                write!(f, "hook `{hook}` was {what}{by}")
+            }
+            Notice::NoGradient { parameters } => {
+                write!(
+                    f,
+                    "no gradient reached `{}`: the loss does not depend on it, so it is not trained; use it in the \
+                     training step, or freeze it",
+                    parameters.join("`, `")
+                )
+            }
+            Notice::Interrupted { signal } => {
+                write!(f, "{signal}: the run ends in good order when the current batch is done")
+            }
+            Notice::Unwritten(error) => {
+                write!(f, "{error}; the run goes on, and what cannot be written is counted")
+            }
             Notice::Decided { step, decided } => {
                 write!(
                     f,
@@ -78,13 +116,18 @@ impl Notices {
 }
 
 impl Notice {
-    /// Decisions are the journal's business. A hook that fails at every step is told about the first
+    /// Decisions and changes are the journal's business. A hook that fails at every step is told about the first
     /// time, the tenth, the hundredth, and when it is disabled.
     fn is_worth_telling(&self) -> bool {
         match self {
             Notice::Contained(contained) => contained.disabled || is_round(contained.count),
-            Notice::Decided { .. } => false,
-            Notice::Refused(_) | Notice::WouldRefuse(_) | Notice::Said { .. } => true,
+            Notice::Decided { .. } | Notice::Changed(_) => false,
+            Notice::Refused(_)
+            | Notice::WouldRefuse(_)
+            | Notice::Said { .. }
+            | Notice::NoGradient { .. }
+            | Notice::Interrupted { .. }
+            | Notice::Unwritten(_) => true,
         }
     }
 }

@@ -18,7 +18,7 @@ impl<M: Module> Session<'_, M> {
         let refusals = self.refused(training);
         if refusals.is_empty() || self.lenient {
             for refusal in refusals {
-                self.run.notices.push(Notice::WouldRefuse(refusal));
+                self.run.note(Notice::WouldRefuse(refusal));
             }
             return Ok(());
         }
@@ -79,11 +79,7 @@ impl<M: Module> Session<'_, M> {
         let per_epoch = training.feed.length();
         let batches =
             per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
-        // With manual optimization, only the module knows how many steps a batch has.
-        let per_epoch_steps = per_epoch.filter(|_| self.module.automatic_optimization());
-        let steps = per_epoch_steps.map(|batches| batches.div_ceil(limits.accumulate));
-        let steps = steps.zip(limits.max_epochs).map(|(steps, epochs)| steps.saturating_mul(epochs));
-        let steps = [steps, limits.max_steps].into_iter().flatten().min();
+        let steps = self.horizon(&training.feed).steps;
         let metrics = self.module.metrics();
         let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {

@@ -13,6 +13,7 @@ use crate::data::BatchData;
 use crate::losses::Losses;
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
+use crate::run::{Interrupt, Recording};
 use crate::settings::Limits;
 
 /// Who runs when it is not a hook. Noted before every call, so it must be cheap.
@@ -47,6 +48,8 @@ pub(crate) struct BatchPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     pub(crate) stop: Option<(String, String)>,
+    /// The signal that ends the run, once it is heeded.
+    pub(crate) interrupted: Option<String>,
     pub(crate) end_epoch: bool,
     pub(crate) skip_batch: bool,
     pub(crate) skip_update: bool,
@@ -81,9 +84,13 @@ pub struct Running<M: Module> {
     pub(crate) window_open: bool,
     /// The gradients of this accumulation window are not to be used.
     pub(crate) window_skipped: bool,
+    /// The optimizers whose gradients have been looked at for missing ones.
+    pub(crate) gradients_seen: Vec<usize>,
     pub(crate) outcome: Outcome,
     pub(crate) saved: Vec<Saved>,
     pub(crate) notices: Notices,
+    pub(crate) recording: Option<Recording>,
+    pub(crate) interrupt: Interrupt,
     who: Who,
     place: &'static str,
 }
@@ -116,9 +123,12 @@ impl<M: Module> Running<M> {
             within_batch: false,
             window_open: false,
             window_skipped: false,
+            gradients_seen: Vec::new(),
             outcome: Outcome::Completed,
             saved: Vec::new(),
             notices,
+            recording: None,
+            interrupt: Interrupt::new(),
             who: Who::Trainer,
             place: "start",
         }
@@ -164,15 +174,18 @@ impl<M: Module> Running<M> {
         }
         if !self.shared.said.borrow().is_empty() {
             for (hook, text) in self.shared.said.take() {
-                self.notices.push(Notice::Said { hook, text });
+                self.note(Notice::Said { hook, text });
             }
         }
         if self.hooks.has_news() {
             for contained in self.hooks.take_contained() {
-                self.notices.push(Notice::Contained(contained));
+                self.note(Notice::Contained(contained));
             }
             for refused in self.hooks.take_refused() {
-                self.notices.push(Notice::Refused(refused));
+                self.note(Notice::Refused(refused));
+            }
+            for changed in self.hooks.take_changed() {
+                self.note(Notice::Changed(changed));
             }
         }
         Ok(())
@@ -196,7 +209,7 @@ impl<M: Module> Running<M> {
         for flow in flows {
             self.signal(&decided.hook, flow);
         }
-        self.notices.push(Notice::Decided { step, decided: decided.clone() });
+        self.note(Notice::Decided { step, decided: decided.clone() });
         for request in requests {
             match request {
                 Request::Validate => self.signals.validate = true,

@@ -12,7 +12,8 @@ use tenterhook_core::{
 };
 
 use crate::data::{DataModule, Loaders, Split};
-use crate::module::Module;
+use crate::feed::Feed;
+use crate::module::{Horizon, Module, OptimizerState};
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 
@@ -23,6 +24,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) strategy: &'t mut dyn Strategy,
     /// The loaders that evaluations walk through, and how much of each to use.
     pub(crate) evaluation: LimitedLoaders<M::Batch>,
+    /// The training batches, from their making to the beginning of training.
+    pub(crate) feed: Option<Feed<M::Batch>>,
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
     pub(crate) train_began: Duration,
@@ -33,9 +36,11 @@ pub(crate) struct Session<'t, M: Module> {
     /// Its hooks need not be those that are registered.
     pub(crate) accepts_other_hooks: bool,
     /// What it holds of the optimizers, until they exist.
-    pub(crate) optimizers_to_restore: Option<serde_json::Value>,
+    pub(crate) optimizers_to_restore: Option<OptimizerState>,
     /// The checkpoint that was restored, until that is announced.
     pub(crate) restored: Option<PathBuf>,
+    /// The same, for the run's record.
+    pub(crate) resumed_from: Option<PathBuf>,
     /// What the module is prepared with.
     pub(crate) seed: u64,
     pub(crate) deterministic: bool,
@@ -69,6 +74,7 @@ impl<'t, M: Module> Session<'t, M> {
             data,
             strategy,
             evaluation: Default::default(),
+            feed: None,
             predictions: Vec::new(),
             train_began: Duration::ZERO,
             last_validation: Duration::ZERO,
@@ -76,6 +82,7 @@ impl<'t, M: Module> Session<'t, M> {
             accepts_other_hooks: false,
             optimizers_to_restore: None,
             restored: None,
+            resumed_from: None,
             seed: 0,
             deterministic: false,
             lenient: false,
@@ -93,6 +100,10 @@ impl<'t, M: Module> Session<'t, M> {
             self.set_up()?;
             body(self)?;
             self.run.status = Status::Completed;
+            if let Some(signal) = self.run.signals.interrupted.clone() {
+                self.run.status = Status::Interrupted;
+                self.run.outcome = Outcome::Interrupted { signal };
+            }
             self.announce_checkpoints()?;
             self.tear_down()
         }));
@@ -143,8 +154,13 @@ impl<'t, M: Module> Session<'t, M> {
         let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
         self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
         if stage == Stage::Fit {
+            let feed = self.training_feed()?;
+            let horizon = self.horizon(&feed);
+            self.run.shared.run.total_epochs = horizon.epochs;
+            self.run.shared.run.total_batches = self.run.limits.total_batches(feed.length());
+            self.feed = Some(feed);
             self.run.at(Who::Module, "configure_optimizers");
-            let optimization = self.module.configure_optimizers();
+            let optimization = self.module.configure_optimizers(horizon);
             self.run.optimization = self.run.checked(optimization)?;
         }
         Ok(())
@@ -268,6 +284,15 @@ impl<'t, M: Module> Session<'t, M> {
         Ok((loaders, batches))
     }
 
+    /// How long training will be, as far as the limits and the data say.
+    pub(crate) fn horizon(&self, feed: &Feed<M::Batch>) -> Horizon {
+        let limits = &self.run.limits;
+        // With manual optimization, only the module knows how many steps a batch has.
+        let batches = feed.length().filter(|_| self.module.automatic_optimization());
+        let per_epoch = batches.map(|batches| batches.div_ceil(limits.accumulate));
+        Horizon::of(limits.max_steps, limits.max_epochs, per_epoch)
+    }
+
     /// The epoch's mean loss, beside the last step's.
     pub(crate) fn log_epoch_loss(&mut self) {
         use tenterhook_core::moment::LossHistory;
@@ -276,10 +301,9 @@ impl<'t, M: Module> Session<'t, M> {
         }
     }
 
-    /// How training ended.
-    pub(crate) fn note_outcome(&mut self) {
-        let stopped = self.run.signals.stop.clone().filter(|_| self.run.may_stop());
-        self.run.outcome = stopped.map_or(Outcome::Completed, |(by, reason)| Outcome::Stopped { by, reason });
+    /// Everything was accepted: now there may be traces of the run.
+    pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
+        self.run.begin_recording(self.seed, self.resumed_from.as_deref())
     }
 }
 

@@ -9,6 +9,7 @@ use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
 use crate::losses::Once;
+use crate::notice::Notice;
 use crate::module::{Interval, Module, StepOutput};
 use crate::running::{Running, Who};
 
@@ -106,6 +107,7 @@ impl<M: Module> Running<M> {
             if std::mem::take(&mut self.signals.skip_update) {
                 break;
             }
+            self.report_missing_gradients(module, optimizer);
             self.run_update_hooks(module, optimizer)?;
             self.clip(module, optimizer)?;
             // Gradients live on only if somebody will look at them.
@@ -126,6 +128,18 @@ impl<M: Module> Running<M> {
             self.progress.step_counted = true;
         }
         Ok(used_lr)
+    }
+
+    /// Tells once of parameters that the loss does not depend on: usually a mistake in the model.
+    fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
+        if self.gradients_seen.contains(&optimizer) {
+            return;
+        }
+        self.gradients_seen.push(optimizer);
+        let parameters = module.without_gradient(optimizer);
+        if !parameters.is_empty() {
+            self.note(Notice::NoGradient { parameters });
+        }
     }
 
     fn run_update_hooks(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {

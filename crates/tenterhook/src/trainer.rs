@@ -1,18 +1,19 @@
 //! The trainer: holds hooks and settings, and runs the four calls.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
-    AnyHook, Clock, Failure, ForwardHook, Hook, HookInfo, HookRunner, Outcome, Phase, PlanError, Progress,
+    AnyHook, Clock, Failure, ForwardHook, Hook, HookInfo, HookRunner, Phase, PlanError, Progress,
     Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
 };
 
 use crate::data::DataModule;
 use crate::module::Module;
 use crate::notice::{Notice, Notices};
+pub use crate::report::{Predictions, Report, RunError};
+use crate::run::{Interrupt, Recorder, Recording, RunDirectory, RunDirectoryPlan, new_id};
 use crate::running::Running;
 use crate::session::Session;
 use crate::settings::{Limits, Settings};
@@ -43,47 +44,8 @@ pub struct Trainer {
     /// Where training stands, for the evaluations after it.
     progress: Progress,
     notify: Box<dyn FnMut(&Notice) + Send>,
-}
-
-/// What a call came to.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Where it stood at the end.
-    pub progress: Progress,
-    /// The latest value of every metric.
-    pub metrics: BTreeMap<String, f64>,
-    /// What was decided, contained and refused on the way: the first thousand.
-    pub notices: Vec<Notice>,
-    /// How many more there were.
-    pub notices_left_out: u64,
-}
-
-/// Why a call failed.
-#[derive(thiserror::Error)]
-pub enum RunError {
-    /// The settings cannot work.
-    #[error("the trainer's settings cannot work:\n{}", .0.join("\n"))]
-    Settings(Vec<String>),
-    /// Something failed; everybody was told and torn down.
-    #[error("{failure}")]
-    Failed {
-        /// The first failure.
-        #[source]
-        failure: Failure,
-        /// What failed after it, while cleaning up.
-        later: Vec<Failure>,
-        /// How far the call came.
-        report: Box<Report>,
-    },
-}
-
-/// The same text as for people: it is what `main` prints when it returns an error.
-impl std::fmt::Debug for RunError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
+    recording: Option<Recording>,
+    interrupt: Interrupt,
 }
 
 struct WallClock(Instant);
@@ -99,9 +61,9 @@ impl Trainer {
     pub fn new(settings: Settings) -> Result<Trainer, RunError> {
         let problems = settings.problems();
         if !problems.is_empty() {
-            return Err(RunError::Settings(problems));
+            return Err(RunError::Settings(problems.iter().map(ToString::to_string).collect()));
         }
-        let id = run_id();
+        let id = new_id();
         let run = RunInfo {
             checkpoints: Path::new("runs").join(&id).join("checkpoints"),
             id,
@@ -121,6 +83,8 @@ impl Trainer {
             lenient: false,
             progress: Progress::default(),
             notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
+            recording: None,
+            interrupt: Interrupt::new(),
         })
     }
 
@@ -150,6 +114,38 @@ impl Trainer {
     pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
         self.notify = Box::new(notify);
         self
+    }
+
+    /// Keeps a run directory. It is made when training really begins, right before `on_train_start`;
+    /// evaluations after it write to it, too. Checkpoints go below it.
+    #[must_use]
+    pub fn with_run_directory(mut self, plan: RunDirectoryPlan) -> Trainer {
+        if let Some(device) = &plan.device {
+            self.shared.run.device.clone_from(device);
+        }
+        let directory = RunDirectory::new(plan);
+        directory.place().set_in(&mut self.shared.run);
+        self.with_recorder(directory)
+    }
+
+    /// Writes down what happens in another way than in a run directory.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: impl Recorder + 'static) -> Trainer {
+        self.recording = Some(Recording::new(Box::new(recorder)));
+        self
+    }
+
+    /// Ends calls when this handle says so.
+    #[must_use]
+    pub fn with_interrupt(mut self, interrupt: Interrupt) -> Trainer {
+        self.interrupt = interrupt;
+        self
+    }
+
+    /// The handle that ends calls from outside, in good order.
+    #[must_use]
+    pub fn interrupt_handle(&self) -> Interrupt {
+        self.interrupt.clone()
     }
 
     /// Reports what the plan refuses, and runs all the same.
@@ -219,6 +215,12 @@ impl Trainer {
     #[must_use]
     pub fn checkpoints(&self) -> &Path {
         &self.shared.run.checkpoints
+    }
+
+    /// The run's id, directory and device.
+    #[must_use]
+    pub fn run_info(&self) -> &RunInfo {
+        &self.shared.run
     }
 
     /// A hook, by its name and type, to look at what it has seen.
@@ -295,6 +297,7 @@ impl Trainer {
             session.run.status = Status::Training;
             session.announce_restored()?;
             session.prepare_evaluation()?;
+            session.begin_recording()?;
             session.evaluate(phase)
         })
     }
@@ -306,7 +309,16 @@ impl Trainer {
         data: &mut dyn DataModule<M::Batch>,
         body: impl FnOnce(&mut Session<'_, M>) -> Result<(), Failure>,
     ) -> Result<Predictions<M>, RunError> {
-        self.in_session(stage, module, data, |session| session.run(body))
+        if stage == Stage::Fit
+            && let Some(place) = self.recording.as_mut().and_then(|recording| recording.recorder.next_place())
+        {
+            place.set_in(&mut self.shared.run);
+        }
+        self.in_session(stage, module, data, |session| {
+            let ran = session.run(body);
+            session.run.end_recording();
+            ran
+        })
     }
 
     fn in_session<M: Module>(
@@ -319,7 +331,8 @@ impl Trainer {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
-        let run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
+        let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
+        (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;
@@ -331,28 +344,21 @@ impl Trainer {
         }
         let ran = body(&mut session);
         let Session { run, predictions, .. } = session;
-        let Running { hooks, shared, progress, outcome, notices, .. } = run;
+        let Running { hooks, shared, progress, outcome, notices, recording, .. } = run;
         (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
-        self.notify = notices.tell;
+        let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder.lost());
+        (self.notify, self.recording) = (notices.tell, recording);
         let report = Report {
             outcome,
             progress,
             metrics: self.shared.metrics.to_map(),
             notices: notices.kept,
             notices_left_out: notices.not_kept,
+            lines_lost,
         };
         match ran {
             Ok(()) => Ok((report, predictions)),
             Err((failure, later)) => Err(RunError::Failed { failure, later, report: Box::new(report) }),
         }
     }
-}
-
-/// What a prediction came to, and the predictions of every loader.
-pub type Predictions<M> = (Report, Vec<Vec<<M as Module>::Prediction>>);
-
-/// Unique enough to tell runs apart: when it was, and which process.
-fn run_id() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{:03}-{}", now.as_secs(), now.subsec_millis(), std::process::id())
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use tenterhook::config::{Config, HookTable};
+use tenterhook::config::HookTable;
+use tenterhook::registry::Registry;
 use tenterhook::toy::ToyData;
 use tenterhook::{RunError, Settings, Trainer};
 
@@ -151,8 +152,8 @@ impl Scenario {
 
     /// The trainer of the scenario: exactly the listed hooks and no defaults.
     pub(crate) fn trainer(&self, tape: &Tape) -> Result<Trainer, String> {
-        let settings = Config { trainer: self.trainer.clone(), hooks: Vec::new() };
-        let mut trainer = settings.trainer().map_err(|error| error.to_string())?;
+        let mut trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
+        let registry = Registry::default();
         for spec in &self.hooks {
             match spec {
                 HookSpec::Record { record } => {
@@ -160,7 +161,9 @@ impl Scenario {
                         .add_hook(RecordingHook::new(record, tape.clone()))
                         .map_err(|error| error.to_string())?;
                 }
-                HookSpec::BuiltIn(table) => table.register(&mut trainer)?,
+                HookSpec::BuiltIn(table) => {
+                    table.register(&mut trainer, &registry).map_err(|problem| problem.to_string())?;
+                }
             }
         }
         // What Lightning would run is run; what our plan would refuse of it is a diagnostic.

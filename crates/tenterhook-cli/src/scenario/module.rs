@@ -1,10 +1,10 @@
 //! The toy module, recording everything that is asked of it.
 
-use tenterhook::module::{Interval, Optimization, SchedulerPlan};
+use tenterhook::module::{Horizon, Interval, Optimization, OptimizerState, SchedulerPlan};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
     ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, Module, ModuleResult, OptimizerSource,
-    Stage, StepOutput, TensorSource,
+    Stage, StepOutput, TensorMap, TensorSource,
 };
 
 use super::tape::{Tape, injected};
@@ -97,9 +97,9 @@ macro_rules! recording_module {
             fn predict_step(&mut self, _: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
                 self.handle("predict_step", cx).map(|_| ())
             }
-            fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+            fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
                 self.act("configure_optimizers")?;
-                self.toy.configure_optimizers()
+                self.toy.configure_optimizers(horizon)
             }
             fn configure_model(&mut self) -> ModuleResult {
                 self.act("configure_model")
@@ -139,16 +139,16 @@ macro_rules! recording_module {
             fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
                 self.toy.change_lr(optimizer, change)
             }
-            fn weights(&self) -> ModuleResult<serde_json::Value> {
+            fn weights(&self) -> ModuleResult<TensorMap> {
                 self.toy.weights()
             }
-            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
+            fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
                 self.toy.load_weights(weights)
             }
-            fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+            fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
                 self.toy.optimizer_state()
             }
-            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+            fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
                 self.toy.load_optimizer_state(state)
             }
             fn setup(&mut self, _: Stage) -> ModuleResult {

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bad_input;
 mod conformance;
 mod plan;
+mod python;
+mod tenter;
+mod train;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

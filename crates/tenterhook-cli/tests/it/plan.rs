@@ -54,11 +54,11 @@ fn what_cannot_work_is_refused_with_its_fix() {
             "[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"checkpoint\"\nevery_n_train_steps = 1000",
             "train longer",
         ),
-        ("[trainer]\nmax_epoch = 2", "line 2"),
-        ("[trainer]\nmax_epochs = \"many\"", "line 2"),
+        ("[trainer]\nmax_epoch = 2", "config.toml:2:1"),
+        ("[trainer]\nmax_epochs = \"many\"", "config.toml:2:14"),
         ("[trainer]\nval_check_interval = 100", "val_check_interval = 100"),
         ("[[hooks]]\nuse = \"chekpoint\"", "did you mean `checkpoint`?"),
-        ("[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 2", "unknown field `save_topk`"),
+        ("[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 2", "did you mean `save_top_k`?"),
     ] {
         let (code, _, err) = plan(config, &[]);
         assert_eq!(code, Some(2), "{config}\n{err}");

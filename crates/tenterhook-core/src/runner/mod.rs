@@ -19,7 +19,7 @@ use crate::failure::{Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
-use crate::roster::Change;
+use crate::roster::{Change, RosterRequest};
 
 use slots::{ForwardSlot, Slot, UpdateSlot};
 pub use slots::{Registration, RosterError};
@@ -36,6 +36,7 @@ pub struct HookRunner {
     decisions: Vec<Decided>,
     contained: Vec<Contained>,
     refused: Vec<RosterError>,
+    changed: Vec<Changed>,
     /// Some forward hook is enabled.
     listening: bool,
     /// Some hook judges every loss.
@@ -58,6 +59,15 @@ pub struct Decided {
     pub event: Event,
     /// What it decided.
     pub decision: Decision,
+}
+
+/// A change of the list of hooks that was made, and who asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The hook's name; `None` is the module, or the runner itself after a failure.
+    pub by: Option<String>,
+    /// What was changed.
+    pub change: RosterRequest,
 }
 
 /// Which of an event's receivers a delivery is for.
@@ -235,8 +245,10 @@ impl HookRunner {
         }
         for asked in moment.shared.roster.changes.take() {
             let by = asked.by.and_then(|by| moment.shared.roster.info(by));
-            if let Err(refused) = self.permit(by, &asked.change).and_then(|()| self.apply(asked.change)) {
-                self.refused.push(refused);
+            let (name, change) = (by.as_ref().map(|by| by.name.clone()), asked.change.in_words());
+            match self.permit(by, &asked.change).and_then(|()| self.apply(asked.change)) {
+                Ok(()) => self.changed.push(Changed { by: name, change }),
+                Err(refused) => self.refused.push(refused),
             }
         }
         self.replan();
@@ -255,11 +267,17 @@ impl HookRunner {
         !self.decisions.is_empty()
     }
 
-    /// Whether there are contained failures or refused requests that nobody has taken yet.
+    /// Whether there are contained failures, and changes of the list of hooks that were made or refused,
+    /// that nobody has taken yet.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !(self.contained.is_empty() && self.refused.is_empty())
+        !(self.contained.is_empty() && self.refused.is_empty() && self.changed.is_empty())
+    }
+
+    /// The changes of the list of hooks that were made since the last call.
+    pub fn take_changed(&mut self) -> Vec<Changed> {
+        std::mem::take(&mut self.changed)
     }
 
     /// The failures that were contained since the last call.

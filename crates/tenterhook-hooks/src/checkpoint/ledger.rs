@@ -1,6 +1,6 @@
 //! Which checkpoints are the best, and which goes when a better one comes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,17 @@ impl Ledger {
         gone
     }
 
+    /// The best one with its score, and of equals the newest.
+    pub(super) fn best(&self, mode: Mode) -> Option<(&Path, Option<f64>)> {
+        let better = |a: &Kept, b: &Kept| match (a.score, b.score) {
+            (Some(a), Some(b)) => !mode.is_better(b, a),
+            (Some(_), None) | (None, None) => true,
+            (None, Some(_)) => false,
+        };
+        let best = self.0.iter().reduce(|best, other| if better(other, best) { other } else { best });
+        best.map(|kept| (kept.path.as_path(), kept.score))
+    }
+
     /// The worst one, and of equals the oldest.
     fn worst(&self, mode: Mode) -> Option<usize> {
         let worse = |a: &Kept, b: &Kept| match (a.score, b.score) {
@@ -77,6 +88,17 @@ mod tests {
         assert_eq!(kept, [1.0, 0.5]);
         assert_eq!(gone, [PathBuf::from("3"), PathBuf::from("2")]);
         assert_eq!(feed(&[3.0, 1.0, 4.0], Some(1), Mode::Max).0, [4.0]);
+    }
+
+    #[test]
+    fn the_best_is_known_and_of_equals_the_newest() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.best(Mode::Min), None);
+        for (name, score) in [("none", None), ("a", Some(2.0)), ("b", Some(1.0)), ("c", Some(1.0))] {
+            ledger.add(name.into(), score, None, Mode::Min);
+        }
+        assert_eq!(ledger.best(Mode::Min), Some((Path::new("c"), Some(1.0))));
+        assert_eq!(ledger.best(Mode::Max), Some((Path::new("a"), Some(2.0))));
     }
 
     #[test]

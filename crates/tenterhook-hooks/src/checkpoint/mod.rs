@@ -4,13 +4,14 @@ mod filename;
 mod ledger;
 mod options;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Exception, HookResult, Moment, Phase, Policy, Request,
-    SaveRequest, Stage, State, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, hook,
+    SaveRequest, Stage, State, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
+    ValidationEnd, hook,
 };
 
 use crate::OptionError;
@@ -68,6 +69,18 @@ impl Checkpoint {
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
         Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false })
+    }
+
+    /// The best checkpoint that is kept, and its score where something is monitored.
+    #[must_use]
+    pub fn best(&self) -> Option<(&Path, Option<f64>)> {
+        self.memory.ledger.best(self.options.mode)
+    }
+
+    /// What it monitors.
+    #[must_use]
+    pub fn monitor(&self) -> Option<&str> {
+        self.options.monitor.as_deref()
     }
 
     fn saves_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
@@ -130,6 +143,10 @@ impl Checkpoint {
         }
         let mut score = None;
         if let Some(monitor) = &self.options.monitor {
+            if moment.status == Status::Interrupted {
+                // The validation that would have logged the metric was cut short, or is missing.
+                return Ok(());
+            }
             score = moment.metrics().get(monitor);
             if score.is_none() && self.validated {
                 let known = moment.metrics().names().join("`, `");

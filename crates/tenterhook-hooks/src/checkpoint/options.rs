@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::Cadence;
 
@@ -11,8 +12,8 @@ use crate::OptionError;
 use crate::mode::Mode;
 
 /// Whether the newest checkpoint is also kept under the name `last`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "whether to keep the newest as `last` is true, false or \"link\"")]
 pub enum SaveLast {
     /// `false`, or `true`: as a checkpoint of its own.
     Copy(bool),
@@ -29,7 +30,7 @@ impl SaveLast {
 }
 
 /// The word `link`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     /// The word `link`.
@@ -37,22 +38,26 @@ pub enum Link {
 }
 
 /// The options of [`Checkpoint`](super::Checkpoint).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointOptions {
     /// Where to put them; unset is the run's own directory of checkpoints.
+    #[schemars(example = &"checkpoints")]
     pub dirpath: Option<PathBuf>,
     /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
+    #[schemars(example = &"epoch_{epoch}_loss_{val/loss:.2f}")]
     pub filename: Option<String>,
     /// Write `epoch=3` for `{epoch}`.
     pub auto_insert_metric_name: bool,
     /// The metric that says which are the best.
+    #[schemars(example = &"val/loss")]
     pub monitor: Option<String>,
     /// Which direction is better.
     pub mode: Mode,
     /// How many of the best to keep: -1 is all, 0 none.
     pub save_top_k: i64,
     /// Keep the newest under the name `last` as well.
+    #[schemars(example = &"link")]
     pub save_last: SaveLast,
     /// Only the weights.
     pub save_weights_only: bool,
@@ -60,13 +65,17 @@ pub struct CheckpointOptions {
     pub save_on_exception: bool,
     /// Save at the end of the training epoch rather than after validation. Unset: when there is no
     /// validation, or it comes exactly once per epoch.
+    #[schemars(example = true)]
     pub save_on_train_epoch_end: Option<bool>,
     /// Save in every so many epochs; 1 unless another rhythm is set.
     #[serde(alias = "save_every_n_epochs")]
+    #[schemars(example = 1)]
     pub every_n_epochs: Option<u64>,
     /// Save every so many optimizer steps.
+    #[schemars(example = 1000)]
     pub every_n_train_steps: Option<u64>,
     /// Save every so often, such as `30 min`.
+    #[schemars(example = &"30 min")]
     pub train_time_interval: Option<String>,
     /// Say what was saved.
     pub verbose: bool,

@@ -7,33 +7,59 @@ use std::path::{Path, PathBuf};
 use tenterhook_core::BoxError;
 
 use super::{Contents, FORMAT};
+use crate::tensors::TensorMap;
 
-/// The name of the file within a checkpoint's directory.
+/// The names of the files within a checkpoint's directory.
 const STATE: &str = "state.json";
+/// The weights, in the directory of a checkpoint and of a run.
+pub const WEIGHTS: &str = "weights.safetensors";
+const OPTIMIZERS: &str = "optimizer.safetensors";
 
 pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> BoxError {
     format!("cannot {what} checkpoint {}: {error}", path.display()).into()
 }
 
 /// Writes a checkpoint whole or not at all: to a temporary name, synced, renamed.
-pub(super) fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
+pub(super) fn write(path: &Path, contents: &Contents) -> Result<(), BoxError> {
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(parent)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = parent.join(format!(".{name}.unfinished"));
-    remove(&unfinished)?;
-    fs::create_dir(&unfinished)?;
-    let mut file = File::create(unfinished.join(STATE))?;
-    serde_json::to_writer_pretty(&mut file, contents)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
+    fill(&unfinished, contents)?;
+    put_in_place(&unfinished, path).map_err(|error| cannot("write", path, &error))
+}
+
+/// Makes the directory with all its files, each of them synced.
+fn fill(directory: &Path, contents: &Contents) -> Result<(), BoxError> {
+    let begun = || {
+        remove(directory)?;
+        fs::create_dir_all(directory)
+    };
+    begun().map_err(|error| cannot("write", directory, &error))?;
+    contents.weights.write(&directory.join(WEIGHTS))?;
+    if !contents.weights_only {
+        contents.optimizers.tensors.write(&directory.join(OPTIMIZERS))?;
+    }
+    let path = directory.join(STATE);
+    let written = || {
+        let mut file = File::create(&path)?;
+        serde_json::to_writer_pretty(&mut file, contents)?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        File::open(directory)?.sync_all()
+    };
+    written().map_err(|error| cannot("write", &path, &error))
+}
+
+fn put_in_place(unfinished: &Path, path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     // What stands there makes way only when the new one is whole, and goes only when that has its place.
     let replaced = parent.join(format!(".{name}.replaced"));
     remove(&replaced)?;
     if path.symlink_metadata().is_ok() {
         fs::rename(path, &replaced)?;
     }
-    fs::rename(&unfinished, path)?;
+    fs::rename(unfinished, path)?;
     remove(&replaced)?;
     File::open(parent)?.sync_all()
 }
@@ -62,7 +88,7 @@ pub(super) fn relink(link: &Path, checkpoint: &Path) -> std::io::Result<()> {
 pub fn read(path: &Path) -> Result<Contents, BoxError> {
     let file = path.join(STATE);
     let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
-    let contents: Contents = serde_json::from_str(&text)
+    let mut contents: Contents = serde_json::from_str(&text)
         .map_err(|error| format!("checkpoint {} is damaged: {error}", file.display()))?;
     if contents.format > FORMAT {
         let (found, known) = (contents.format, FORMAT);
@@ -71,6 +97,10 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
             file.display()
         )
         .into());
+    }
+    contents.weights = TensorMap::read(&path.join(WEIGHTS))?;
+    if !contents.weights_only {
+        contents.optimizers.tensors = TensorMap::read(&path.join(OPTIMIZERS))?;
     }
     Ok(contents)
 }

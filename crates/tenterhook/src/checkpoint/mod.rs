@@ -12,13 +12,15 @@ use tenterhook_core::random::Positions;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
 
-pub use disk::read;
+pub use disk::{WEIGHTS, read};
 use disk::{cannot, relink, remove, write};
 
 pub use crate::losses::LossesState;
-use crate::module::Module;
+use crate::module::{Module, OptimizerState};
+use crate::run::Happening;
 use crate::running::{Running, Saved, Who};
 use crate::session::Session;
+use crate::tensors::TensorMap;
 
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 1;
@@ -35,9 +37,10 @@ pub struct Contents {
     /// How long the run had taken.
     pub elapsed: Duration,
     /// The weights.
-    pub weights: serde_json::Value,
+    #[serde(skip)]
+    pub weights: TensorMap,
     /// The state of optimizers and schedulers.
-    pub optimizers: serde_json::Value,
+    pub optimizers: OptimizerState,
     /// The states of the hooks, by name.
     pub hooks: HookStates,
     /// What hooks and module added.
@@ -70,7 +73,7 @@ impl<M: Module> Running<M> {
         let weights = module.weights();
         let weights = self.checked(weights)?;
         self.at(Who::Module, "optimizer_state");
-        let optimizers = if weights_only { Ok(serde_json::Value::Null) } else { module.optimizer_state() };
+        let optimizers = if weights_only { Ok(OptimizerState::default()) } else { module.optimizer_state() };
         let optimizers = self.checked(optimizers)?;
         self.at(Who::Trainer, "save");
         let contents = (|| -> Result<Contents, BoxError> {
@@ -91,16 +94,15 @@ impl<M: Module> Running<M> {
         })();
         let contents = self.checked(contents)?;
         let path = self.path_of(request);
-        let written = write(&path, &contents).map_err(|error| cannot("write", &path, &error));
+        let written = write(&path, &contents);
         self.checked(written)?;
-        for old in request
-            .replaces
-            .iter()
-            .map(|old| self.shared.run.checkpoints.join(old))
-            .filter(|old| *old != path)
-        {
+        self.record_happening(Happening::Checkpoint { path: path.clone(), weights_only });
+        let root = &self.shared.run.checkpoints;
+        let replaced: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
+        for old in replaced.into_iter().filter(|old| *old != path) {
             let removed = remove(&old).map_err(|error| cannot("remove", &old, &error));
             self.checked(removed)?;
+            self.record_happening(Happening::CheckpointRemoved { path: old });
         }
         if let Some(link) = &request.link {
             let link = self.shared.run.checkpoints.join(link);

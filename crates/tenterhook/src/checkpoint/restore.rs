@@ -41,7 +41,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Module, "load_weights");
         let loaded = self.module.load_weights(&contents.weights);
         self.run.checked(loaded)?;
-        self.restored = Some(path);
+        (self.restored, self.resumed_from) = (Some(path.clone()), Some(path));
         if contents.weights_only {
             return Ok(());
         }

@@ -74,6 +74,13 @@ impl Limits {
         limits
     }
 
+    /// How many micro-batches training lasts at most, when an epoch has so many.
+    pub(crate) fn total_batches(&self, epoch: Option<u64>) -> Option<u64> {
+        let by_epochs = epoch.zip(self.max_epochs).map(|(epoch, epochs)| epoch.saturating_mul(epochs));
+        let by_steps = self.max_steps.map(|steps| steps.saturating_mul(self.accumulate));
+        [by_epochs, by_steps].into_iter().flatten().min()
+    }
+
     /// How much of a split to use.
     pub(crate) fn amount(&self, split: Split) -> Amount {
         match split {

@@ -3,11 +3,14 @@
 mod limits;
 mod units;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::ClipRule;
 
 pub(crate) use limits::Limits;
 pub use units::{Amount, Switch, Time};
+
+use crate::config::Problem;
 
 /// The `[trainer]` table. What is not set has Lightning's default.
 ///
@@ -16,43 +19,55 @@ pub use units::{Amount, Switch, Time};
 /// let settings = Settings { max_epochs: Some(3), ..Settings::default() };
 /// assert!(settings.problems().is_empty());
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time` is set.
+    #[schemars(example = 10)]
     pub max_epochs: Option<i64>,
     /// Epochs to train before a request to stop is heeded.
+    #[schemars(example = 1)]
     pub min_epochs: Option<u64>,
     /// Optimizer steps to train at most; -1 is no limit.
     pub max_steps: i64,
     /// Optimizer steps to train before a request to stop is heeded.
+    #[schemars(example = 100)]
     pub min_steps: Option<u64>,
     /// Wall time to train at most: `"DD:HH:MM:SS"` or `"90 min"`.
+    #[schemars(example = &"00:12:00:00")]
     pub max_time: Option<Time>,
     /// How much of each epoch to train on: a count of batches, or a fraction.
+    #[schemars(example = 1.0)]
     pub limit_train_batches: Option<Amount>,
     /// How much to validate on; 0 turns validation off.
+    #[schemars(example = 1.0)]
     pub limit_val_batches: Option<Amount>,
     /// How much to test on.
+    #[schemars(example = 1.0)]
     pub limit_test_batches: Option<Amount>,
     /// How much to predict.
+    #[schemars(example = 1.0)]
     pub limit_predict_batches: Option<Amount>,
     /// Train and validate on the same few batches every epoch, to see whether the model can overfit them.
     pub overfit_batches: Amount,
     /// A dry run over so many batches of everything (`true` is 1): nothing is saved or stopped early.
     pub fast_dev_run: Switch,
     /// When to validate: a fraction of the epoch, a count of batches, or a time.
+    #[schemars(example = 1.0)]
     pub val_check_interval: Option<Check>,
     /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
     #[serde(with = "units::none_or")]
+    #[schemars(with = "units::CountOrNone")]
     pub check_val_every_n_epoch: Option<u64>,
     /// Validation batches to try before training; -1 is all.
     pub num_sanity_val_steps: i64,
     /// Micro-batches per optimizer step.
     pub accumulate_grad_batches: u64,
     /// Clip gradients above this.
+    #[schemars(example = 1.0)]
     pub gradient_clip_val: Option<f64>,
     /// What is compared with it: `norm` or `value`.
+    #[schemars(example = &"norm")]
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
     /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
     pub log_every_n_steps: u64,
@@ -63,8 +78,11 @@ pub struct Settings {
 }
 
 /// When to validate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "when to validate is a count of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\""
+)]
 pub enum Check {
     /// After so many batches, or so much of the epoch.
     Amount(Amount),
@@ -73,7 +91,7 @@ pub enum Check {
 }
 
 /// What is compared with `gradient_clip_val`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClipAlgorithm {
     /// The norm of all gradients together.
@@ -111,38 +129,48 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Everything that is wrong with them, one sentence each, with the key and the fix.
+    /// Everything that is wrong with them, each with the key it is about.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut refuse = |wrong: bool, problem: &str| {
-            if wrong {
-                problems.push(problem.to_owned());
-            }
-        };
-        refuse(self.max_epochs.is_some_and(|n| n < -1), "`max_epochs` must be -1 (no limit), 0 or more");
-        refuse(self.max_steps < -1, "`max_steps` must be -1 (no limit), 0 or more");
-        refuse(self.num_sanity_val_steps < -1, "`num_sanity_val_steps` must be -1 (all), 0 or more");
-        refuse(self.accumulate_grad_batches == 0, "`accumulate_grad_batches` must be 1 or more");
-        refuse(
-            self.check_val_every_n_epoch == Some(0),
-            "`check_val_every_n_epoch` must be 1 or more; to turn validation off, set `limit_val_batches = 0`",
-        );
-        refuse(
-            self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
-            "`val_check_interval` must not be 0; to turn validation off, set `limit_val_batches = 0`",
-        );
-        refuse(
-            self.gradient_clip_val.is_some_and(|value| !(value.is_finite() && value >= 0.0)),
-            "`gradient_clip_val` must be a number of 0 or more",
-        );
+    pub fn problems(&self) -> Vec<Problem> {
+        let no_validation = "to turn validation off, set `limit_val_batches = 0`";
         let by_fraction = matches!(self.val_check_interval, Some(Check::Amount(Amount::Fraction(_))));
-        refuse(
-            by_fraction && self.check_val_every_n_epoch.is_none(),
-            "`val_check_interval` must be a count of batches or a time when `check_val_every_n_epoch` is \"none\": \
-             there is no epoch to take a fraction of",
-        );
-        problems
+        let rules = [
+            (self.max_epochs.is_some_and(|n| n < -1), "max_epochs", "must be -1 (no limit), 0 or more", ""),
+            (self.max_steps < -1, "max_steps", "must be -1 (no limit), 0 or more", ""),
+            (self.num_sanity_val_steps < -1, "num_sanity_val_steps", "must be -1 (all), 0 or more", ""),
+            (self.accumulate_grad_batches == 0, "accumulate_grad_batches", "must be 1 or more", ""),
+            (
+                self.check_val_every_n_epoch == Some(0),
+                "check_val_every_n_epoch",
+                "must be 1 or more",
+                no_validation,
+            ),
+            (
+                self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
+                "val_check_interval",
+                "must not be 0",
+                no_validation,
+            ),
+            (
+                self.gradient_clip_val.is_some_and(|value| !(value.is_finite() && value >= 0.0)),
+                "gradient_clip_val",
+                "must be a number of 0 or more",
+                "",
+            ),
+            (
+                by_fraction && self.check_val_every_n_epoch.is_none(),
+                "val_check_interval",
+                "must be a count of batches or a time when `check_val_every_n_epoch` is \"none\": \
+                 there is no epoch to take a fraction of",
+                "",
+            ),
+        ];
+        let wrong = rules.into_iter().filter(|(wrong, ..)| *wrong);
+        let problems = wrong.map(|(_, key, message, fix)| {
+            let problem = Problem::new(key, format!("`{key}` {message}"));
+            if fix.is_empty() { problem } else { problem.fix(fix) }
+        });
+        problems.collect()
     }
 
     pub(crate) fn clip(&self) -> Option<ClipRule> {
@@ -203,7 +231,7 @@ mod tests {
         );
         let problems = settings.expect("it reads").problems();
         assert_eq!(problems.len(), 5, "{problems:#?}");
-        assert!(problems[0].starts_with("`max_epochs`"), "{problems:#?}");
+        assert!(problems[0].key == "max_epochs", "{problems:#?}");
         assert!(Settings::default().problems().is_empty());
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenterhook_core::Cadence;
@@ -73,6 +74,14 @@ impl<'de> Deserialize<'de> for Amount {
 /// Off, on, or on for so many: `false`, `true` or a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switch(pub u64);
+
+impl Switch {
+    /// Whether it is on.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self.0 > 0
+    }
+}
 
 impl Serialize for Switch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -149,6 +158,40 @@ impl<'de> Deserialize<'de> for Time {
         text.parse().map_err(D::Error::custom)
     }
 }
+
+macro_rules! schema {
+    ($type:ident, $schema:tt) => {
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+schema!(Amount, {
+    "description": "A count when written as a whole number, a fraction from 0.0 to 1.0 when written with a point.",
+    "anyOf": [
+        { "type": "integer", "minimum": 0 },
+        { "type": "number", "minimum": 0.0, "maximum": 1.0 },
+    ],
+});
+schema!(Switch, {
+    "description": "`true`, `false`, or a count.",
+    "anyOf": [{ "type": "boolean" }, { "type": "integer", "minimum": 0 }],
+});
+schema!(Time, {
+    "description": "`\"DD:HH:MM:SS\"`, or for example `\"90 min\"`.",
+    "type": "string",
+});
+
+/// How `none_or` is written, for the schema.
+pub(super) struct CountOrNone;
+
+schema!(CountOrNone, { "anyOf": [{ "type": "integer", "minimum": 0 }, { "const": "none" }] });
 
 /// A count that can be unset: `"none"` in TOML, which has no null.
 pub(super) mod none_or {

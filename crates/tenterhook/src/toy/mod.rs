@@ -6,6 +6,7 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod data;
+mod task;
 
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
@@ -14,9 +15,11 @@ use tenterhook_core::{
 };
 
 pub use data::{ToyBatch, ToyData};
+pub use task::{ToyDataOptions, ToyOptimizerOptions, ToyOptions, ToyTask};
 
 use crate::cx::Cx;
-use crate::module::{Module, ModuleResult, Optimization, SchedulerPlan, StepOutput};
+use crate::module::{Horizon, Module, ModuleResult, Optimization, OptimizerState, SchedulerPlan, StepOutput};
+use crate::tensors::TensorMap;
 
 /// The loss of the toy, with the gradient it will propagate back.
 #[derive(Clone, Debug)]
@@ -76,6 +79,13 @@ impl Toy {
         let optimizers =
             ToyOptimizers { lrs: vec![0.1; optimizers.clamp(1, 2)], no_state: NamedTensors::default() };
         Toy { gradients: params.clone(), params, apart, optimizers, schedulers: Vec::new() }
+    }
+
+    /// The same with another learning rate than 0.1.
+    #[must_use]
+    pub fn with_lr(mut self, lr: f64) -> Toy {
+        self.optimizers.lrs.fill(lr);
+        self
     }
 
     /// The same with a scheduler that lowers the learning rates by a tenth.
@@ -160,7 +170,7 @@ impl Module for Toy {
         cx: &mut Cx<'_, Self>,
     ) -> ModuleResult<StepOutput<ToyLoss>> {
         if cx.listens() {
-            cx.point("prediction", &NamedTensors::from([("prediction", self.predict(batch))]));
+            cx.show("prediction", &NamedTensors::from([("prediction", self.predict(batch))]));
         }
         Ok(StepOutput::Loss(self.loss(batch)))
     }
@@ -179,7 +189,7 @@ impl Module for Toy {
         Ok(self.predict(batch))
     }
 
-    fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+    fn configure_optimizers(&mut self, _: Horizon) -> ModuleResult<Optimization> {
         Ok(Optimization { optimizers: self.optimizers.lrs.len(), schedulers: self.schedulers.clone() })
     }
 
@@ -278,27 +288,30 @@ impl Module for Toy {
         Ok(())
     }
 
-    fn weights(&self) -> ModuleResult<serde_json::Value> {
-        Ok(serde_json::json!({ "weight": self.param("weight"), "bias": self.param("bias") }))
+    fn weights(&self) -> ModuleResult<TensorMap> {
+        let mut weights = TensorMap::default();
+        for name in ["weight", "bias"] {
+            let values = self.param(name);
+            weights.insert_f32(name, [values.len()], values);
+        }
+        Ok(weights)
     }
 
-    fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
+    fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
         for (index, name) in ["weight", "bias"].into_iter().enumerate() {
-            let values: Vec<f32> = serde_json::from_value(weights[name].clone())?;
-            if values.len() != self.params.at(index).len() {
-                return Err(format!("`{name}` of the checkpoint has {} values", values.len()).into());
-            }
+            let values = weights.f32(name, &[self.params.at(index).len()])?;
             self.params.edit(index, &mut |into| into.copy_from_slice(&values));
         }
         Ok(())
     }
 
-    fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
-        Ok(serde_json::json!(self.optimizers.lrs))
+    fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
+        let rest = serde_json::json!(self.optimizers.lrs);
+        Ok(OptimizerState { tensors: TensorMap::default(), rest })
     }
 
-    fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
-        self.optimizers.lrs = serde_json::from_value(state.clone())?;
+    fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
+        self.optimizers.lrs = serde_json::from_value(state.rest.clone())?;
         Ok(())
     }
 }

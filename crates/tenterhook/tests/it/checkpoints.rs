@@ -37,10 +37,12 @@ fn a_checkpoint_is_a_directory_written_whole() {
     trainer.add_hook(closure::on_save_checkpoint("entry", |cx| cx.entries.put("mine", &7).unwrap())).unwrap();
     trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(2, 1)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=2"]);
-    assert_eq!(listed(&root.path().join("epoch=0-step=2")), ["state.json"]);
+    let files = ["optimizer.safetensors", "state.json", "weights.safetensors"];
+    assert_eq!(listed(&root.path().join("epoch=0-step=2")), files);
     let contents = read(&root.path().join("epoch=0-step=2")).unwrap();
     assert_eq!((contents.progress.step, contents.progress.epochs_done, contents.weights_only), (2, 1, false));
     assert_eq!(contents.hooks.keys().collect::<Vec<_>>(), ["a", "checkpoint", "entry"]);
+    assert_eq!(contents.weights.names().collect::<Vec<_>>(), ["bias", "weight"]);
     assert_eq!(contents.entries["mine"], 7);
     assert_eq!(contents.entries["lab"], "was here");
 }
@@ -128,6 +130,7 @@ fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
     let mut toy = Toy::default();
     trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
     assert!(!tape.places("hook:a").contains(&"state_dict"));
+    assert_eq!(listed(&root.path().join("epoch=0-step=2")), ["state.json", "weights.safetensors"]);
 
     let mut trainer = crate::lab::trainer(epochs(1)).restoring(root.path().join("epoch=0-step=2"));
     trainer.add_hook(Recorder::new("b", &tape)).unwrap();

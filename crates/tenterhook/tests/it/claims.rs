@@ -86,7 +86,7 @@ fn two_loaders_of_one_name_are_refused() {
     }
     let error =
         quiet(epochs(1)).fit(&mut Toy::default(), &mut Twins(ToyData::default())).unwrap_err().to_string();
-    assert!(error.contains("two val loaders are called `val0`"), "{error}");
+    assert!(error.contains("two train loaders are called `train0`"), "{error}");
 }
 
 #[test]

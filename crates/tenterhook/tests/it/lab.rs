@@ -2,12 +2,12 @@
 //! them, and let a test write the training step.
 
 use tenterhook::data::{Loaders, Turns};
-use tenterhook::module::Optimization;
+use tenterhook::module::{Horizon, Optimization, OptimizerState};
 use tenterhook::toy::{Toy, ToyBatch, ToyData, ToyLoss};
 use tenterhook::{
     BoxError, ClipRule, Cx, DataModule, Entries, Failure, GradientsMut, Loader, Lr, ModelView, Module,
-    ModuleResult, OptimizerSource, Progress, Settings, Split, Stage, StepOutput, Strategy, TensorSource,
-    Trainer,
+    ModuleResult, OptimizerSource, Progress, Settings, Split, Stage, StepOutput, Strategy, TensorMap,
+    TensorSource, Trainer,
 };
 
 use crate::tape::Tape;
@@ -39,6 +39,8 @@ type Handler = Box<dyn FnMut(&'static str, &mut Cx<'_, Lab>)>;
 pub struct Lab {
     pub toy: Toy,
     pub tape: Tape,
+    /// What it was told when its optimizers were made.
+    pub horizon: Horizon,
     automatic: bool,
     step: Option<Step>,
     handler: Option<Handler>,
@@ -46,7 +48,14 @@ pub struct Lab {
 
 impl Lab {
     pub fn new(toy: Toy, tape: &Tape) -> Lab {
-        Lab { toy, tape: tape.clone(), automatic: true, step: None, handler: None }
+        Lab {
+            toy,
+            tape: tape.clone(),
+            horizon: Horizon::default(),
+            automatic: true,
+            step: None,
+            handler: None,
+        }
     }
 
     /// With another training step than the toy's.
@@ -126,9 +135,10 @@ macro_rules! lab_module {
             fn configure_model(&mut self) -> ModuleResult {
                 self.note("configure_model")
             }
-            fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+            fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
                 self.note("configure_optimizers")?;
-                self.toy.configure_optimizers()
+                self.horizon = horizon;
+                self.toy.configure_optimizers(horizon)
             }
             fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
                 self.note("optimizer_zero_grad")?;
@@ -166,19 +176,19 @@ macro_rules! lab_module {
                 self.note("change_lr")?;
                 self.toy.change_lr(optimizer, change)
             }
-            fn weights(&self) -> ModuleResult<serde_json::Value> {
+            fn weights(&self) -> ModuleResult<TensorMap> {
                 self.note("weights")?;
                 self.toy.weights()
             }
-            fn load_weights(&mut self, weights: &serde_json::Value) -> ModuleResult {
+            fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
                 self.note("load_weights")?;
                 self.toy.load_weights(weights)
             }
-            fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
+            fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
                 self.note("optimizer_state")?;
                 self.toy.optimizer_state()
             }
-            fn load_optimizer_state(&mut self, state: &serde_json::Value) -> ModuleResult {
+            fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
                 self.note("load_optimizer_state")?;
                 self.toy.load_optimizer_state(state)
             }

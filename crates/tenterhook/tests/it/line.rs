@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenterhook::data::Loaders;
-use tenterhook::module::Optimization;
+use tenterhook::module::{Horizon, Optimization, OptimizerState};
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::{
     BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, Lr, ModelView, Module, ModuleResult,
-    NamedTensors, OptimizerSource, ParamGroup, Split, StepOutput, TensorSource,
+    NamedTensors, OptimizerSource, ParamGroup, Split, StepOutput, TensorBytes, TensorMap, TensorSource,
 };
 
 /// Points of the line, and how many tokens they stand for. On none there is no loss.
@@ -133,18 +133,18 @@ impl Module for Line {
     type Prediction = ();
 
     fn training_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<Lazy>> {
-        cx.point("line", &self.params);
+        cx.show("line", &self.params);
         if batch.points.is_empty() {
             return Ok(StepOutput::NoLoss);
         }
         Ok(StepOutput::Loss(self.loss(batch)))
     }
     fn validation_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult {
-        cx.point("line", &self.params);
+        cx.show("line", &self.params);
         cx.log("val/loss", self.loss(batch).value);
         Ok(())
     }
-    fn configure_optimizers(&mut self) -> ModuleResult<Optimization> {
+    fn configure_optimizers(&mut self, _: Horizon) -> ModuleResult<Optimization> {
         Ok(Optimization { optimizers: 1, schedulers: Vec::new() })
     }
     fn optimizer_zero_grad(&mut self, _: usize) -> ModuleResult {
@@ -191,16 +191,16 @@ impl Module for Line {
         };
         Ok(())
     }
-    fn weights(&self) -> ModuleResult<serde_json::Value> {
-        Ok(serde_json::json!({ "w": self.w() }))
+    fn weights(&self) -> ModuleResult<TensorMap> {
+        Ok(TensorMap::from_iter([("w".to_owned(), TensorBytes::from_f32([1], &[self.w()]))]))
     }
-    fn load_weights(&mut self, _: &serde_json::Value) -> ModuleResult {
+    fn load_weights(&mut self, _: &TensorMap) -> ModuleResult {
         Err("a line is not restored".into())
     }
-    fn optimizer_state(&self) -> ModuleResult<serde_json::Value> {
-        Ok(serde_json::Value::Null)
+    fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
+        Ok(OptimizerState::default())
     }
-    fn load_optimizer_state(&mut self, _: &serde_json::Value) -> ModuleResult {
+    fn load_optimizer_state(&mut self, _: &OptimizerState) -> ModuleResult {
         Err("a line is not restored".into())
     }
 }

@@ -1,10 +1,11 @@
 //! Several loaders: where a batch came from, and what becomes of the metrics.
 
-use tenterhook::data::{Loaders, Turns};
+use tenterhook::data::{Loading, Turns};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
-use tenterhook::{BoxError, DataModule, Settings, Split, closure};
+use tenterhook::{DataModule, Settings, Split, Trainer, closure};
 
-use crate::lab::{Lab, LabData, epochs, trainer};
+use crate::lab::{Lab, LabData, bits, epochs, trainer};
 use crate::tape::{Seen, Tape};
 
 fn several() -> ToyData {
@@ -42,25 +43,84 @@ fn train_batches_say_which_loader_they_came_from() {
     }
 }
 
-#[test]
-fn loaders_can_come_one_after_the_other() {
-    struct OneByOne(ToyData);
-    impl DataModule<ToyBatch> for OneByOne {
-        fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
-            self.0.loaders(split)
-        }
-        fn turns(&self) -> Turns {
-            Turns::Sequential
-        }
-    }
-    let mut trainer = trainer(epochs(1));
+/// The several training loaders, taking turns like this.
+fn taking(turns: Turns, sized: bool) -> Loading<ToyBatch> {
+    let loader =
+        move |index| ToyData { sized, ..several() }.loaders(Split::Train).map(|mut all| all.remove(index));
+    Loading::new().make(Split::Train, move || loader(0)).make(Split::Train, move || loader(1)).turns(turns)
+}
+
+/// Notes which loader each batch came from, and whether it was the epoch's last.
+fn watched(trainer: &mut Trainer) -> Seen<(usize, bool)> {
     let batches = Seen::new();
     let seen = batches.clone();
-    trainer
-        .add_hook(closure::on_train_batch_start("start", move |cx| seen.push(cx.batch.loader_index)))
-        .unwrap();
-    trainer.fit(&mut Toy::default(), &mut OneByOne(several())).unwrap();
-    assert_eq!(batches.take(), [0, 0, 0, 1]);
+    let watch = closure::on_train_batch_start("watch", move |cx| {
+        seen.push((cx.batch.loader_index, cx.batch.is_last));
+    });
+    trainer.add_hook(watch).unwrap();
+    batches
+}
+
+#[test]
+fn loaders_take_turns_as_the_data_module_says() {
+    let last = |loaders: [usize; 4]| loaders.map(|loader| (loader, false));
+    for sized in [true, false] {
+        let order = |turns: Turns| {
+            let mut trainer = trainer(epochs(1));
+            let batches = watched(&mut trainer);
+            trainer.fit(&mut Toy::default(), &mut taking(turns, sized)).unwrap();
+            let mut batches = batches.take();
+            assert!(batches.pop().unwrap().1, "the last is known");
+            batches
+        };
+        assert_eq!(order(Turns::Sequential), last([0, 0, 0, 1])[..3]);
+        assert_eq!(order(Turns::RoundRobin), last([0, 1, 0, 0])[..3]);
+        assert_eq!(order(Turns::Alternating(vec![])), last([0, 1, 0, 0])[..2], "the second has only one");
+        assert_eq!(order(Turns::Alternating(vec![2, 1])), last([0, 0, 1, 0])[..3]);
+        assert_eq!(order(Turns::Weighted(vec![1e-9, 1e9])), last([1, 0, 0, 0])[..3]);
+    }
+}
+
+#[test]
+fn turns_that_do_not_fit_the_loaders_are_refused_before_step_1() {
+    let mut trainer = trainer(epochs(1));
+    let batches = watched(&mut trainer);
+    let failed = trainer.fit(&mut Toy::default(), &mut taking(Turns::Weighted(vec![1.0]), true));
+    let error = failed.unwrap_err().to_string();
+    assert!(error.contains("`weights` holds 1, but there are 2 training loaders"), "{error}");
+    assert!(batches.take().is_empty());
+}
+
+#[test]
+fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
+    for sized in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let run = |from: Option<&str>| {
+            let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
+            if let Some(from) = from {
+                trainer = trainer.restoring(root.path().join(from));
+            }
+            let batches = watched(&mut trainer);
+            let options = CheckpointOptions {
+                every_n_train_steps: Some(1),
+                save_top_k: -1,
+                ..CheckpointOptions::default()
+            };
+            trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+            let mut toy = Toy::default();
+            trainer.fit(&mut toy, &mut taking(Turns::Weighted(vec![1.0, 1.0]), sized)).unwrap();
+            (bits(&toy), batches.take())
+        };
+        let (whole, order) = run(None);
+        assert_eq!(order.len(), 12);
+        let checkpoints: Vec<_> = std::fs::read_dir(root.path()).unwrap().collect();
+        assert!(checkpoints.len() >= 12, "{checkpoints:?}");
+        for step in 1..12 {
+            let (resumed, rest) = run(Some(&format!("epoch={}-step={step}", (step - 1) / 4)));
+            assert_eq!(rest, order[step..], "from step {step}");
+            assert_eq!(resumed, whole);
+        }
+    }
 }
 
 #[test]

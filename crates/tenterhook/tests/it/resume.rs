@@ -114,8 +114,10 @@ fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkp
         assert_eq!(resumed.bits, whole.bits, "{checkpoint}");
         assert_eq!(resumed.report.metrics, whole.report.metrics, "{checkpoint}");
         assert_eq!(resumed.report.progress, whole.report.progress, "{checkpoint}");
-        let state = |root: &Path| std::fs::read_to_string(root.join(last).join("state.json")).unwrap();
-        assert_eq!(state(elsewhere.path()), state(root.path()), "{checkpoint}");
+        for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
+            let bytes = |root: &Path| std::fs::read(root.join(last).join(file)).unwrap();
+            assert_eq!(bytes(elsewhere.path()), bytes(root.path()), "{checkpoint}: {file}");
+        }
     }
 }
 

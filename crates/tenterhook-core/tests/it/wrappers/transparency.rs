@@ -31,7 +31,7 @@ fn every_wrapper_is_transparent() {
     is_transparent(&recorder().every("2 steps").unwrap(), &own.clone().every(Cadence::Steps(2)));
     is_transparent(
         &recorder().every("5 min").unwrap(),
-        &own.clone().every(Cadence::Time(Duration::from_secs(300))),
+        &own.clone().every(Cadence::Time(Duration::from_mins(5))),
     );
     is_transparent(&recorder().after("1 epoch").unwrap(), &own.clone().after(Cadence::Epochs(1)));
     is_transparent(&recorder().once(), &own);

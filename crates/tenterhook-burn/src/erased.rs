@@ -1,0 +1,111 @@
+//! A float tensor whose rank is known at run time only.
+//!
+//! Burn's tensors carry their rank in their type. Parameters and gradients of all ranks stand in one
+//! list here, so the rank is kept beside the tensor, and [`with_rank`] brings it back into the type.
+
+use burn::tensor::{Tensor, TensorData};
+use tenterhook::DType;
+
+/// Runs a block with the rank as a constant.
+macro_rules! with_rank {
+    ($rank:expr, $D:ident => $body:expr) => {
+        match $rank {
+            1 => { const $D: usize = 1; $body }
+            2 => { const $D: usize = 2; $body }
+            3 => { const $D: usize = 3; $body }
+            4 => { const $D: usize = 4; $body }
+            5 => { const $D: usize = 5; $body }
+            6 => { const $D: usize = 6; $body }
+            7 => { const $D: usize = 7; $body }
+            _ => { const $D: usize = 8; $body }
+        }
+    };
+}
+/// A float tensor of any rank from 1 to 8.
+#[derive(Clone, Debug)]
+pub(crate) struct Erased {
+    rank: usize,
+    /// Only its handle: the rank in this type means nothing.
+    handle: Tensor<1>,
+}
+
+impl Erased {
+    pub(crate) fn new<const D: usize>(tensor: Tensor<D>) -> Erased {
+        Erased { rank: D, handle: Tensor::from_bridge(tensor.into_bridge()) }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The tensor. `D` must be its rank, which is so wherever a parameter's own rank is used.
+    pub(crate) fn into_tensor<const D: usize>(self) -> Tensor<D> {
+        debug_assert_eq!(D, self.rank);
+        Tensor::from_bridge(self.handle.into_bridge())
+    }
+
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        with_rank!(self.rank, D => self.clone().into_tensor::<D>().dims().to_vec())
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        dtype(self.handle.dtype())
+    }
+
+    pub(crate) fn plus(self, other: Erased) -> Erased {
+        with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>() + other.into_tensor::<D>()))
+    }
+
+    /// The sum of the squares, still on the device.
+    pub(crate) fn square_sum(&self) -> Tensor<1> {
+        with_rank!(self.rank, D => {
+            let tensor = self.clone().into_tensor::<D>();
+            (tensor.clone() * tensor).sum()
+        })
+    }
+
+    /// All values times one that is still on the device.
+    pub(crate) fn times(self, factor: Tensor<1>) -> Erased {
+        with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>() * factor.reshape([1; D])))
+    }
+
+    pub(crate) fn clamp(self, limit: f64) -> Erased {
+        with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>().clamp(-limit, limit)))
+    }
+
+    pub(crate) fn into_data(self) -> TensorData {
+        with_rank!(self.rank, D => self.into_tensor::<D>().into_data())
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<f32> {
+        let data = self.clone().into_data();
+        data.iter::<f32>().collect()
+    }
+
+    /// Lets the values be changed: in place where this is their only owner and they lie in order,
+    /// else in one copy.
+    pub(crate) fn edit(self, change: &mut dyn FnMut(&mut [f32])) -> Erased {
+        with_rank!(self.rank, D => {
+            let tensor = self.into_tensor::<D>();
+            let (device, kind) = (tensor.device(), tensor.dtype());
+            let mut data = tensor.into_data_dtype(burn::tensor::DType::F32);
+            if let Ok(values) = data.as_mut_slice::<f32>() {
+                change(values);
+            }
+            Erased::new(Tensor::<D>::from_data(data, (&device, kind)))
+        })
+    }
+}
+
+pub(crate) fn dtype(dtype: burn::tensor::DType) -> DType {
+    use burn::tensor::DType as Burn;
+    match dtype {
+        Burn::F64 => DType::F64,
+        Burn::F16 => DType::F16,
+        Burn::BF16 => DType::BF16,
+        Burn::I64 => DType::I64,
+        Burn::U8 => DType::U8,
+        Burn::Bool(_) => DType::Bool,
+        _ => DType::F32,
+    }
+}

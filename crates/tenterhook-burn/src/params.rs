@@ -1,0 +1,100 @@
+//! The parameters of a Burn model by name, in the order in which the model visits them.
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::Tensor;
+use tenterhook::{DType, TensorSource};
+
+use crate::erased::{Erased, dtype};
+
+/// What is known of a parameter once and for all.
+#[derive(Clone, Debug)]
+pub(crate) struct ParamFacts {
+    pub(crate) name: String,
+    pub(crate) id: ParamId,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    /// Whether it is trained; the others are buffers, or frozen.
+    pub(crate) trained: bool,
+}
+
+/// The facts about all float parameters of a model. Visiting also initialises them, in order: Burn
+/// does so at first use, which would make their random values depend on who looks first.
+pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
+    struct Collect {
+        path: Vec<String>,
+        facts: Vec<ParamFacts>,
+    }
+    impl ModuleVisitor for Collect {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let tensor = param.val();
+            self.facts.push(ParamFacts {
+                name: self.path.join("."),
+                id: param.id,
+                shape: tensor.dims().to_vec(),
+                dtype: dtype(tensor.dtype()),
+                trained: param.is_require_grad(),
+            });
+        }
+    }
+    let mut collect = Collect { path: Vec::new(), facts: Vec::new() };
+    model.visit(&mut collect);
+    collect.facts
+}
+
+/// Calls back for every float parameter, with its index.
+pub(crate) fn each<M: Module>(model: &M, visit: impl FnMut(usize, Erased)) {
+    struct Each<F> {
+        index: usize,
+        visit: F,
+    }
+    impl<F: FnMut(usize, Erased)> ModuleVisitor for Each<F> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            (self.visit)(self.index, Erased::new(param.val().inner()));
+            self.index += 1;
+        }
+    }
+    model.visit(&mut Each { index: 0, visit });
+}
+
+/// A model, readable by parameter name.
+pub(crate) struct Live<M> {
+    /// `None` only while the optimizer has it.
+    pub(crate) model: Option<M>,
+    pub(crate) facts: Vec<ParamFacts>,
+}
+
+impl<M: Module> Live<M> {
+    fn one(&self, index: usize) -> Option<Erased> {
+        let mut found = None;
+        each(self.model.as_ref()?, |at, tensor| {
+            if at == index {
+                found = Some(tensor);
+            }
+        });
+        found
+    }
+}
+
+impl<M: Module> TensorSource for Live<M> {
+    fn count(&self) -> usize {
+        self.facts.len()
+    }
+    fn name(&self, index: usize) -> &str {
+        &self.facts[index].name
+    }
+    fn shape(&self, index: usize) -> &[usize] {
+        &self.facts[index].shape
+    }
+    fn dtype(&self, index: usize) -> DType {
+        self.facts[index].dtype
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        self.one(index).map(|tensor| tensor.to_vec()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,75 @@
+//! Losses and norms that stay on the device until somebody reads them.
+
+use burn::tensor::Tensor;
+use tenterhook::tensor::ReadScalar;
+
+/// A number that may still be on the device, with the graph it came from.
+#[derive(Clone, Debug)]
+pub struct Loss(Inner);
+
+#[derive(Clone, Debug)]
+enum Inner {
+    Lazy(Tensor<1>),
+    Known(f64),
+}
+
+impl Loss {
+    pub(crate) fn new(tensor: Tensor<1>) -> Loss {
+        Loss(Inner::Lazy(tensor))
+    }
+
+    pub(crate) fn known(value: f64) -> Loss {
+        Loss(Inner::Known(value))
+    }
+
+    /// The tensor, unless it is a number that nothing depends on.
+    pub(crate) fn into_tensor(self) -> Option<Tensor<1>> {
+        match self.0 {
+            Inner::Lazy(tensor) => Some(tensor),
+            Inner::Known(_) => None,
+        }
+    }
+
+    pub(crate) fn tensor(&self) -> Option<&Tensor<1>> {
+        match &self.0 {
+            Inner::Lazy(tensor) => Some(tensor),
+            Inner::Known(_) => None,
+        }
+    }
+
+    /// Without the graph, which would hold every activation of its step.
+    pub(crate) fn detached(self) -> Loss {
+        match self.0 {
+            Inner::Lazy(tensor) => Loss::new(tensor.inner()),
+            known @ Inner::Known(_) => Loss(known),
+        }
+    }
+}
+
+impl From<Tensor<1>> for Loss {
+    fn from(tensor: Tensor<1>) -> Loss {
+        Loss::new(tensor)
+    }
+}
+
+impl ReadScalar for Loss {
+    /// NaN when the device cannot deliver it: whoever judges a loss judges that one too.
+    fn read(&self) -> f64 {
+        match &self.0 {
+            Inner::Lazy(tensor) => tensor.clone().try_into_scalar::<f64>().unwrap_or(f64::NAN),
+            Inner::Known(value) => *value,
+        }
+    }
+
+    /// In one transfer.
+    fn read_all(scalars: &[&Loss]) -> Vec<f64> {
+        let lazy: Option<Vec<_>> = scalars.iter().map(|scalar| scalar.tensor().cloned()).collect();
+        match lazy {
+            Some(lazy) if lazy.len() > 1 => {
+                let data = Tensor::cat(lazy.into_iter().map(Tensor::inner).collect(), 0).try_into_data();
+                data.map_or_else(|_| vec![f64::NAN; scalars.len()], |data| data.iter::<f64>().collect())
+            }
+            _ => scalars.iter().map(|scalar| scalar.read()).collect(),
+        }
+    }
+}

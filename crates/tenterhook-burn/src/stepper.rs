@@ -1,0 +1,233 @@
+//! An optimizer at work: its groups with their learning rates, its state by parameter, and the update.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::optim::{DynOptimizer, DynState, StateSink};
+use burn::tensor::Tensor;
+use tenterhook::{BoxError, DType, Lr, ParamGroup, TensorSource};
+
+use crate::assign::Owners;
+use crate::erased::dtype;
+use crate::gradients::Gradients;
+use crate::optimizer::{Group, Optimizer};
+use crate::params::ParamFacts;
+
+/// A group with the learning rate that schedules and hooks have made of its own.
+pub(crate) struct LiveGroup {
+    pub(crate) name: String,
+    /// Before schedules.
+    pub(crate) base_lr: f64,
+    algorithm: Arc<dyn DynOptimizer>,
+    momentum: Option<f64>,
+    weight_decay: Option<f64>,
+}
+
+pub(crate) struct Stepper {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<LiveGroup>,
+    /// What the schedules multiply every learning rate by.
+    pub(crate) factor: f64,
+    /// By place in its part of the gradients: the group, and what the algorithm remembers.
+    slots: Vec<Slot>,
+    leaves: OnceCell<Vec<Leaf>>,
+}
+
+struct Slot {
+    name: String,
+    group: usize,
+    state: Option<DynState>,
+}
+
+/// One tensor of an optimizer's state, as hooks see it.
+struct Leaf {
+    name: String,
+    shape: Vec<usize>,
+    dtype: DType,
+    slot: usize,
+    at: usize,
+}
+
+impl Stepper {
+    pub(crate) fn new(
+        index: usize,
+        optimizer: Optimizer,
+        facts: &[ParamFacts],
+        owners: &Owners,
+    ) -> Result<Stepper, BoxError> {
+        let Optimizer { name, rest, groups, .. } = optimizer;
+        let lr = rest.lr.unwrap_or_default();
+        let algorithm = rest.algorithm.clone().ok_or("an optimizer needs an algorithm")?;
+        let live = |group: Group| LiveGroup {
+            name: group.name,
+            base_lr: group.lr.unwrap_or(lr),
+            algorithm: group.algorithm.unwrap_or_else(|| algorithm.clone()),
+            momentum: group.momentum.or(rest.momentum),
+            weight_decay: group.weight_decay.or(rest.weight_decay),
+        };
+        let rest_group = Group {
+            lr: rest.lr,
+            algorithm: rest.algorithm.clone(),
+            ..Group::new(rest.name.clone(), ["**"])
+        };
+        let groups: Vec<_> = std::iter::once(rest_group).chain(groups).map(live).collect();
+        if let Some(wrong) = groups.iter().find(|group| !(group.base_lr.is_finite() && group.base_lr >= 0.0))
+        {
+            return Err(format!(
+                "the learning rate of optimizer `{name}` must be a number of 0 or more, not {}",
+                wrong.base_lr
+            )
+            .into());
+        }
+        let slots = facts.iter().zip(owners).filter_map(|(facts, owner)| {
+            let (_, group) = owner.filter(|(owner, _)| *owner == index)?;
+            Some(Slot { name: facts.name.clone(), group, state: None })
+        });
+        let slots = slots.collect();
+        Ok(Stepper { name, groups, factor: 1.0, slots, leaves: OnceCell::new() })
+    }
+
+    /// The learning rate in force of a group.
+    pub(crate) fn lr(&self, group: usize) -> f64 {
+        self.groups[group].base_lr * self.factor
+    }
+
+    /// Changes every group's learning rate; schedules go on from what it is then.
+    pub(crate) fn change_lr(&mut self, change: Lr) {
+        let factor = self.factor;
+        for group in &mut self.groups {
+            group.base_lr = match change {
+                Lr::Scale(scale) => group.base_lr * scale,
+                // A schedule that has come down to 0 leaves nothing to scale.
+                Lr::Set(lr) if factor == 0.0 => lr,
+                Lr::Set(lr) => lr / factor,
+            };
+        }
+    }
+
+    pub(crate) fn groups(&self) -> Vec<ParamGroup> {
+        let used = |group: &usize| self.slots.iter().any(|slot| slot.group == *group);
+        (0..self.groups.len())
+            .filter(used)
+            .map(|at| {
+                let LiveGroup { name, momentum, weight_decay, .. } = &self.groups[at];
+                ParamGroup {
+                    name: name.clone(),
+                    lr: self.lr(at),
+                    momentum: *momentum,
+                    weight_decay: *weight_decay,
+                }
+            })
+            .collect()
+    }
+
+    /// Moves its parameters of the model, and consumes their gradients unless they are to be kept.
+    pub(crate) fn step<M: Module>(
+        &mut self,
+        index: usize,
+        model: M,
+        gradients: &mut Gradients,
+        keep: bool,
+    ) -> M {
+        self.leaves.take();
+        model.map(&mut Apply { parameter: 0, optimizer: index, stepper: self, gradients, keep })
+    }
+
+    /// What the algorithm remembers of each parameter, by name.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (&str, StateSink)> {
+        self.slots.iter().filter_map(|slot| Some((slot.name.as_str(), self.flattened(slot)?)))
+    }
+
+    fn flattened(&self, slot: &Slot) -> Option<StateSink> {
+        let mut sink = StateSink::default();
+        self.groups[slot.group].algorithm.state_flatten(&slot.name, slot.state.as_ref()?, &mut sink);
+        Some(sink)
+    }
+
+    /// Gives every parameter back what its algorithm remembered; `read` yields it.
+    pub(crate) fn load_states(
+        &mut self,
+        mut read: impl FnMut(&str, &dyn DynOptimizer) -> Result<Option<DynState>, BoxError>,
+    ) -> Result<(), BoxError> {
+        self.leaves.take();
+        for slot in &mut self.slots {
+            slot.state = read(&slot.name, &*self.groups[slot.group].algorithm)?;
+        }
+        Ok(())
+    }
+
+    fn leaves(&self) -> &[Leaf] {
+        self.leaves.get_or_init(|| {
+            let mut leaves = Vec::new();
+            for (slot, of_slot) in self.slots.iter().enumerate() {
+                let tensors = self.flattened(of_slot).map(|sink| sink.tensors).unwrap_or_default();
+                leaves.extend(tensors.into_iter().enumerate().map(|(at, (name, data))| Leaf {
+                    name,
+                    shape: data.shape().iter().copied().collect(),
+                    dtype: dtype(data.dtype()),
+                    slot,
+                    at,
+                }));
+            }
+            leaves
+        })
+    }
+}
+
+/// Its state, as hooks see it.
+impl TensorSource for Stepper {
+    fn count(&self) -> usize {
+        self.leaves().len()
+    }
+    fn name(&self, index: usize) -> &str {
+        &self.leaves()[index].name
+    }
+    fn shape(&self, index: usize) -> &[usize] {
+        &self.leaves()[index].shape
+    }
+    fn dtype(&self, index: usize) -> DType {
+        self.leaves()[index].dtype
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        let Leaf { slot, at, .. } = &self.leaves()[index];
+        let sink = self.flattened(&self.slots[*slot]);
+        let leaf = sink.and_then(|mut sink| (*at < sink.tensors.len()).then(|| sink.tensors.swap_remove(*at)));
+        leaf.map(|(_, data)| data.iter::<f32>().collect()).unwrap_or_default()
+    }
+}
+
+struct Apply<'a> {
+    parameter: usize,
+    optimizer: usize,
+    stepper: &'a mut Stepper,
+    gradients: &'a mut Gradients,
+    keep: bool,
+}
+
+impl ModuleMapper for Apply<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let place = self.gradients.place(self.parameter);
+        self.parameter += 1;
+        let Some((_, slot)) = place.filter(|(part, _)| *part == self.optimizer) else { return param };
+        let Some(gradient) = self.gradients.parts[self.optimizer].take(slot, self.keep) else { return param };
+        let Stepper { slots, groups, factor, .. } = &mut *self.stepper;
+        let Slot { group, state, .. } = &mut slots[slot];
+        let group = &groups[*group];
+        let (id, tensor, mapper) = param.consume();
+        let strategy = tensor.gradient_checkpointing_strategy();
+        let (tensor, new_state) = group.algorithm.step_dyn(
+            D,
+            group.base_lr * *factor,
+            tensor.inner().into_bridge(),
+            gradient.into_tensor::<D>().into_bridge(),
+            state.take(),
+        );
+        *state = new_state;
+        let mut tensor = Tensor::<D>::from_inner(Tensor::from_bridge(tensor));
+        if let Some(strategy) = strategy {
+            tensor = tensor.with_gradient_checkpointing_strategy(strategy);
+        }
+        Param::from_mapped_value(id, tensor.require_grad(), mapper)
+    }
+}

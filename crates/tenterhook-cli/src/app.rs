@@ -1,0 +1,126 @@
+//! `App`: a command line over tasks, hooks and schedules.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use tenterhook::Hook;
+use tenterhook::registry::Registry;
+use tenterhook::schedule::Scheduler;
+use tenterhook::task::{AnyTask, Task};
+
+use crate::arguments::{Arguments, Command};
+use crate::commands::{self, WRONG_INPUT};
+
+/// A command line over tasks, hooks and schedules: `tenter`'s own, with yours in it.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use tenterhook::toy::ToyTask;
+/// use tenterhook_cli::App;
+///
+/// fn main() -> ExitCode {
+///     App::new("mine").task(ToyTask).run()
+/// }
+/// ```
+///
+/// The first task is the one that runs when a configuration names none.
+pub struct App {
+    pub(crate) name: &'static str,
+    pub(crate) tasks: Vec<Box<dyn AnyTask>>,
+    pub(crate) registry: Registry,
+    wrong: Vec<String>,
+}
+
+impl App {
+    /// A program of this name, with the built-in hooks and schedules, and no tasks yet.
+    #[must_use]
+    pub fn new(name: &'static str) -> App {
+        App { name, tasks: Vec::new(), registry: Registry::default(), wrong: Vec::new() }
+    }
+
+    /// Adds a task: a module with its data.
+    #[must_use]
+    pub fn task(mut self, task: impl Task) -> App {
+        if self.tasks.iter().any(|known| known.name() == Task::name(&task)) {
+            self.wrong.push(format!("there are two tasks named `{}`", Task::name(&task)));
+        }
+        self.tasks.push(Box::new(task));
+        self
+    }
+
+    /// Adds a hook that a configuration can `use`, made from its options.
+    #[must_use]
+    pub fn hook<O, H, E>(
+        mut self,
+        name: &str,
+        make: impl Fn(O) -> Result<H, E> + Send + Sync + 'static,
+    ) -> App
+    where
+        O: DeserializeOwned + JsonSchema,
+        H: Hook,
+        E: ToString,
+    {
+        self.wrong.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));
+        self
+    }
+
+    /// Adds a schedule that a configuration can `use`, made from its options.
+    #[must_use]
+    pub fn scheduler<O, S, E>(
+        mut self,
+        name: &str,
+        make: impl Fn(O) -> Result<S, E> + Send + Sync + 'static,
+    ) -> App
+    where
+        O: DeserializeOwned + JsonSchema,
+        S: Scheduler,
+        E: ToString,
+    {
+        self.wrong.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
+        self
+    }
+
+    /// Runs what the program was called with.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        self.run_with(std::env::args_os())
+    }
+
+    /// Runs what these arguments say; the first is the program's name.
+    #[must_use]
+    pub fn run_with(self, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+        if let Some(wrong) = self.wrong.first() {
+            eprintln!("error: {}: {wrong}", self.name);
+            return ExitCode::from(WRONG_INPUT);
+        }
+        let command = Arguments::command().name(self.name).bin_name(self.name);
+        let parsed = command.try_get_matches_from(arguments);
+        let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let code = if error.use_stderr() { WRONG_INPUT } else { 0 };
+                let _ = error.print();
+                return ExitCode::from(code);
+            }
+        };
+        let done = match arguments.command {
+            Command::Train(train) => commands::train::run(&self, train),
+            Command::Validate(evaluate) => commands::evaluate::validate(&self, evaluate),
+            Command::Test(evaluate) => commands::evaluate::test(&self, evaluate),
+            Command::Predict(evaluate) => commands::evaluate::predict(&self, evaluate),
+            Command::Init { file, settings, force } => commands::init::run(&self, &file, &settings, force),
+            Command::New(new) => commands::new::run(&new),
+            Command::Trace { file, settings, json, all, batches } => {
+                commands::trace::run(&self, &file, &settings, json, all, batches)
+            }
+            Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
+        };
+        done.unwrap_or_else(|message| {
+            eprintln!("error: {message}");
+            ExitCode::from(WRONG_INPUT)
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Train models under hooks that watch, steer and record.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Changes to a configuration.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Changes {
+    /// Set a key, as in `--set trainer.max_epochs=3` or `--set hooks.checkpoint.save_top_k=3`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Output {
+    /// Print nothing but errors.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Print one line of JSON at the end, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Train {
+    /// A configuration in TOML; without one, the first task with its own settings.
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
+    /// Print the complete configuration of what would run, and run nothing.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Do not run `test` on the best weights after training.
+    #[arg(long)]
+    pub(crate) no_test: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Evaluate {
+    /// A configuration in TOML; without one, that of the run the weights came from.
+    pub(crate) config: Option<PathBuf>,
+    /// Where the weights are: a safetensors file, a checkpoint, or a run directory such as `runs/latest`.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) weights: PathBuf,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct New {
+    /// The directory to make; its name becomes the project's.
+    pub(crate) directory: PathBuf,
+    /// Depend on tenterhook in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["git", "version"])]
+    pub(crate) path: Option<PathBuf>,
+    /// Depend on tenterhook in this git repository.
+    #[arg(long, value_name = "URL", conflicts_with = "version")]
+    pub(crate) git: Option<String>,
+    /// Depend on this version of tenterhook.
+    #[arg(long)]
+    pub(crate) version: Option<String>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Train, then test the best weights.
+    Train(Train),
+    /// Evaluate weights on the validation data.
+    Validate(Evaluate),
+    /// Evaluate weights on the test data.
+    Test(Evaluate),
+    /// Predict with weights, one JSON line each.
+    Predict(Evaluate),
+    /// Write the complete, commented configuration of what would run to a file.
+    Init {
+        /// The file to write.
+        file: PathBuf,
+        #[command(flatten)]
+        settings: Changes,
+        /// Replace the file if it is there already.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make a small project of your own: a module, a hook, a configuration.
+    New(New),
+    /// Show the order of events: of the first batches of a training, or of a scenario.
+    ///
+    /// A configuration in TOML is run for a few batches, and its events are shown as a tree with
+    /// whoever receives them. A scenario in JSON is run whole, and one JSON row is printed per call:
+    /// [source, event], with the batch index and, when not 0, the loader index where the event has
+    /// them; only what can be compared with Lightning's order, unless --all is given.
+    Trace {
+        /// A configuration in TOML, or a scenario in JSON.
+        file: PathBuf,
+        #[command(flatten)]
+        settings: Changes,
+        /// Print JSON, for programs; the rows of a scenario are JSON anyway.
+        #[arg(long)]
+        json: bool,
+        /// Of a scenario, every row: our own events, and everything the strategy and the module receive.
+        #[arg(long)]
+        all: bool,
+        /// Of a configuration, how many batches to train.
+        #[arg(long, default_value_t = 2)]
+        batches: u64,
+    },
+    /// Print, per event, who receives it, in which order, and why.
+    ///
+    /// Nothing is trained. What the plan refuses is printed with its fix, and the exit code is 2.
+    Plan {
+        /// A configuration in TOML, or a scenario in JSON.
+        config: PathBuf,
+        #[command(flatten)]
+        settings: Changes,
+        /// Print JSON, for programs.
+        #[arg(long)]
+        json: bool,
+    },
+}

@@ -1,0 +1,107 @@
+//! `tenter validate`, `tenter test` and `tenter predict`, with weights from a run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use tenterhook::checkpoint::WEIGHTS;
+use tenterhook::task::Program;
+use tenterhook::{Report, RunError, Trainer};
+
+use super::{failed, print, resolve};
+use crate::app::App;
+use crate::arguments::{Evaluate, Output};
+use crate::progress::metric;
+
+pub(crate) fn validate(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+    evaluate(app, arguments, "val/", |program, trainer| program.validate(trainer))
+}
+
+pub(crate) fn test(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+    evaluate(app, arguments, "test/", |program, trainer| program.test(trainer))
+}
+
+pub(crate) fn predict(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+    with_weights(app, arguments, |program, trainer, output| match program.predict(trainer) {
+        Ok((_, predictions)) => {
+            for prediction in predictions.iter().filter(|_| !output.quiet) {
+                match prediction.get("text").and_then(|text| text.as_str()).filter(|_| !output.json) {
+                    Some(text) => print(text),
+                    None => print(&prediction.to_string()),
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(error),
+    })
+}
+
+fn evaluate(
+    app: &App,
+    arguments: Evaluate,
+    of: &str,
+    call: impl FnOnce(&mut dyn Program, &mut Trainer) -> Result<Report, RunError>,
+) -> Result<ExitCode, String> {
+    with_weights(app, arguments, |program, trainer, output| match call(program, trainer) {
+        Ok(report) => {
+            let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
+            if output.json {
+                let metrics: serde_json::Map<_, _> =
+                    metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
+                print(&json!({ "metrics": metrics }).to_string());
+            } else if !output.quiet {
+                metrics.iter().for_each(|(name, value)| print(&format!("{name:<20} {}", metric(name, **value))));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(error),
+    })
+}
+
+fn with_weights(
+    app: &App,
+    arguments: Evaluate,
+    call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> ExitCode,
+) -> Result<ExitCode, String> {
+    let found = Weights::at(&arguments.weights)?;
+    let config = match (arguments.config, found.config) {
+        (Some(config), _) | (None, Some(config)) => config,
+        (None, None) => {
+            return Err(format!(
+                "{} does not say what it was trained with; name a configuration before --weights",
+                arguments.weights.display()
+            ));
+        }
+    };
+    let resolved = resolve(app, Some(&config), &arguments.changes)?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    program.load_weights(&found.file).map_err(|error| error.to_string())?;
+    // Hooks of the configuration watch and steer training; an evaluation by hand has none.
+    let mut trainer = Trainer::new(resolved.trainer.clone()).map_err(|error| error.to_string())?;
+    Ok(call(&mut *program, &mut trainer, arguments.output))
+}
+
+/// Weights, and the configuration of the run they belong to.
+struct Weights {
+    file: PathBuf,
+    config: Option<PathBuf>,
+}
+
+impl Weights {
+    fn at(path: &Path) -> Result<Weights, String> {
+        if !path.exists() {
+            return Err(format!(
+                "there is nothing at {}; give a safetensors file, a checkpoint, or a run directory such as runs/latest",
+                path.display()
+            ));
+        }
+        let file = if path.is_dir() { path.join(WEIGHTS) } else { path.to_path_buf() };
+        if !file.exists() {
+            return Err(format!("{} holds no {WEIGHTS}", path.display()));
+        }
+        // Beside the weights of a run, above those of its checkpoints.
+        let config = file.ancestors().skip(1).take(4).map(|above| above.join("config.toml"));
+        let config = config.into_iter().find(|config| config.is_file());
+        Ok(Weights { file, config })
+    }
+}

@@ -1,0 +1,135 @@
+//! `tenter new`: a small project to begin with, that builds and trains.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::print;
+use crate::arguments::New;
+
+/// The files of the project. `{name}` and `{source}` are filled in; templates of code are code that
+/// is compiled in CI, so they carry no other marks.
+const FILES: &[(&str, &str)] = &[
+    ("Cargo.toml", include_str!("../../template/Cargo.toml.in")),
+    (".gitignore", "/target\n/runs\n"),
+    ("README.md", include_str!("../../template/README.md")),
+    ("train.toml", include_str!("../../template/train.toml")),
+    ("src/main.rs", include_str!("../../template/src/main.rs")),
+    ("src/spiral.rs", include_str!("../../template/src/spiral.rs")),
+    ("src/hook.rs", include_str!("../../template/src/hook.rs")),
+];
+
+pub(crate) fn run(arguments: &New) -> Result<ExitCode, String> {
+    let directory = &arguments.directory;
+    let name = package_name(directory)?;
+    if directory.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || directory.is_file() {
+        return Err(format!("{} is there already and not empty; choose another name", directory.display()));
+    }
+    let source = Source::chosen(arguments)?;
+    for (path, text) in FILES {
+        let text = text.replace("{name}", &name).replace("{source}", &source.to_toml());
+        write(&directory.join(path), &text)?;
+    }
+    let shown = directory.display();
+    print(&format!("made {shown}: a module (src/spiral.rs), a hook (src/hook.rs), a configuration (train.toml)"));
+    print(&format!("it depends on tenterhook {}", source.describe()));
+    print(&format!("next: cd {shown} && cargo run --release -- train train.toml"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    let cannot = |error| format!("cannot write {}: {error}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(cannot)?;
+    fs::write(path, text).map_err(cannot)
+}
+
+/// What Cargo accepts as a name, made of the directory's.
+fn package_name(directory: &Path) -> Result<String, String> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Ok(name);
+    }
+    Err(format!(
+        "a project cannot be called `{name}`: give {} a name that begins with a letter",
+        directory.display()
+    ))
+}
+
+/// Where the project finds tenterhook.
+enum Source {
+    Path(PathBuf),
+    Git(String),
+    Version(String),
+}
+
+impl Source {
+    /// What was asked for; else the checkout that this program was built from while that is there;
+    /// else the version of this program.
+    fn chosen(arguments: &New) -> Result<Source, String> {
+        let crates = |path: &Path| path.join("crates/tenterhook/Cargo.toml").is_file();
+        if let Some(path) = &arguments.path {
+            if !crates(path) {
+                return Err(format!("--path {} is no checkout of tenterhook: it has no crates/tenterhook", path.display()));
+            }
+            let path = path.canonicalize().map_err(|error| format!("--path {}: {error}", path.display()))?;
+            return Ok(Source::Path(path));
+        }
+        if let Some(url) = &arguments.git {
+            return Ok(Source::Git(url.clone()));
+        }
+        if let Some(version) = &arguments.version {
+            return Ok(Source::Version(version.clone()));
+        }
+        let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_path_buf);
+        Ok(match built_from.filter(|path| crates(path)) {
+            Some(path) => Source::Path(path),
+            None => Source::Version(env!("CARGO_PKG_VERSION").to_owned()),
+        })
+    }
+
+    /// The dependencies, one line each.
+    fn to_toml(&self) -> String {
+        let one = |name: &str| match self {
+            Source::Path(path) => {
+                let path = path.join("crates").join(name);
+                format!("{name} = {{ path = {} }}", toml_string(&path.display().to_string()))
+            }
+            Source::Git(url) => format!("{name} = {{ git = {} }}", toml_string(url)),
+            Source::Version(version) => format!("{name} = {}", toml_string(version)),
+        };
+        ["tenterhook", "tenterhook-burn", "tenterhook-cli"].map(one).join("\n")
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Source::Path(path) => format!("in {} (choose with --path, --git or --version)", path.display()),
+            Source::Git(url) => format!("from {url}"),
+            Source::Version(version) => format!("version {version}"),
+        }
+    }
+}
+
+fn toml_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_becomes_a_name_that_cargo_accepts() {
+        assert_eq!(package_name(Path::new("/a/My Model")).as_deref(), Ok("my-model"));
+        assert!(package_name(Path::new("7up")).is_err());
+        assert!(package_name(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn every_way_to_depend_is_written_for_all_three_crates() {
+        let git = Source::Git("https://example.org/t.git".into()).to_toml();
+        assert_eq!(git.lines().count(), 3);
+        assert!(git.contains("tenterhook-burn = { git = \"https://example.org/t.git\" }"), "{git}");
+        assert!(Source::Version("1.2".into()).to_toml().starts_with("tenterhook = \"1.2\"\n"));
+    }
+}

@@ -1,0 +1,114 @@
+//! `tenter plan`: who receives what, in which order, and why.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+use tenterhook::sources::{self, Receiver};
+use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
+
+use super::{WRONG_INPUT, print, resolve};
+use crate::app::App;
+use crate::arguments::Changes;
+use crate::scenario::{Scenario, Tape};
+
+pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Result<ExitCode, String> {
+    let (trainer, refused) = planned(app, path, changes)?;
+    let text = if json { for_programs(&trainer, &refused) } else { for_people(&trainer) };
+    print(text.trim_end());
+    for refusal in &refused {
+        eprintln!("refused: {refusal}");
+    }
+    Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_INPUT) })
+}
+
+fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<PlanError>), String> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        let (scenario, tape) = (Scenario::read(path)?, Tape::default());
+        let mut trainer = scenario.trainer(&tape)?;
+        let (mut module, mut data) = scenario.parts(&tape);
+        let refused = trainer.refusals(&mut module, &mut data).map_err(said)?;
+        return Ok((trainer, refused));
+    }
+    let resolved = resolve(app, Some(path), changes)?;
+    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    let refused = program.refusals(&mut trainer).map_err(said)?;
+    Ok((trainer, refused))
+}
+
+fn said(error: RunError) -> String {
+    match error {
+        // Nothing has run yet, so where and when it failed says nothing.
+        RunError::Failed { failure, .. } => failure.error.to_string(),
+        RunError::Settings(problems) => problems.join("\n"),
+    }
+}
+
+fn for_people(trainer: &Trainer) -> String {
+    let mut lines = vec!["Hooks".to_owned()];
+    let declared = trainer.hooks().declared();
+    for hook in trainer.list_hooks() {
+        let state = if hook.enabled { "" } else { ", disabled" };
+        let access = declared.iter().find(|(name, _)| *name == hook.name).map(|(_, access)| access);
+        let says = access.map(said_of_itself).unwrap_or_default();
+        lines.push(format!(
+            "  {:<24} {}, on_error = \"{}\"{state}{says}",
+            hook.name, hook.kind, hook.on_error
+        ));
+        if hook.kind == HookKind::Update {
+            lines.push(format!("  {:<24} after on_before_optimizer_step, before clipping", ""));
+        }
+        if hook.kind == HookKind::Forward {
+            lines.push(format!("  {:<24} during the module's steps, at the points it wants", ""));
+        }
+    }
+    lines.extend(["", "Events, and who receives them in which order"].map(str::to_owned));
+    let mut without_hooks = Vec::new();
+    for event in Event::ALL {
+        let receivers = sources::receivers(*event, trainer.hooks());
+        if !trainer.hooks().wants(*event) {
+            let sources: Vec<_> = receivers.into_iter().map(|receiver| receiver.source).collect();
+            without_hooks.push(format!("  {event:<28} {}", sources.join(", ")));
+            continue;
+        }
+        lines.push(format!("  {event}"));
+        for (number, Receiver { source, why }) in receivers.iter().enumerate() {
+            let name = source.strip_prefix("hook:").unwrap_or(source);
+            let why = if name == *why { "" } else { why };
+            lines.push(format!("    {}. {name:<24} {why}", number + 1));
+        }
+    }
+    lines.extend(["", "Events that no hook wants; their context is never built"].map(str::to_owned));
+    lines.extend(without_hooks);
+    let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join("\n") + "\n"
+}
+
+/// What a hook declares, as the end of its line.
+fn said_of_itself(access: &Access) -> String {
+    let list = |word: &str, names: Vec<String>| {
+        if names.is_empty() { String::new() } else { format!(", {word} {}", names.join(" and ")) }
+    };
+    let times = |cadences: &[Cadence]| cadences.iter().map(ToString::to_string).collect();
+    [
+        list("reads", access.reads.clone()),
+        list("writes", access.writes.clone()),
+        list("monitors", access.monitors.iter().cloned().collect()),
+        list("every", times(&access.every)),
+        list("after", times(&access.after)),
+    ]
+    .concat()
+}
+
+fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {
+    let mut events = Map::new();
+    for event in Event::ALL {
+        let receivers = sources::receivers(*event, trainer.hooks());
+        let rows =
+            receivers.into_iter().map(|Receiver { source, why }| json!({ "source": source, "why": why }));
+        events.insert(event.handler().to_owned(), Value::Array(rows.collect()));
+    }
+    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    format!("{:#}\n", json!({ "hooks": trainer.list_hooks(), "events": events, "refused": refused }))
+}

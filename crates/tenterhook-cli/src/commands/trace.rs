@@ -1,0 +1,136 @@
+//! `tenter trace`: the order of events, of a training's first batches or of a scenario.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tenterhook::sources;
+use tenterhook::settings::Amount;
+
+use super::tree::{Fired, Tracer, depths};
+use super::{failed, print, resolve};
+use crate::app::App;
+use crate::arguments::Changes;
+use crate::scenario::{Row, Scenario};
+
+pub(crate) fn run(
+    app: &App,
+    path: &Path,
+    changes: &Changes,
+    json: bool,
+    all: bool,
+    batches: u64,
+) -> Result<ExitCode, String> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return scenario(path, all);
+    }
+    let mut resolved = resolve(app, Some(path), changes)?;
+    // A look at the beginning of training, which leaves nothing behind.
+    let settings = &mut resolved.trainer;
+    settings.max_epochs = Some(1);
+    settings.limit_train_batches = Some(Amount::Count(batches));
+    settings.limit_val_batches.get_or_insert(Amount::Count(1));
+    settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
+    let scratch = tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let mut trainer = trainer.with_checkpoints_in(scratch.path()).with_notices(|_| {}).lenient();
+    let tracer = Tracer::default();
+    trainer.add_hook(tracer.clone()).map_err(|error| error.to_string())?;
+    let ran = program.fit(&mut trainer);
+    let fired = tracer.fired();
+    for (fired, depth) in fired.iter().zip(depths(&fired)) {
+        let receivers = sources::receivers(fired.event, trainer.hooks()).into_iter();
+        let receivers: Vec<_> = receivers
+            .map(|receiver| receiver.source.trim_start_matches("hook:").to_owned())
+            .filter(|name| name != Tracer::NAME)
+            .collect();
+        if json {
+            print(&row(fired, depth, &receivers));
+        } else {
+            print(line(fired, depth, &receivers).trim_end());
+        }
+    }
+    Ok(ran.map_or_else(failed, |_| ExitCode::SUCCESS))
+}
+
+fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
+    let mut what = format!("{:depth$}{}", "", fired.event.handler(), depth = 2 * depth);
+    if fired.event.handler().ends_with("_batch_start")
+        && let Some((index, loader)) = &fired.batch
+    {
+        what += &format!("  batch {index} of {loader}");
+    }
+    if fired.event.handler() == "on_train_epoch_start" {
+        what += &format!("  epoch {}", fired.epoch);
+    }
+    if fired.event.handler() == "on_step_end" {
+        what += &format!("  step {}", fired.step);
+    }
+    format!("{what:<58}{}", receivers.join(", "))
+}
+
+fn row(fired: &Fired, depth: usize, receivers: &[String]) -> String {
+    let Fired { event, epoch, step, batch } = fired;
+    let (index, loader) = batch.clone().unzip();
+    json!({
+        "event": event.handler(), "depth": depth, "epoch": epoch, "step": step,
+        "batch": index, "loader": loader, "receivers": receivers,
+    })
+    .to_string()
+}
+
+fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
+    let scenario = Scenario::read(path)?;
+    let directory =
+        tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
+    let (tape, failure) = scenario.run(directory.path())?;
+    for row in tape.rows().iter().filter(|row| all || is_comparable(row)) {
+        print(&row.to_json().to_string());
+    }
+    if let Some(failure) = failure {
+        eprintln!("the run failed: {failure}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Events that Lightning does not have.
+const OURS_ALONE: &[&str] = &[
+    "configure_model",
+    "clip_gradients",
+    "on_step_end",
+    "on_after_optimizer_step",
+    "on_gradient_clip",
+    "on_before_forward",
+    "on_after_forward",
+    "on_checkpoint_saved",
+    "on_checkpoint_loaded",
+];
+
+/// The events that Lightning's strategy receives; ours receives more, as the published order says.
+const OF_STRATEGY: &[&str] = &[
+    "setup",
+    "teardown",
+    "on_train_start",
+    "on_train_end",
+    "on_train_batch_start",
+    "on_validation_start",
+    "on_validation_end",
+    "on_test_start",
+    "on_test_end",
+    "on_predict_start",
+    "on_predict_end",
+    "on_exception",
+];
+
+/// The events that Lightning does not give to its module.
+const NOT_OF_MODULE: &[&str] = &["on_sanity_check_start", "on_sanity_check_end", "on_exception"];
+
+/// Whether a row can be compared with Lightning's order.
+fn is_comparable(row: &Row) -> bool {
+    match row.source.as_str() {
+        "strategy" => OF_STRATEGY.contains(&row.event),
+        "module" => !NOT_OF_MODULE.contains(&row.event) && !OURS_ALONE.contains(&row.event),
+        _ => !OURS_ALONE.contains(&row.event),
+    }
+}

@@ -1,0 +1,186 @@
+//! `tenter train`: trains, then tests the best weights, and says what came of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use tenterhook::config::Resolved;
+use tenterhook::hooks::Checkpoint;
+use tenterhook::run::{Interrupt, RunDirectoryPlan};
+use tenterhook::{Outcome, Report, Trainer};
+
+use super::{failed, print, resolve};
+use crate::app::App;
+use crate::arguments::{Output, Train};
+use crate::progress::{Progress, duration, metric};
+use crate::signals;
+
+pub(crate) fn run(app: &App, arguments: Train) -> Result<ExitCode, String> {
+    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
+    if arguments.print_config {
+        print(resolved.to_toml().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    let interrupt = Interrupt::new();
+    signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let mut trainer = prepared(app, &resolved, arguments.output)?.with_interrupt(interrupt);
+    match program.refusals(&mut trainer) {
+        Ok(refusals) if refusals.is_empty() => {}
+        Ok(refusals) => {
+            let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, &trainer));
+            return Err(resolved.error(problems).to_string());
+        }
+        Err(error) => return Ok(failed(error)),
+    }
+    if !resolved.trainer.fast_dev_run.is_on() {
+        trainer = trainer.with_run_directory(RunDirectoryPlan {
+            config: resolved.to_toml(),
+            task: Some(resolved.task.clone()),
+            device: Some(resolved.device.clone()),
+            engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
+            command: std::env::args().collect(),
+            ..RunDirectoryPlan::below(&resolved.runs_dir)
+        });
+    }
+    let began = Instant::now();
+    let fitted = match program.fit(&mut trainer) {
+        Ok(report) => report,
+        Err(error) => return Ok(failed(error)),
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    let interrupted = matches!(fitted.outcome, Outcome::Interrupted { .. });
+    let best = best(&trainer);
+    let mut tested = None;
+    if !arguments.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
+        if let Some(Best { path, .. }) = &best {
+            let weights = path.join(tenterhook::checkpoint::WEIGHTS);
+            program.load_weights(&weights).map_err(|error| error.to_string())?;
+        }
+        match program.test(&mut trainer) {
+            Ok(report) => tested = Some(report),
+            Err(error) => return Ok(failed(error)),
+        }
+    }
+    let summary = Summary { fitted: &fitted, tested: tested.as_ref(), best: best.as_ref(), seconds };
+    summary.print(app, &trainer, arguments.output);
+    Ok(match tested.map_or(fitted.outcome, |tested| tested.outcome) {
+        Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// A trainer of this configuration that shows its progress as asked for.
+pub(super) fn prepared(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
+    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    if output.quiet {
+        return Ok(trainer.with_notices(|_| {}));
+    }
+    let progress = Progress::new();
+    let bar = progress.bar();
+    trainer.add_hook(progress).map_err(|error| error.to_string())?;
+    Ok(trainer.with_notices(move |notice| match &bar {
+        Some(bar) => bar.suspend(|| eprintln!("{notice}")),
+        None => eprintln!("{notice}"),
+    }))
+}
+
+/// The best checkpoint of the first hook that keeps one.
+struct Best {
+    path: PathBuf,
+    score: Option<(String, f64)>,
+}
+
+fn best(trainer: &Trainer) -> Option<Best> {
+    trainer.list_hooks().iter().find_map(|hook| {
+        let checkpoint = trainer.hook::<Checkpoint>(&hook.name)?;
+        let (path, score) = checkpoint.best()?;
+        let score = checkpoint.monitor().map(str::to_owned).zip(score);
+        // A path that the hook was given stays as it is; its own are below the checkpoints' root.
+        Some(Best { path: trainer.checkpoints().join(path), score })
+    })
+}
+
+struct Summary<'a> {
+    fitted: &'a Report,
+    tested: Option<&'a Report>,
+    best: Option<&'a Best>,
+    seconds: f64,
+}
+
+impl Summary<'_> {
+    fn print(&self, app: &App, trainer: &Trainer, output: Output) {
+        if output.json {
+            print(&self.for_programs(trainer));
+        } else if !output.quiet {
+            self.for_people(app, trainer);
+        }
+    }
+
+    fn for_programs(&self, trainer: &Trainer) -> String {
+        let Summary { fitted, tested, best, seconds } = self;
+        let metrics = tested.map_or(&fitted.metrics, |tested| &tested.metrics);
+        let run = trainer.run_info();
+        json!({
+            "run": run.id,
+            "directory": run.directory.as_ref().filter(|directory| directory.is_dir()),
+            "outcome": fitted.outcome,
+            "epochs": fitted.progress.epochs_done,
+            "steps": fitted.progress.step,
+            "samples": fitted.progress.samples,
+            "tokens": fitted.progress.tokens,
+            "seconds": seconds,
+            "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
+            "metrics": metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect::<serde_json::Map<_, _>>(),
+        })
+        .to_string()
+    }
+
+    fn for_people(&self, app: &App, trainer: &Trainer) {
+        let Summary { fitted, tested, best, seconds } = self;
+        let progress = fitted.progress;
+        let (epochs, steps) = (counted(progress.epochs_done, "epoch"), counted(progress.step, "step"));
+        let how = match &fitted.outcome {
+            Outcome::Stopped { by, reason } => format!("stopped by `{by}` ({reason})"),
+            Outcome::Interrupted { signal } => format!("interrupted by {signal}"),
+            _ => "completed".to_owned(),
+        };
+        print(&format!("\n{how} after {epochs}, {steps}, {}", duration(*seconds)));
+        let rows = |title: &str, of: &str, report: &Report| {
+            let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
+            for (name, value) in &metrics {
+                print(&format!("  {name:<20} {:>10}{title}", metric(name, **value)));
+            }
+        };
+        rows("", "train/", fitted);
+        rows("", "val/", fitted);
+        if let Some(report) = tested {
+            let on = match best {
+                Some(Best { score: Some((name, value)), .. }) => {
+                    format!("   on the best weights ({name} {})", metric(name, *value))
+                }
+                Some(_) => "   on the saved weights".to_owned(),
+                None => "   on the last weights; no checkpoint hook kept better ones".to_owned(),
+            };
+            rows(&on, "test/", report);
+        }
+        let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
+        let Some(directory) = directory else { return };
+        print(&format!("\nthe run is in {}", directory.display()));
+        let (latest, name) = (directory.with_file_name("latest"), app.name);
+        print("what to try next");
+        print(&format!("  {name} predict --weights {}", latest.display()));
+        print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
+        print(&format!("  {name} trace my.toml   shows the order of events"));
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// JSON has no number for what is not finite.
+fn finite(value: f64) -> serde_json::Value {
+    if value.is_finite() { json!(value) } else { json!(value.to_string()) }
+}

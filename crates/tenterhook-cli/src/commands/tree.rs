@@ -1,0 +1,102 @@
+//! The events of a run as a tree: what starts holds what happens until it ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenterhook::{Context, Event, Events, Hook, HookResult, Tier};
+
+/// One event that has fired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fired {
+    pub(super) event: Event,
+    pub(super) epoch: u64,
+    pub(super) step: u64,
+    /// Index of the batch, and its loader's name.
+    pub(super) batch: Option<(u64, String)>,
+}
+
+/// Notes every event.
+#[derive(Clone, Default)]
+pub(super) struct Tracer(Arc<Mutex<Vec<Fired>>>);
+
+impl Tracer {
+    pub(super) const NAME: &str = "trace";
+
+    pub(super) fn fired(&self) -> Vec<Fired> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note<C: Context>(&self, cx: &C) -> HookResult {
+        let moment = cx.moment();
+        let batch = cx.batch().map(|batch| (batch.index, batch.loader.to_owned()));
+        let fired = Fired { event: C::EVENT, epoch: moment.epoch, step: moment.step, batch };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fired);
+        Ok(())
+    }
+}
+
+macro_rules! note_all {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        impl Hook for Tracer {
+            type Verdict = ();
+
+            fn __events(&self) -> Events {
+                Events::of(Event::ALL)
+            }
+
+            fn name(&self) -> String {
+                Tracer::NAME.to_owned()
+            }
+
+            fn tier(&self) -> Tier {
+                Tier::User
+            }
+
+            $(
+                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> HookResult {
+                    self.note(cx)
+                }
+            )*
+        }
+    };
+}
+
+tenterhook::for_each_event!(note_all);
+
+/// How deep each event stands in the tree.
+pub(super) fn depths(fired: &[Fired]) -> Vec<usize> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut depths = Vec::with_capacity(fired.len());
+    for Fired { event, .. } in fired {
+        let handler = event.handler();
+        let what = match handler {
+            "teardown" => "setup",
+            _ => handler.trim_end_matches("_start").trim_end_matches("_end"),
+        };
+        let ends = handler.ends_with("_end") || handler == "teardown";
+        if ends && let Some(at) = open.iter().rposition(|open| *open == what) {
+            open.truncate(at);
+        }
+        depths.push(open.len());
+        if handler.ends_with("_start") || handler == "setup" {
+            open.push(what);
+        }
+    }
+    depths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_starts_holds_what_happens_until_it_ends() {
+        use Event as E;
+        let events = [
+            E::Setup, E::FitStart, E::TrainStart, E::TrainBatchStart, E::BeforeForward, E::StepEnd, E::TrainBatchEnd,
+            E::TrainEnd, E::FitEnd, E::Teardown,
+        ];
+        let fired: Vec<_> =
+            events.into_iter().map(|event| Fired { event, epoch: 0, step: 0, batch: None }).collect();
+        assert_eq!(depths(&fired), [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]);
+    }
+}

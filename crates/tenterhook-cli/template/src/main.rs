@@ -1,0 +1,12 @@
+//! The command line: `train`, `validate`, `test`, `predict`, `trace`, `plan`, `init`.
+
+mod hook;
+mod spiral;
+
+use std::process::ExitCode;
+
+use tenterhook_cli::App;
+
+fn main() -> ExitCode {
+    App::new("{name}").task(spiral::Spiral).hook("worst_batch", hook::WorstBatch::new).run()
+}

@@ -1,0 +1,140 @@
+//! `tenter train` and what it leaves behind.
+
+use serde_json::{Value, json};
+
+use crate::tenter::Place;
+
+#[test]
+fn a_run_leaves_a_directory_that_says_what_happened() {
+    let place = Place::new();
+    let ran = place.train(&["--json"]).succeeded();
+    let summary: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
+    assert_eq!((&summary["steps"], &summary["epochs"]), (&json!(6), &json!(2)));
+    assert!(summary["metrics"]["test/accuracy"].is_number(), "{summary}");
+
+    let latest = std::fs::read_link(place.path().join("runs/latest")).expect("a link");
+    assert_eq!(Some(latest.as_os_str()), summary["run"].as_str().map(AsRef::as_ref));
+    let run = place.json("runs/latest/run.json");
+    assert_eq!(run["status"], "completed", "{run}");
+    assert_eq!(run["task"], "digits");
+    assert!(run["metrics"]["test/accuracy"].is_number(), "{run}");
+    let stages: Vec<_> =
+        place.lines("runs/latest/metrics.jsonl").iter().map(|line| line["stage"].clone()).collect();
+    assert!(stages.contains(&json!("train")) && stages.contains(&json!("validate")), "{stages:?}");
+    assert_eq!(stages.last(), Some(&json!("test")));
+    let events = place.lines("runs/latest/events.jsonl");
+    assert!(events.iter().any(|event| event["event"] == "checkpoint"), "{events:?}");
+    for file in ["config.toml", "weights.safetensors", "checkpoints"] {
+        assert!(place.path().join("runs/latest").join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_and_another_one_others() {
+    let weights = |more: &[&str]| {
+        let place = Place::new();
+        place.train(&[more, &["--quiet"]].concat()).succeeded();
+        std::fs::read(place.path().join("runs/latest/weights.safetensors")).expect("weights")
+    };
+    let once = weights(&[]);
+    assert_eq!(once, weights(&["--set", "loader.threads=3", "--set", "loader.prefetch=1"]));
+    assert_ne!(once, weights(&["--set", "trainer.seed=1"]));
+}
+
+#[test]
+fn quiet_prints_nothing_and_plain_output_has_a_line_per_epoch_and_a_summary() {
+    let place = Place::new();
+    let quiet = place.train(&["--quiet"]).succeeded();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+    let plain = place.train(&[]).succeeded();
+    assert!(plain.stderr.contains("epoch 1/2  loss ") && plain.stderr.contains("epoch 2/2"), "{}", plain.stderr);
+    for hint in ["completed after 2 epochs, 6 steps", "test/accuracy", "the run is in runs/", "what to try next"] {
+        assert!(plain.stdout.contains(hint), "{}", plain.stdout);
+    }
+}
+
+#[test]
+fn the_printed_configuration_runs_and_prints_itself() {
+    let place = Place::new();
+    for task in ["digits", "text"] {
+        let set = format!("task={task}");
+        let printed = place.run(&["train", "--print-config", "--set", &set]).succeeded().stdout;
+        assert!(printed.contains("# ") && printed.contains("max_epochs = 30"), "{printed}");
+        let file = format!("{task}.toml");
+        place.run(&["init", &file, "--set", &set]).succeeded();
+        assert_eq!(place.read(&file), printed);
+        let again = place.run(&["train", &file, "--print-config"]).succeeded().stdout;
+        assert_eq!(again, printed);
+        place.run(&["init", &file]).refused(&["is there already", "--force"]);
+    }
+    place.run(&["train", "digits.toml", "--set", "trainer.fast_dev_run=true"]).succeeded();
+    assert!(!place.path().join("runs").exists(), "a dry run leaves nothing behind");
+}
+
+#[test]
+fn weights_of_a_run_evaluate_and_predict_as_they_did() {
+    let place = Place::new();
+    let ran = place.train(&["--json"]).succeeded();
+    let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let best = summary["best"]["path"].as_str().expect("a best checkpoint").to_owned();
+    let tested = place.run(&["test", "--weights", &best, "--json"]).succeeded().stdout;
+    let tested: Value = serde_json::from_str(&tested).expect("JSON");
+    assert_eq!(tested["metrics"]["test/loss"], summary["metrics"]["test/loss"]);
+    place.run(&["validate", "runs/latest/config.toml", "--weights", "runs/latest"]).succeeded();
+    let predicted = place.run(&["predict", "--weights", "runs/latest"]).succeeded().stdout;
+    assert_eq!(predicted.lines().count(), 360, "the test images, one line each");
+    place.run(&["test", "--weights", "nowhere"]).refused(&["nothing at nowhere", "runs/latest"]);
+    let other = ["test", "--weights", "runs/latest", "--set", "model.hidden=7"];
+    place.run(&other).refused(&["fc1.weight", "shape"]);
+}
+
+#[test]
+fn the_language_model_counts_tokens_logs_perplexity_and_writes() {
+    let place = Place::new();
+    place.write("book.txt", "the quick brown fox jumps over the lazy dog. ".repeat(200));
+    let small = ["--set", "task=text", "--set", "data.path=book.txt", "--set", "model.width=16", "--set", "model.layers=1"];
+    let ran = place.train(&[&small[..], &["--json"]].concat()).succeeded();
+    let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(summary["tokens"], json!(6 * 16 * 64));
+    let (loss, perplexity) = (&summary["metrics"]["val/loss"], &summary["metrics"]["val/perplexity"]);
+    let (loss, perplexity) = (loss.as_f64().expect("a loss"), perplexity.as_f64().expect("a perplexity"));
+    assert!((loss.exp() - perplexity).abs() < 1e-9 * perplexity, "{loss} {perplexity}");
+    let write = ["predict", "--weights", "runs/latest", "--set", "generate.bytes=20", "--set", "generate.prompt=the"];
+    let (once, twice) = (place.run(&write).succeeded().stdout, place.run(&write).succeeded().stdout);
+    assert!(once.starts_with("the") && once.len() >= 23, "{once}");
+    assert_eq!(once, twice);
+}
+
+#[test]
+fn an_interrupted_run_ends_cleanly_and_says_so() {
+    use std::io::{BufRead, BufReader};
+    let place = Place::new();
+    let mut child = place.command(&["train", "--set", "trainer.max_epochs=100000"]).spawn().expect("it starts");
+    // After the first epoch it trains for sure.
+    let mut lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("epoch 1/")));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    let rest: Vec<_> = lines.map_while(Result::ok).collect();
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(130), "{rest:?}");
+    let run = place.json("runs/latest/run.json");
+    assert_eq!(run["status"], "interrupted", "{run}");
+    assert!(place.path().join("runs/latest/weights.safetensors").exists());
+}
+
+#[test]
+fn a_trace_shows_the_first_batches_as_a_tree_and_leaves_nothing_behind() {
+    let place = Place::new();
+    place.write("c.toml", "task = \"digits\"\n");
+    let tree = place.run(&["trace", "c.toml"]).succeeded().stdout;
+    for line in ["setup ", "  on_fit_start", "      on_train_batch_start  batch 0 of train", "        on_before_forward"] {
+        assert!(tree.lines().any(|shown| shown.starts_with(line)), "no `{line}` in:\n{tree}");
+    }
+    assert!(tree.contains("checkpoint, module"), "{tree}");
+    let rows = place.run(&["trace", "c.toml", "--json", "--batches", "1"]).succeeded().stdout;
+    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).expect("JSON")).collect();
+    let batches = rows.iter().filter(|row| row["event"] == "on_train_batch_start").count();
+    assert_eq!(batches, 1);
+    assert!(!place.path().join("runs").exists());
+}

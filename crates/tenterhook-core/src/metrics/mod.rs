@@ -1,0 +1,365 @@
+//! Logged numbers: their latest values, and their aggregation over an epoch.
+
+mod aggregate;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use aggregate::{Epoch, Running};
+pub use aggregate::{LogOptions, Reduce};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Scope {
+    #[default]
+    Train,
+    Evaluate,
+}
+
+/// The latest value of a metric, and whether it was logged since it was last asked what was.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    value: f64,
+    changed: bool,
+}
+
+/// The numbers of a run: latest values by name, and what is being aggregated.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    latest: RefCell<BTreeMap<String, Latest>>,
+    /// Something was logged since it was last asked what.
+    changed: Cell<bool>,
+    train: RefCell<Epoch>,
+    evaluate: RefCell<Epoch>,
+    scope: Cell<Scope>,
+    batch_size: Cell<usize>,
+    loader: RefCell<Option<String>>,
+    /// Names that are not the hooks' to log, and whether a hook that tried has been told.
+    reserved: RefCell<BTreeMap<String, bool>>,
+}
+
+/// Whether a hook that logs a name that is not its own has been told.
+pub(crate) enum Told {
+    Now,
+    Before,
+}
+
+/// The metrics of a run as a checkpoint holds them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MetricsState {
+    #[serde(with = "crate::number::map")]
+    latest: BTreeMap<String, f64>,
+    train: Epoch,
+}
+
+impl Metrics {
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.latest.borrow().get(name).map(|latest| latest.value)
+    }
+
+    /// The names there are, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.latest.borrow().keys().cloned().collect()
+    }
+
+    /// All latest values, in order of name.
+    #[must_use]
+    pub fn to_map(&self) -> BTreeMap<String, f64> {
+        self.latest.borrow().iter().map(|(name, latest)| (name.clone(), latest.value)).collect()
+    }
+
+    /// Logs a number.
+    pub fn log(&self, name: &str, value: f64, options: LogOptions) {
+        if !options.on_epoch {
+            return self.show(name, value);
+        }
+        let loader = self.loader.borrow();
+        let of_loader = loader.as_ref().map(|loader| format!("{name}/{loader}"));
+        let full = of_loader.as_deref().unwrap_or(name);
+        if options.on_step {
+            self.show(full, value);
+            self.show(&format!("{full}_step"), value);
+        }
+        let weight = options.weight.unwrap_or_else(|| self.batch_size.get().max(1) as f64);
+        let mut epoch = self.epoch().borrow_mut();
+        if !epoch.running.contains_key(full) {
+            let running = Running {
+                reduce: options.reduce,
+                value: Running::start(options.reduce),
+                weight: 0.0,
+                also_on_step: options.on_step,
+                mean_of: loader.is_some().then(|| name.to_owned()),
+            };
+            epoch.running.insert(full.to_owned(), running);
+        }
+        if let Some(running) = epoch.running.get_mut(full) {
+            running.add(value, weight);
+        }
+        if epoch.closed {
+            self.publish(&epoch);
+        }
+    }
+
+    /// Logs a hook's number, unless the name is somebody else's.
+    pub(crate) fn log_as_hook(&self, name: &str, value: f64, options: LogOptions) -> Result<(), Told> {
+        if let Some(told) = self.reserved.borrow_mut().get_mut(name) {
+            return Err(if std::mem::replace(told, true) { Told::Before } else { Told::Now });
+        }
+        self.log(name, value, options);
+        Ok(())
+    }
+
+    fn show(&self, name: &str, value: f64) {
+        let mut all = self.latest.borrow_mut();
+        let latest = Latest { value, changed: true };
+        if let Some(known) = all.get_mut(name) {
+            *known = latest;
+        } else {
+            all.insert(name.to_owned(), latest);
+        }
+        self.changed.set(true);
+    }
+
+    fn epoch(&self) -> &RefCell<Epoch> {
+        match self.scope.get() {
+            Scope::Train => &self.train,
+            Scope::Evaluate => &self.evaluate,
+        }
+    }
+
+    /// Makes the aggregates visible; with several loaders also their mean under the plain name.
+    fn publish(&self, epoch: &Epoch) {
+        let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for (name, running) in &epoch.running {
+            let result = running.result();
+            self.show(name, result);
+            if running.also_on_step {
+                self.show(&format!("{name}_epoch"), result);
+            }
+            if let Some(plain) = &running.mean_of {
+                let (sum, loaders) = means.entry(plain).or_default();
+                *sum += result;
+                *loaders += 1.0;
+            }
+        }
+        for (plain, (sum, loaders)) in means {
+            self.show(plain, sum / loaders);
+        }
+    }
+}
+
+/// The numbers of a run as hooks see them: to read. Logging goes through `cx.log`.
+#[derive(Clone, Copy, Debug)]
+pub struct Logged<'a>(pub(crate) &'a Metrics);
+
+impl Logged<'_> {
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn get(self, name: &str) -> Option<f64> {
+        self.0.get(name)
+    }
+
+    /// The names there are, in order.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        self.0.names()
+    }
+
+    /// All latest values, in order of name.
+    #[must_use]
+    pub fn to_map(self) -> BTreeMap<String, f64> {
+        self.0.to_map()
+    }
+}
+
+/// What the loop does with the metrics; hooks cannot.
+impl Metrics {
+    /// These names are the module's and the trainer's; what hooks log under them is left out.
+    pub fn reserve(&self, names: impl IntoIterator<Item = String>) {
+        *self.reserved.borrow_mut() = names.into_iter().map(|name| (name, false)).collect();
+    }
+
+    /// A batch of this size comes next.
+    pub fn set_batch_size(&self, size: usize) {
+        self.batch_size.set(size);
+    }
+
+    /// An epoch of training begins.
+    pub fn begin_epoch(&self) {
+        *self.train.borrow_mut() = Epoch::default();
+    }
+
+    /// An evaluation begins; what training aggregates waits.
+    pub fn begin_evaluation(&self) {
+        *self.evaluate.borrow_mut() = Epoch::default();
+        self.scope.set(Scope::Evaluate);
+    }
+
+    /// The loader that evaluation batches come from now, when there are several.
+    pub fn set_loader(&self, loader: Option<&str>) {
+        let mut current = self.loader.borrow_mut();
+        if current.as_deref() != loader {
+            *current = loader.map(str::to_owned);
+        }
+    }
+
+    /// The epoch, or the evaluation, has seen its last batch.
+    pub fn close(&self) {
+        let mut epoch = self.epoch().borrow_mut();
+        epoch.closed = true;
+        self.publish(&epoch);
+    }
+
+    /// The evaluation is over; training goes on.
+    pub fn end_evaluation(&self) {
+        self.set_loader(None);
+        self.scope.set(Scope::Train);
+    }
+
+    /// What was logged since the last call, in order of name. When nothing was, it costs a branch.
+    #[inline]
+    pub fn take_changes(&self) -> Option<BTreeMap<String, f64>> {
+        if !self.changed.get() {
+            return None;
+        }
+        self.changed.set(false);
+        let mut latest = self.latest.borrow_mut();
+        let changed = latest.iter_mut().filter_map(|(name, latest)| {
+            std::mem::take(&mut latest.changed).then(|| (name.clone(), latest.value))
+        });
+        Some(changed.collect())
+    }
+
+    /// Counts these as logged again: whoever took them did not use them.
+    pub fn give_back_changes<'a>(&self, names: impl IntoIterator<Item = &'a String>) {
+        let mut latest = self.latest.borrow_mut();
+        for name in names {
+            if let Some(latest) = latest.get_mut(name) {
+                latest.changed = true;
+                self.changed.set(true);
+            }
+        }
+    }
+
+    /// As a checkpoint holds them.
+    #[must_use]
+    pub fn state(&self) -> MetricsState {
+        MetricsState { latest: self.to_map(), train: self.train.borrow().clone() }
+    }
+
+    /// As they were when this state was taken; of an evaluation nothing is kept.
+    pub fn restore(&self, state: MetricsState) {
+        let unchanged = |value| Latest { value, changed: false };
+        *self.latest.borrow_mut() =
+            state.latest.into_iter().map(|(name, value)| (name, unchanged(value))).collect();
+        self.changed.set(false);
+        *self.train.borrow_mut() = state.train;
+        *self.evaluate.borrow_mut() = Epoch::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch_of(reduce: Reduce, values: &[(f64, usize)]) -> f64 {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        for (value, size) in values {
+            metrics.set_batch_size(*size);
+            metrics.log("x", *value, LogOptions::EPOCH.reduce(reduce));
+            assert_eq!(metrics.get("x"), None, "not visible before the epoch ends");
+        }
+        metrics.close();
+        metrics.get("x").expect("visible at the end")
+    }
+
+    #[test]
+    fn an_epoch_is_aggregated_as_asked() {
+        let values = [(1.0, 3), (5.0, 1), (3.0, 4)];
+        for (reduce, expected) in [
+            (Reduce::Mean, 20.0 / 8.0),
+            (Reduce::Sum, 9.0),
+            (Reduce::Min, 1.0),
+            (Reduce::Max, 5.0),
+            (Reduce::Last, 3.0),
+        ] {
+            assert!((epoch_of(reduce, &values) - expected).abs() < 1e-12, "{reduce:?}");
+        }
+    }
+
+    #[test]
+    fn a_validation_inside_an_epoch_leaves_its_running_values_alone() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.log("acc", 1.0, LogOptions::EPOCH);
+        metrics.begin_evaluation();
+        metrics.log("acc", 0.5, LogOptions::EPOCH);
+        metrics.close();
+        assert_eq!(metrics.get("acc"), Some(0.5));
+        metrics.end_evaluation();
+        metrics.log("acc", 0.0, LogOptions::EPOCH);
+        metrics.close();
+        assert_eq!(metrics.get("acc"), Some(0.5));
+        assert_eq!(metrics.state().train.running["acc"].value.to_bits(), 1f64.to_bits());
+    }
+
+    #[test]
+    fn several_loaders_have_a_value_each_and_their_mean() {
+        let metrics = Metrics::default();
+        metrics.begin_evaluation();
+        for (loader, value) in [("a", 1.0), ("b", 2.0)] {
+            metrics.set_loader(Some(loader));
+            metrics.log("val/loss", value, LogOptions::EPOCH);
+        }
+        metrics.close();
+        let all = metrics.to_map();
+        assert_eq!((all["val/loss/a"], all["val/loss/b"], all["val/loss"]), (1.0, 2.0, 1.5));
+    }
+
+    #[test]
+    fn both_shows_the_step_the_epoch_and_the_latest_of_them() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.log("x", 1.0, LogOptions::BOTH);
+        metrics.log("x", 3.0, LogOptions::BOTH);
+        assert_eq!((metrics.get("x"), metrics.get("x_step")), (Some(3.0), Some(3.0)));
+        metrics.close();
+        assert_eq!((metrics.get("x"), metrics.get("x_epoch")), (Some(2.0), Some(2.0)));
+    }
+
+    #[test]
+    fn what_was_logged_since_it_was_last_asked_is_told_once() {
+        let metrics = Metrics::default();
+        assert_eq!(metrics.take_changes(), None);
+        metrics.log("a", 1.0, LogOptions::STEP);
+        metrics.log("b", 2.0, LogOptions::STEP);
+        metrics.log("a", 1.5, LogOptions::STEP);
+        let both = BTreeMap::from([("a".to_owned(), 1.5), ("b".to_owned(), 2.0)]);
+        assert_eq!(metrics.take_changes(), Some(both));
+        assert_eq!(metrics.take_changes(), None);
+        metrics.log("b", 2.0, LogOptions::STEP);
+        let one = BTreeMap::from([("b".to_owned(), 2.0)]);
+        assert_eq!(metrics.take_changes(), Some(one.clone()), "the same value again is news too");
+        metrics.give_back_changes(one.keys());
+        assert_eq!(metrics.take_changes(), Some(one));
+        metrics.log("epoch", 1.0, LogOptions::EPOCH);
+        assert_eq!(metrics.take_changes(), None, "not visible before the epoch ends");
+        metrics.log("a", 3.0, LogOptions::STEP);
+        metrics.restore(metrics.state());
+        assert_eq!(metrics.take_changes(), None, "what is restored was logged in another life");
+    }
+
+    #[test]
+    fn what_is_logged_after_the_last_batch_is_visible_at_once() {
+        let metrics = Metrics::default();
+        metrics.begin_epoch();
+        metrics.close();
+        metrics.log("m", 4.0, LogOptions::EPOCH);
+        assert_eq!(metrics.get("m"), Some(4.0));
+    }
+}

@@ -1,0 +1,179 @@
+//! Images in CSV files: a row is an image's pixel values and its label.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DataError;
+
+/// Which column of a CSV file holds the labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelColumn {
+    /// The first.
+    First,
+    /// The last.
+    Last,
+}
+
+/// The columns that are labels if a header says so.
+const NAMES: [&str; 3] = ["label", "target", "class"];
+
+/// The numbers of a file, row by row.
+pub(super) struct Table {
+    values: Vec<f32>,
+    columns: usize,
+    /// Where each row stands in the file.
+    lines: Vec<usize>,
+    /// The column that the header calls a label.
+    named: Option<usize>,
+}
+
+/// A reader of what may be compressed with gzip.
+pub(super) fn unpacked<'a>(file: impl Read + 'a) -> Box<dyn BufRead + 'a> {
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    match file.fill_buf() {
+        Ok([0x1f, 0x8b, ..]) => Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))),
+        // An error comes again when the file is read, and is reported there.
+        _ => Box::new(file),
+    }
+}
+
+/// Reads all numbers. A first line is a header if it names a label, or is mostly not numbers.
+pub(super) fn parse(
+    key: &'static str,
+    path: &Path,
+    mut file: impl BufRead,
+    header: Option<bool>,
+) -> Result<Table, DataError> {
+    let mut table = Table { values: Vec::new(), columns: 0, lines: Vec::new(), named: None };
+    let mut separator = ',';
+    let (mut number, mut bytes) = (0, Vec::new());
+    loop {
+        bytes.clear();
+        number += 1;
+        if file.read_until(b'\n', &mut bytes).map_err(|error| DataError::read(key, path, error))? == 0 {
+            break;
+        }
+        let wrong = |key, problem| DataError::Line { key, path: path.to_owned(), line: number, problem };
+        let line = std::str::from_utf8(&bytes).map_err(|_| {
+            wrong("format", "is not text; is this a CSV file? set `format` if not".to_owned())
+        })?;
+        let line = line.trim_start_matches('\u{feff}').trim();
+        if line.is_empty() {
+            continue;
+        }
+        if table.columns == 0 {
+            separator =
+                [',', ';', '\t'].into_iter().find(|separator| line.contains(*separator)).unwrap_or(' ');
+            let fields: Vec<&str> = line.split(separator).map(bare).collect();
+            table.columns = fields.len();
+            if header.unwrap_or_else(|| is_header(&fields)) {
+                table.named = fields.iter().position(|field| names_label(field));
+                continue;
+            }
+        }
+        table.push(line.split(separator).map(bare), number).map_err(|problem| wrong(key, problem))?;
+    }
+    if table.lines.is_empty() {
+        let problem = "is empty; give a file with a row of pixel values and a label for each image";
+        return Err(DataError::file(key, path, problem));
+    }
+    Ok(table)
+}
+
+impl Table {
+    fn push<'a>(&mut self, fields: impl Iterator<Item = &'a str>, line: usize) -> Result<(), String> {
+        let before = self.values.len();
+        for (column, field) in fields.enumerate() {
+            let value = field.parse::<f32>().ok().filter(|value| value.is_finite());
+            let value = value.ok_or_else(|| {
+                format!("`{field}` in column {} is not a number; give every pixel a number", column + 1)
+            })?;
+            self.values.push(value);
+        }
+        let (expected, found) = (self.columns, self.values.len() - before);
+        if expected != found {
+            return Err(format!(
+                "expected {expected} values, as in the first row, found {found}; give every row as many"
+            ));
+        }
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// The column of labels. Where neither an option nor the header says it, the last; but a corner of
+    /// all images is usually empty, so if the last holds one value only and the first does not, the first.
+    fn label_column(&self, wanted: Option<LabelColumn>) -> usize {
+        let last = self.columns - 1;
+        match (wanted, self.named) {
+            (Some(LabelColumn::First), _) => 0,
+            (None, Some(named)) => named,
+            (None, None) if self.is_constant(last) && !self.is_constant(0) => 0,
+            (Some(LabelColumn::Last), _) | (None, None) => last,
+        }
+    }
+
+    #[allow(clippy::float_cmp)] // the same text is the same number
+    fn is_constant(&self, column: usize) -> bool {
+        let mut values = self.values.iter().skip(column).step_by(self.columns);
+        let first = values.next();
+        values.all(|value| Some(value) == first)
+    }
+}
+
+/// Pixels and labels apart.
+pub(super) fn labelled(
+    table: Table,
+    key: &'static str,
+    path: &Path,
+    wanted: Option<LabelColumn>,
+) -> Result<(Vec<f32>, Vec<u32>), DataError> {
+    if table.columns < 2 {
+        let problem = "has one column only; a row is the pixel values and the label, separated by commas";
+        return Err(DataError::file(key, path, problem));
+    }
+    let column = table.label_column(wanted);
+    let mut labels = Vec::with_capacity(table.lines.len());
+    for (row, line) in table.values.chunks_exact(table.columns).zip(&table.lines) {
+        labels.push(as_label(row[column]).map_err(|problem| {
+            let problem = format!("column {}: {problem}", column + 1);
+            DataError::Line { key: "label", path: path.to_owned(), line: *line, problem }
+        })?);
+    }
+    let mut place = 0;
+    let mut pixels = table.values;
+    let columns = table.columns;
+    pixels.retain(|_| {
+        place += 1;
+        (place - 1) % columns != column
+    });
+    Ok((pixels, labels))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn as_label(value: f32) -> Result<u32, String> {
+    // Beyond 2^24 an f32 no longer tells whole numbers apart.
+    if value >= 0.0 && value.fract() == 0.0 && value < 16_777_216.0 {
+        return Ok(value as u32);
+    }
+    Err(format!(
+        "label {value} is not a whole number from 0; number the classes, or set `label` to the right column"
+    ))
+}
+
+fn bare(field: &str) -> &str {
+    field.trim().trim_matches('"')
+}
+
+fn names_label(field: &str) -> bool {
+    NAMES.iter().any(|name| field.eq_ignore_ascii_case(name))
+}
+
+fn is_header(fields: &[&str]) -> bool {
+    let words = fields.iter().filter(|field| field.parse::<f32>().is_err()).count();
+    words * 2 > fields.len() || fields.iter().any(|field| names_label(field))
+}

@@ -1,0 +1,133 @@
+//! Images and labels in IDX files, the format of MNIST.
+//!
+//! Big-endian: a magic number (two zero bytes, 8 for unsigned bytes, the number of dimensions), the size of
+//! each dimension as 32 bits, then the bytes.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::DataError;
+use super::csv::unpacked;
+
+/// What the bytes of an image file begin with.
+const IMAGES: [u8; 4] = [0, 0, 8, 3];
+/// What the bytes of a label file begin with.
+const LABELS: [u8; 4] = [0, 0, 8, 1];
+
+/// Bytes with their dimensions.
+struct Contents<const D: usize> {
+    sizes: [usize; D],
+    bytes: Vec<u8>,
+}
+
+/// Images as they are in their files.
+pub(super) struct Images {
+    pub(super) height: usize,
+    pub(super) width: usize,
+    pub(super) pixels: Vec<u8>,
+    pub(super) labels: Vec<u32>,
+}
+
+/// A file of images, and one with a label for each.
+pub(super) struct Pair {
+    /// The option that names them.
+    pub(super) key: &'static str,
+    pub(super) images: PathBuf,
+    pub(super) labels: PathBuf,
+}
+
+impl Pair {
+    /// The files of a directory that are called `train` or `t10k`, as those of MNIST are.
+    pub(super) fn within(directory: &Path, part: &str) -> Result<Pair, DataError> {
+        let found = |what: &str, dimensions: u8| {
+            let names = ['-', '.'].map(|dot| format!("{part}-{what}{dot}idx{dimensions}-ubyte"));
+            let wanted = names.iter().flat_map(|name| [name.clone(), format!("{name}.gz")]);
+            let found = wanted.map(|name| directory.join(name)).find(|path| path.is_file());
+            found.ok_or_else(|| {
+                let problem = format!(
+                    "holds no `{}` (or `.gz`); give a directory with the four files of MNIST, or the path of one \
+                     CSV or IDX file",
+                    names[0]
+                );
+                DataError::file("path", directory, problem)
+            })
+        };
+        Ok(Pair { key: "path", images: found("images", 3)?, labels: found("labels", 1)? })
+    }
+
+    /// A file of images, and the labels given or those that its name leads to.
+    pub(super) fn of(
+        keys: [&'static str; 2],
+        images: &Path,
+        labels: Option<&PathBuf>,
+    ) -> Result<Pair, DataError> {
+        let [key, labels_key] = keys;
+        let guessed = || {
+            let name = images.file_name()?.to_str()?;
+            let other = name.replace("images", "labels").replace("idx3", "idx1");
+            let other = images.with_file_name(&other);
+            (other != images && other.is_file()).then_some(other)
+        };
+        let labels = labels.cloned().or_else(guessed).ok_or_else(|| {
+            let problem = format!("needs the file of its labels beside it, or named by `{labels_key}`");
+            DataError::file(labels_key, images, problem)
+        })?;
+        Ok(Pair { key, images: images.to_owned(), labels })
+    }
+
+    pub(super) fn read(&self) -> Result<Images, DataError> {
+        let Contents { sizes: [count, height, width], bytes: pixels } = read(self.key, &self.images, IMAGES)?;
+        let Contents { sizes: [of_labels], bytes: labels } = read(self.key, &self.labels, LABELS)?;
+        if count != of_labels {
+            let problem = format!(
+                "holds {count} images, but {} holds {of_labels} labels; give the files that belong together",
+                self.labels.display()
+            );
+            return Err(DataError::file(self.key, &self.images, problem));
+        }
+        if pixels.is_empty() {
+            let problem =
+                format!("holds {count} images of {height}×{width}: nothing; give a file with images");
+            return Err(DataError::file(self.key, &self.images, problem));
+        }
+        Ok(Images { height, width, pixels, labels: labels.into_iter().map(u32::from).collect() })
+    }
+}
+
+fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Result<Contents<D>, DataError> {
+    let failed = |error| DataError::read(key, path, error);
+    let mut bytes = Vec::new();
+    unpacked(File::open(path).map_err(failed)?).read_to_end(&mut bytes).map_err(failed)?;
+    let wrong = |problem| Err(DataError::file(key, path, problem));
+    let header = 4 + 4 * D;
+    if bytes.len() < header {
+        return wrong(format!(
+            "is {} bytes long, an IDX header alone is {header}; get the whole file",
+            bytes.len()
+        ));
+    }
+    if bytes[..4] != magic {
+        let [found, expected] = [&bytes[..4], &magic[..]].map(hex);
+        let what = if magic == IMAGES { "images" } else { "labels" };
+        return wrong(format!(
+            "begins with {found}, IDX {what} as bytes with {expected}; give the file of {what}"
+        ));
+    }
+    let mut sizes = [0; D];
+    for (size, word) in sizes.iter_mut().zip(bytes[4..header].chunks_exact(4)) {
+        *size = word.iter().fold(0, |size, byte| size << 8 | usize::from(*byte));
+    }
+    let told = sizes.iter().try_fold(1usize, |told, size| told.checked_mul(*size));
+    let told = told.and_then(|told| told.checked_add(header));
+    if told != Some(bytes.len()) {
+        let told = told.map_or("more than there can be".to_owned(), |told| told.to_string());
+        return wrong(format!("is {} bytes long, its header says {told}; get the whole file", bytes.len()));
+    }
+    bytes.drain(..header);
+    Ok(Contents { sizes, bytes })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}

@@ -1,0 +1,167 @@
+//! The images to classify: the built-in digits, or CSV and IDX files by path.
+//!
+//! Nothing here knows the engine. What is trained, validated and tested on is a function of the data alone.
+
+mod csv;
+mod embedded;
+mod error;
+mod idx;
+mod images;
+mod options;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+pub use self::csv::LabelColumn;
+pub use self::error::DataError;
+pub use self::images::ImageSet;
+pub use self::options::{DataOptions, Format};
+
+/// The images, by what they are for. All have the same size and the same classes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Splits {
+    /// To train on.
+    pub train: ImageSet,
+    /// To choose by.
+    pub validate: ImageSet,
+    /// To report on. Selects nothing.
+    pub test: ImageSet,
+}
+
+/// Loads the images and splits them, the same way every time.
+pub fn load(options: &DataOptions) -> Result<Splits, DataError> {
+    options.check()?;
+    let Some(path) = &options.path else {
+        return split("path", Path::new("the built-in digits"), &embedded::digits()?, None);
+    };
+    let metadata = path.metadata().map_err(|error| DataError::read("path", path, error))?;
+    let format = options.format_of(path, metadata.is_dir())?;
+    options.check_format(format)?;
+    if format == Format::Csv {
+        let all = options.csv("path", path)?;
+        let divisor = options.divisor(&all.pixels);
+        let test = options.test_path.as_ref().map(|path| options.csv("test_path", path)).transpose()?;
+        let test = test.map(|test| test.images(options, divisor)).transpose()?;
+        return split("path", path, &all.images(options, divisor)?, test.zip(options.test_path.as_deref()));
+    }
+    let (pair, test) = if metadata.is_dir() {
+        (idx::Pair::within(path, "train")?, Some(idx::Pair::within(path, "t10k")?))
+    } else {
+        let test =
+            |path| idx::Pair::of(["test_path", "test_labels_path"], path, options.test_labels_path.as_ref());
+        let pair = idx::Pair::of(["path", "labels_path"], path, options.labels_path.as_ref())?;
+        (pair, options.test_path.as_deref().map(test).transpose()?)
+    };
+    let divisor = options.scale.unwrap_or(255.0);
+    let read = |pair: &idx::Pair| {
+        pair.read().map(|of| ImageSet::of_bytes((of.height, of.width), of.pixels, of.labels, divisor))
+    };
+    let of_test = test.as_ref().map(read).transpose()?;
+    let test = of_test.zip(test.as_ref().map(|pair| pair.images.as_path()));
+    split("path", &pair.images, &read(&pair)?, test)
+}
+
+/// What a CSV file holds.
+struct Rows {
+    key: &'static str,
+    path: PathBuf,
+    pixels: Vec<f32>,
+    labels: Vec<u32>,
+}
+
+impl Rows {
+    fn images(self, options: &DataOptions, divisor: f32) -> Result<ImageSet, DataError> {
+        let pixels = self.pixels.len() / self.labels.len();
+        let size = match (options.height, options.width) {
+            (Some(height), Some(width)) => (height, width),
+            (Some(height), None) => (height, pixels / height),
+            (None, Some(width)) => (pixels / width, width),
+            (None, None) => (pixels.isqrt(), pixels.isqrt()),
+        };
+        if size.0 * size.1 == pixels {
+            return Ok(ImageSet::of_floats(size, self.pixels, self.labels, divisor));
+        }
+        let given = options.height.is_some() || options.width.is_some();
+        let problem = if given {
+            format!(
+                "has {pixels} pixel values per row, not {}×{}; correct `height` and `width`",
+                size.0, size.1
+            )
+        } else {
+            format!("has {pixels} pixel values per row, which make no square; set `height` and `width`")
+        };
+        let key = if options.height.is_some() && options.width.is_none() { "height" } else { "width" };
+        Err(DataError::file(if self.key == "path" { key } else { self.key }, &self.path, problem))
+    }
+}
+
+impl DataOptions {
+    fn csv(&self, key: &'static str, path: &Path) -> Result<Rows, DataError> {
+        let file = File::open(path).map_err(|error| DataError::read(key, path, error))?;
+        let table = csv::parse(key, path, csv::unpacked(file), self.header)?;
+        let (pixels, labels) = csv::labelled(table, key, path, self.label)?;
+        Ok(Rows { key, path: path.to_owned(), pixels, labels })
+    }
+
+    fn divisor(&self, pixels: &[f32]) -> f32 {
+        let largest = pixels.iter().copied().fold(0.0, f32::max);
+        self.scale.unwrap_or(match largest {
+            ..=1.0 => 1.0,
+            ..=16.0 => 16.0,
+            ..=255.0 => 255.0,
+            _ => largest,
+        })
+    }
+}
+
+/// Splits a set; with a test set of its own, into training and validation only.
+fn split(
+    key: &'static str,
+    path: &Path,
+    all: &ImageSet,
+    test: Option<(ImageSet, &Path)>,
+) -> Result<Splits, DataError> {
+    if all.classes > all.len() {
+        let problem = format!(
+            "has a label {} but only {} images; labels are class numbers from 0; is `label` the right column?",
+            all.classes - 1,
+            all.len()
+        );
+        return Err(DataError::file("label", path, problem));
+    }
+    if all.labels.iter().all(|label| Some(label) == all.labels.first()) {
+        let problem = "holds one class only; is the label in another column? set `label`, or give more data";
+        return Err(DataError::file("label", path, problem));
+    }
+    let [train, validate, rest] = split::stratified(&all.labels, test.is_none()).map_err(|few| {
+        let problem = format!(
+            "has {} of class {}; a split needs at least {} of each: give more, or remove that class",
+            few.samples, few.class, few.needed
+        );
+        DataError::file(key, path, problem)
+    })?;
+    let test = match test {
+        None => all.pick(&rest),
+        Some((mut test, path)) => {
+            if (test.height, test.width) != (all.height, all.width) {
+                let problem = format!(
+                    "has images of {}×{}, those to train on have {}×{}; give the same size",
+                    test.height, test.width, all.height, all.width
+                );
+                return Err(DataError::file("test_path", path, problem));
+            }
+            let known: BTreeSet<_> = all.labels.iter().collect();
+            if let Some(unknown) = test.labels.iter().find(|label| !known.contains(label)) {
+                let problem = format!("has a label {unknown}, which the data to train on have not");
+                return Err(DataError::file("test_path", path, problem));
+            }
+            test.classes = all.classes;
+            test
+        }
+    };
+    Ok(Splits { train: all.pick(&train), validate: all.pick(&validate), test })
+}

@@ -1,0 +1,251 @@
+//! The classifiers of small greyscale images: a convolutional network and a perceptron.
+//!
+//! Both are one [`Classifier`], the perceptron being the network without its convolutions, so
+//! that parameters are called `conv1.weight` or `fc1.weight` whichever it is.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Int, Tensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_burn::Points;
+
+/// Height and width of what the convolutions hand to `fc1`, whatever the size of the image.
+const GRID: usize = 4;
+/// From this height and width on, the image is halved before the second convolution too.
+const LARGE: usize = 16;
+
+/// Which network classifies the images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Two convolutions, pooling, a hidden layer.
+    #[default]
+    Cnn,
+    /// A hidden layer on the bare pixels.
+    Mlp,
+}
+
+/// The model that classifies images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelOptions {
+    /// The network: "cnn" (two convolutions, then a hidden layer) or "mlp" (a hidden layer only).
+    pub kind: Kind,
+    /// Channels of the first and of the second convolution. Unused by "mlp".
+    pub channels: [usize; 2],
+    /// Width of the hidden layer.
+    pub hidden: usize,
+    /// Share of the convolutions' and the hidden layer's values zeroed at random while training.
+    pub dropout: f64,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { kind: Kind::Cnn, channels: [16, 32], hidden: 128, dropout: 0.4 }
+    }
+}
+
+impl ModelOptions {
+    /// What is impossible about these options: the key and what it must be.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if self.channels.contains(&0) {
+            found.push(("channels", "must both be at least 1".into()));
+        }
+        if self.hidden == 0 {
+            found.push(("hidden", "must be at least 1".into()));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            found.push(("dropout", format!("must be at least 0 and below 1, not {}", self.dropout)));
+        }
+        found
+    }
+}
+
+/// Images to logits: with convolutions it is the CNN, without them the MLP.
+#[derive(Module, Debug)]
+pub struct Classifier {
+    conv1: Option<Conv2d>,
+    conv2: Option<Conv2d>,
+    fc1: Linear,
+    fc2: Linear,
+    dropout: Dropout,
+}
+
+impl Classifier {
+    /// A new model for greyscale images of `height`×`width` in so many classes.
+    ///
+    /// Parameters come from the device's random generator when they are first used, as always in
+    /// Burn. Panics on options that [`ModelOptions::problems`] refuses.
+    #[must_use]
+    pub fn new(options: &ModelOptions, [height, width]: [usize; 2], classes: usize, device: &Device) -> Self {
+        let [first, second] = options.channels;
+        let conv =
+            |channels| Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Same).init(device);
+        let (conv1, conv2, features) = match options.kind {
+            Kind::Cnn => (Some(conv([1, first])), Some(conv([first, second])), second * GRID * GRID),
+            Kind::Mlp => (None, None, height * width),
+        };
+        Self {
+            conv1,
+            conv2,
+            fc1: LinearConfig::new(features, options.hidden).init(device),
+            fc2: LinearConfig::new(options.hidden, classes).init(device),
+            dropout: DropoutConfig::new(options.dropout).init(),
+        }
+    }
+
+    /// Logits `[batch, classes]` of images `[batch, 1, height, width]` with values from 0 to 1.
+    #[must_use]
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.forward_with(images, &mut ())
+    }
+
+    /// [`forward`](Self::forward), showing `conv1`, `conv2`, `features`, `fc1` and `logits`.
+    pub fn forward_with(&self, images: Tensor<4>, points: &mut impl Points) -> Tensor<2> {
+        let mut x = images;
+        if let Some(conv1) = &self.conv1 {
+            x = relu(conv1.forward(x));
+            points.point(format_args!("conv1"), &x);
+            x = halved_from(LARGE, x);
+        }
+        if let Some(conv2) = &self.conv2 {
+            x = relu(conv2.forward(x));
+            points.point(format_args!("conv2"), &x);
+            x = self.dropout.forward(to_grid(halved_from(2 * GRID, x)));
+        }
+        let x: Tensor<2> = x.flatten(1, 3);
+        points.point(format_args!("features"), &x);
+        let x = relu(self.fc1.forward(x));
+        points.point(format_args!("fc1"), &x);
+        let logits = self.fc2.forward(self.dropout.forward(x));
+        points.point(format_args!("logits"), &logits);
+        logits
+    }
+}
+
+/// Mean cross-entropy of logits `[batch, classes]` against labels `[batch]`.
+#[must_use]
+pub fn loss(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+    let device = logits.device();
+    CrossEntropyLossConfig::new().init(&device).forward(logits, labels)
+}
+
+/// The number of images whose largest logit is that of their label, as a tensor of one element.
+#[must_use]
+pub fn correct(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1, Int> {
+    let guesses: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
+    guesses.equal(labels).int().sum()
+}
+
+/// Halves the height and width by maxima if both are at least `side`.
+fn halved_from(side: usize, x: Tensor<4>) -> Tensor<4> {
+    let [_, _, height, width] = x.dims();
+    if height.min(width) < side {
+        return x;
+    }
+    max_pool2d(x, MaxPoolOptions::new([2, 2]))
+}
+
+/// Averages to the size `fc1` expects; an 8×8 image has it already.
+fn to_grid(x: Tensor<4>) -> Tensor<4> {
+    let [_, _, height, width] = x.dims();
+    if [height, width] == [GRID; 2] {
+        return x;
+    }
+    adaptive_avg_pool2d(x, [GRID; 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::optim::GradientsParams;
+
+    use super::*;
+    use crate::listener::{Heard, names};
+
+    fn model(kind: Kind, device: &Device) -> Classifier {
+        let options = ModelOptions { kind, ..ModelOptions::default() };
+        Classifier::new(&options, [8, 8], 10, device)
+    }
+
+    #[test]
+    fn parameters_are_named_for_their_layer_alone() {
+        let device = Device::flex();
+        let full = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];
+        assert_eq!(names(&model(Kind::Mlp, &device)), full);
+        let cnn = names(&model(Kind::Cnn, &device));
+        let convolutions = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"];
+        assert_eq!(cnn[..4], convolutions);
+        assert_eq!(cnn[4..], full);
+    }
+
+    #[test]
+    fn a_cnn_takes_images_of_any_size() {
+        let device = Device::flex();
+        let cnn = model(Kind::Cnn, &device);
+        for [height, width] in [[1, 1], [5, 9], [8, 8], [28, 28], [16, 40]] {
+            let logits = cnn.forward(Tensor::ones([3, 1, height, width], &device));
+            assert_eq!(logits.dims(), [3, 10], "{height}x{width}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_of_both_networks_gets_a_gradient() {
+        let device = Device::flex().autodiff();
+        for kind in [Kind::Cnn, Kind::Mlp] {
+            let model = model(kind, &device);
+            let logits = model.forward(Tensor::ones([2, 1, 8, 8], &device));
+            let loss = loss(logits, Tensor::from_data([3, 7], &device));
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            assert_eq!(gradients.len(), names(&model).len(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_hears_every_layer_and_changes_nothing() {
+        let device = Device::flex();
+        let cnn = model(Kind::Cnn, &device);
+        let images = Tensor::ones([1, 1, 8, 8], &device);
+        let mut heard = Heard::default();
+        let watched = cnn.forward_with(images.clone(), &mut heard);
+        assert_eq!(heard.0, ["conv1", "conv2", "features", "fc1", "logits"]);
+        assert_eq!(watched.into_data(), cnn.forward(images).into_data());
+    }
+
+    #[test]
+    fn correct_counts_the_images_whose_label_is_likeliest() {
+        let device = Device::flex();
+        let logits = Tensor::from_data([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], &device);
+        let labels = Tensor::from_data([1, 1, 1], &device);
+        assert_eq!(correct(logits, labels).into_scalar::<i64>(), 2);
+    }
+
+    #[test]
+    fn dropout_acts_while_training_and_not_while_validating() {
+        let device = Device::flex().autodiff();
+        let model = model(Kind::Mlp, &device);
+        let twice = |model: &Classifier| {
+            [0, 1].map(|_| model.forward(Tensor::ones([4, 1, 8, 8], &device)).into_data())
+        };
+        let [first, second] = twice(&model);
+        assert_ne!(first, second);
+        let [first, second] = twice(&model.valid());
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn impossible_options_are_named_by_key() {
+        assert!(ModelOptions::default().problems().is_empty());
+        let options =
+            ModelOptions { channels: [0, 8], hidden: 0, dropout: f64::NAN, ..ModelOptions::default() };
+        let keys: Vec<_> = options.problems().iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["channels", "hidden", "dropout"]);
+    }
+}

@@ -1,0 +1,104 @@
+//! How the classifier trains, validates, tests and predicts.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use tenterhook::plan::DeclaredMetric;
+use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
+use tenterhook_burn::{BurnCx, BurnModule, Step, TensorList};
+
+use super::model::{Classifier, correct, loss};
+
+/// A batch of images with their labels.
+#[derive(Clone, Debug)]
+pub struct Images {
+    pixels: Tensor<4>,
+    labels: Tensor<1, Int>,
+    size: usize,
+    shown: TensorList,
+}
+
+impl Images {
+    /// Images of `height`×`width` pixels, row by row, and the class of each.
+    #[must_use]
+    pub fn new(samples: Vec<(Vec<f32>, u32)>, [height, width]: [usize; 2], device: &Device) -> Images {
+        let size = samples.len();
+        let labels: Vec<i64> = samples.iter().map(|(_, label)| i64::from(*label)).collect();
+        let pixels: Vec<f32> = samples.into_iter().flat_map(|(pixels, _)| pixels).collect();
+        let pixels = Tensor::from_data(TensorData::new(pixels, [size, 1, height, width]), device);
+        let labels = Tensor::from_data(TensorData::new(labels, [size]), device);
+        let shown = TensorList::default().with("images", pixels.clone());
+        Images { pixels, labels, size, shown }
+    }
+}
+
+impl BatchData for Images {
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn tensors(&self) -> &dyn TensorSource {
+        &self.shown
+    }
+}
+
+/// What the classifier thinks of one image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Predicted {
+    /// The likeliest class.
+    pub class: usize,
+    /// How likely it is held to be.
+    pub probability: f32,
+    /// The class it has.
+    pub label: usize,
+}
+
+impl Classifier {
+    fn evaluate(&self, batch: &Images, names: [&str; 2], cx: &mut BurnCx<'_, Classifier>) {
+        let logits = self.forward_with(batch.pixels.clone(), cx);
+        let correct: f64 = correct(logits.clone(), batch.labels.clone()).into_scalar();
+        cx.log(names[0], loss(logits, batch.labels.clone()).into_scalar());
+        cx.log(names[1], correct / batch.size as f64);
+    }
+}
+
+impl BurnModule for Classifier {
+    type Batch = Images;
+    type Prediction = Vec<Predicted>;
+
+    fn training_step(&mut self, batch: &Images, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
+        let logits = self.forward_with(batch.pixels.clone().autodiff(), cx);
+        Ok(loss(logits, batch.labels.clone().autodiff()).into())
+    }
+
+    fn validation_step(&self, batch: &Images, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
+        self.evaluate(batch, ["val/loss", "val/accuracy"], cx);
+        Ok(())
+    }
+
+    fn test_step(&self, batch: &Images, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
+        self.evaluate(batch, ["test/loss", "test/accuracy"], cx);
+        Ok(())
+    }
+
+    fn predict_step(&self, batch: &Images, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<Predicted>> {
+        let probabilities = softmax(self.forward_with(batch.pixels.clone(), cx), 1);
+        let [_, classes] = probabilities.dims();
+        let probabilities: Vec<f32> = probabilities.into_data().iter::<f32>().collect();
+        let labels: Vec<usize> = batch.labels.to_data().iter::<i64>().map(|label| usize::try_from(label).unwrap_or(0)).collect();
+        let of_images = probabilities.chunks(classes).zip(labels);
+        Ok(of_images
+            .map(|(of_classes, label)| {
+                let best = of_classes.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+                let (class, probability) = best.map_or((0, 0.0), |(class, probability)| (class, *probability));
+                Predicted { class, probability, label }
+            })
+            .collect())
+    }
+
+    fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
+        let of = |phase, names: [&str; 2]| names.map(|name| DeclaredMetric::new(name, phase));
+        let validated = of(Phase::Validate, ["val/loss", "val/accuracy"]);
+        let tested = of(Phase::Test, ["test/loss", "test/accuracy"]);
+        Some(validated.into_iter().chain(tested).collect())
+    }
+}

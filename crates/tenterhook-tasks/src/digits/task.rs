@@ -1,0 +1,113 @@
+//! The task `digits`: what a configuration can say about it, and how it is built.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tenterhook::data::{Batches, Dataset, Loading, Sample, Split};
+use tenterhook::task::{Build, Problem, Task};
+use tenterhook::{BoxError, Module};
+use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
+use tenterhook_burn::{Burn, device};
+
+use super::data::{DataOptions, ImageSet, load};
+use super::model::{Classifier, ModelOptions};
+use super::steps::{Images, Predicted};
+use crate::LoaderOptions;
+
+/// Classifies small images: the UCI handwritten digits, or a CSV or IDX file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Digits;
+
+/// What a configuration says about the task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DigitsOptions {
+    /// The network.
+    pub model: ModelOptions,
+    /// The images.
+    pub data: DataOptions,
+    /// How images become batches.
+    pub loader: LoaderOptions,
+    /// The optimizer.
+    pub optimizer: OptimizerOptions,
+    /// Schedules of the learning rate. Several multiply.
+    pub schedulers: Vec<SchedulerTable>,
+}
+
+impl Task for Digits {
+    type Options = DigitsOptions;
+    type Module = Burn<Classifier>;
+    type Data = Loading<Images>;
+
+    fn name(&self) -> &'static str {
+        "digits"
+    }
+
+    fn purpose(&self) -> &'static str {
+        "classifies small images: handwritten digits, or a CSV or IDX file"
+    }
+
+    fn defaults(&self) -> &str {
+        include_str!("defaults.toml")
+    }
+
+    fn build(
+        &self,
+        options: DigitsOptions,
+        build: &Build<'_>,
+    ) -> Result<(Burn<Classifier>, Loading<Images>), Vec<Problem>> {
+        let DigitsOptions { model, data, loader, optimizer, schedulers } = options;
+        let mut problems: Vec<_> = model
+            .problems()
+            .into_iter()
+            .map(|(key, message)| Problem::new(format!("model.{key}"), message))
+            .chain(loader.problems())
+            .collect();
+        let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
+        let device = device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
+        let splits = load(&data)
+            .map_err(|error| problems.push(Problem::new(format!("data.{}", error.key()), error.to_string())));
+        let (Ok(recipe), Ok(device), Ok(splits)) = (recipe, device, splits) else { return Err(problems) };
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let size = [splits.train.height, splits.train.width];
+        device.seed(build.seed);
+        let classifier = Classifier::new(&model, size, splits.train.classes, &device.clone().autodiff());
+        let module = Burn::new(classifier, &device)
+            .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
+        let batches = |name: &str, images: ImageSet| {
+            let device = device.clone();
+            Batches::new(name, Labelled(images), move |samples| Ok(Images::new(samples, size, &device)))
+        };
+        let data = Loading::new()
+            .train(loader.training(batches("train", splits.train), build.seed))
+            .validate(loader.evaluating(batches("val", splits.validate)))
+            .test(loader.evaluating(batches("test", splits.test.clone())))
+            .predict(loader.evaluating(batches("test", splits.test)));
+        Ok((module, data))
+    }
+
+    fn show(&self, prediction: &<Self::Module as Module>::Prediction) -> Vec<Value> {
+        let shown = |predicted: &Predicted| {
+            let Predicted { class, probability, label } = predicted;
+            json!({ "class": class, "probability": probability, "label": label })
+        };
+        prediction.iter().map(shown).collect()
+    }
+}
+
+/// Images with their labels, one by one.
+struct Labelled(ImageSet);
+
+impl Dataset for Labelled {
+    type Item = (Vec<f32>, u32);
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn load(&self, sample: Sample) -> Result<(Vec<f32>, u32), BoxError> {
+        Ok((self.0.image(sample.index), self.0.labels[sample.index]))
+    }
+}

@@ -1,0 +1,192 @@
+//! The bytes of a text, wherever they are.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::CorpusError;
+
+/// The text to learn when no other is given.
+const HANDBOOK: &[u8] = include_bytes!("../../../assets/handbook.md");
+/// Texts shorter than this are kept in memory.
+const SMALL: u64 = 8 << 20;
+/// So many files are kept open; further ones are opened whenever they are read.
+const OPEN: usize = 64;
+
+/// The bytes of a text: one file, or several one after the other. Small ones are in memory, others are read
+/// where they are needed.
+#[derive(Debug)]
+pub struct Corpus {
+    name: PathBuf,
+    pieces: Vec<Piece>,
+    len: u64,
+}
+
+#[derive(Debug)]
+struct Piece {
+    path: PathBuf,
+    /// Where it begins in the text.
+    start: u64,
+    len: u64,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Memory(Cow<'static, [u8]>),
+    Open(File),
+    Closed,
+}
+
+impl Corpus {
+    /// The built-in handbook.
+    #[must_use]
+    pub fn handbook() -> Corpus {
+        let path = PathBuf::from("the built-in handbook");
+        let len = HANDBOOK.len() as u64;
+        let piece = Piece { path: path.clone(), start: 0, len, bytes: Bytes::Memory(HANDBOOK.into()) };
+        Corpus { name: path, pieces: vec![piece], len }
+    }
+
+    /// A file; or a directory: all files below it, sorted by path, without hidden ones.
+    pub fn open(path: &Path) -> Result<Corpus, CorpusError> {
+        Corpus::open_with(path, SMALL)
+    }
+
+    pub(super) fn open_with(path: &Path, small: u64) -> Result<Corpus, CorpusError> {
+        let metadata = fs::metadata(path).map_err(failed(path))?;
+        let mut files = Vec::new();
+        if metadata.is_dir() {
+            collect(path, &mut files)?;
+            files.sort();
+            if files.is_empty() {
+                return Err(CorpusError::NoFile { path: path.to_owned() });
+            }
+        } else if metadata.is_file() {
+            files.push((path.to_owned(), metadata.len()));
+        } else {
+            return Err(CorpusError::Kind { path: path.to_owned() });
+        }
+        let in_memory = files.iter().map(|(_, len)| len).sum::<u64>() < small;
+        let mut corpus = Corpus { name: path.to_owned(), pieces: Vec::with_capacity(files.len()), len: 0 };
+        for (path, len) in files {
+            corpus.append(path, len, in_memory)?;
+        }
+        Ok(corpus)
+    }
+
+    fn append(&mut self, path: PathBuf, mut len: u64, in_memory: bool) -> Result<(), CorpusError> {
+        let bytes = if in_memory {
+            let bytes = fs::read(&path).map_err(failed(&path))?;
+            len = bytes.len() as u64;
+            Bytes::Memory(bytes.into())
+        } else {
+            // Opened in any case: what cannot be read is known before training begins.
+            let file = File::open(&path).map_err(failed(&path))?;
+            if self.pieces.len() < OPEN { Bytes::Open(file) } else { Bytes::Closed }
+        };
+        self.pieces.push(Piece { path, start: self.len, len, bytes });
+        self.len += len;
+        Ok(())
+    }
+
+    /// What it was opened as.
+    #[must_use]
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Reads the bytes that begin at a position, from any thread.
+    pub fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), CorpusError> {
+        let first = self.pieces.partition_point(|piece| piece.start + piece.len <= position);
+        let mut position = position;
+        let mut wanted = bytes;
+        for piece in &self.pieces[first..] {
+            if wanted.is_empty() {
+                break;
+            }
+            let within = position - piece.start;
+            let here =
+                usize::try_from(piece.len - within).map_or(wanted.len(), |left| left.min(wanted.len()));
+            let (now, later) = wanted.split_at_mut(here);
+            piece.read(within, now).map_err(failed(&piece.path))?;
+            position += here as u64;
+            wanted = later;
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        Err(failed(&self.name)(io::Error::from(io::ErrorKind::UnexpectedEof)))
+    }
+}
+
+impl Piece {
+    fn read(&self, from: u64, into: &mut [u8]) -> io::Result<()> {
+        match &self.bytes {
+            Bytes::Memory(bytes) => {
+                let found = usize::try_from(from).ok().and_then(|from| bytes.get(from..)?.get(..into.len()));
+                into.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+            Bytes::Open(file) => read_exact_at(file, from, into),
+            Bytes::Closed => read_exact_at(&File::open(&self.path)?, from, into),
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> CorpusError {
+    move |error| CorpusError::Read { path: path.to_owned(), error }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, from: u64, into: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, into, from)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut from: u64, mut into: &mut [u8]) -> io::Result<()> {
+    while !into.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, into, from)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                into = &mut into[read..];
+                from += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All regular files below a directory. Links to directories are not followed: they may lead in circles.
+fn collect(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), CorpusError> {
+    for entry in fs::read_dir(directory).map_err(failed(directory))? {
+        let entry = entry.map_err(failed(directory))?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        if entry.file_type().map_err(failed(&path))?.is_dir() {
+            collect(&path, files)?;
+            continue;
+        }
+        // Of a link, what it leads to.
+        let metadata = fs::metadata(&path).map_err(failed(&path))?;
+        if metadata.is_file() {
+            files.push((path, metadata.len()));
+        }
+    }
+    Ok(())
+}

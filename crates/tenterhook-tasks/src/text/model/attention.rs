@@ -1,0 +1,101 @@
+//! Causal self-attention.
+
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::module::linear;
+use burn::tensor::{Bool, Device, Tensor};
+use tenterhook_burn::Points;
+
+use super::{GptOptions, STD};
+
+/// All heads of one block: `qkv` holds queries, keys and values side by side.
+#[derive(Module, Debug)]
+pub(super) struct Attention {
+    qkv: Linear,
+    proj: Linear,
+    heads: usize,
+}
+
+/// What is added to the scores `[batch, head, query, key]`: nothing for the past, minus infinity
+/// for the future. No gradient passes through it, so none becomes not-a-number.
+pub(super) fn mask(time: usize, device: &Device) -> Tensor<4> {
+    let future = Tensor::<2, Bool>::tril_mask([time, time], 0, device);
+    Tensor::<2>::zeros([time, time], device).mask_fill(future, f32::NEG_INFINITY).unsqueeze()
+}
+
+impl Attention {
+    pub(super) fn new(options: &GptOptions, out: f64, device: &Device) -> Self {
+        let width = options.width;
+        Self {
+            qkv: super::linear(width, 3 * width, STD, device),
+            proj: super::linear(width, width, out, device),
+            heads: options.heads,
+        }
+    }
+
+    /// Attends within `x` `[batch, time, width]`; `i` is the block's number, for names.
+    pub(super) fn forward(
+        &self,
+        i: usize,
+        x: Tensor<3>,
+        mask: &Tensor<4>,
+        points: &mut impl Points,
+    ) -> Tensor<3> {
+        let [batch, time, width] = x.dims();
+        let scale = ((width / self.heads) as f64).powf(-0.5);
+        let [q, k, v] = self.split(x);
+        let scores = (q * scale).matmul(k.swap_dims(2, 3)) + mask.clone();
+        // A softmax whose division is left until after `v`, where there is less to divide.
+        let weights = (scores.clone() - scores.detach().max_dim(3)).exp();
+        let sum = weights.clone().sum_dim(3);
+        if points.listens() {
+            let pattern = weights.clone() / sum.clone();
+            points.point(format_args!("blocks.{i}.attn.pattern"), &pattern);
+        }
+        let mixed = weights.matmul(v) / sum;
+        self.proj.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
+    }
+
+    /// Queries, keys and values, each `[batch, head, time, width / heads]`.
+    ///
+    /// The parameters are cut in three rather than their product with `x`: the gradient of a cut
+    /// is as large as what was cut, and the parameters are much the smaller.
+    fn split(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
+        let [batch, time, width] = x.dims();
+        let weight = self.qkv.weight.val();
+        let bias = self.qkv.bias.as_ref().map(Param::val);
+        [0, 1, 2].map(|part| {
+            let columns = part * width..(part + 1) * width;
+            let bias = bias.clone().map(|bias| bias.slice([columns.clone()]));
+            let weight = weight.clone().slice([0..width, columns]);
+            linear(x.clone(), weight, bias)
+                .reshape([batch, time, self.heads, width / self.heads])
+                .swap_dims(1, 2)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+    use burn::tensor::module::attention;
+    use burn::tensor::ops::AttentionModuleOptions;
+
+    use super::*;
+
+    #[test]
+    fn it_is_what_burns_own_attention_gives() {
+        let device = Device::flex();
+        let options = GptOptions { heads: 2, width: 8, ..GptOptions::default() };
+        let ours = Attention::new(&options, STD, &device);
+        let x = Tensor::random([2, 5, 8], Distribution::Normal(0.0, 30.0), &device);
+        let [q, k, v] = ours.split(x.clone());
+        let causal = AttentionModuleOptions { is_causal: true, ..AttentionModuleOptions::default() };
+        let mixed = attention(q, k, v, None, None, causal);
+        let burns = ours.proj.forward(mixed.swap_dims(1, 2).reshape([2, 5, 8]));
+        let ours = ours.forward(0, x, &mask(5, &device), &mut ());
+        let scale: f32 = burns.clone().abs().max().into_scalar();
+        let apart: f32 = (ours - burns).abs().max().into_scalar();
+        assert!(apart < 1e-4 * scale, "{apart} of {scale}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Tests of the language model as a whole.
+
+use burn::optim::{AdamWConfig, GradientsParams};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use super::{Gpt, GptOptions, cross_entropy};
+use crate::listener::{Heard, names};
+
+fn small() -> GptOptions {
+    GptOptions { context: 8, layers: 2, heads: 2, width: 16, dropout: 0.0 }
+}
+
+fn tokens(bytes: &[u8], device: &Device) -> Tensor<2, Int> {
+    let bytes: Vec<i64> = bytes.iter().map(|&byte| i64::from(byte)).collect();
+    Tensor::<1, Int>::from_data(TensorData::from(&bytes[..]), device).unsqueeze()
+}
+
+/// Largest difference between two tensors.
+fn apart<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
+    (a - b).abs().max().into_scalar()
+}
+
+#[test]
+fn parameters_are_named_for_their_place_in_the_model() {
+    let given = names(&Gpt::new(&small(), &Device::flex()));
+    for name in [
+        "tok.weight",
+        "pos.weight",
+        "blocks.0.norm1.gamma",
+        "blocks.1.attn.qkv.weight",
+        "blocks.1.attn.proj.bias",
+        "blocks.1.mlp.fc1.weight",
+        "norm.beta",
+        "head.weight",
+    ] {
+        assert!(given.iter().any(|given| given == name), "{name} in {given:?}");
+    }
+}
+
+#[test]
+fn a_byte_never_sees_the_bytes_after_it() {
+    let device = Device::flex();
+    let model = Gpt::new(&small(), &device);
+    let past = |text| model.forward(tokens(text, &device)).slice([0..1, 0..4]);
+    assert_eq!(past(b"hookless").into_data(), past(b"hook????").into_data());
+    assert!(apart(past(b"hookless"), past(b"look????")) > 0.0);
+}
+
+#[test]
+fn the_pattern_of_attention_sums_to_one_over_the_past() {
+    struct Patterns(usize);
+    impl tenterhook_burn::Points for Patterns {
+        fn listens(&self) -> bool {
+            true
+        }
+        fn point<const D: usize>(&mut self, name: impl std::fmt::Display, x: &Tensor<D>) {
+            if !name.to_string().ends_with(".attn.pattern") {
+                return;
+            }
+            self.0 += 1;
+            let dims = x.dims();
+            assert_eq!(dims[D - 2..], [8, 8]);
+            let sums = x.clone().sum_dim(D - 1);
+            assert!(apart(sums.clone(), sums.ones_like()) < 1e-5);
+            let first_row: Vec<f32> = x.clone().into_data().iter().take(8).collect();
+            assert!(first_row[1..].iter().all(|weight| *weight == 0.0));
+        }
+    }
+    let device = Device::flex();
+    let mut patterns = Patterns(0);
+    let _ = Gpt::new(&small(), &device).forward_with(tokens(b"hookless", &device), &mut patterns);
+    assert_eq!(patterns.0, 2);
+}
+
+#[test]
+fn a_listener_hears_every_point_and_changes_nothing() {
+    let device = Device::flex();
+    let options = GptOptions { layers: 1, ..small() };
+    let model = Gpt::new(&options, &device);
+    let mut heard = Heard::default();
+    let watched = model.forward_with(tokens(b"hook", &device), &mut heard);
+    assert_eq!(
+        heard.0,
+        [
+            "embeddings",
+            "blocks.0.attn.pattern",
+            "blocks.0.attn",
+            "blocks.0.mlp",
+            "blocks.0",
+            "norm",
+            "logits"
+        ]
+    );
+    let unwatched = model.forward(tokens(b"hook", &device));
+    assert_eq!(watched.into_data(), unwatched.into_data());
+}
+
+#[test]
+fn a_new_model_finds_every_byte_about_equally_likely() {
+    let device = Device::flex();
+    let model = Gpt::new(&small(), &device);
+    let loss: f32 = model.loss(tokens(b"hookless", &device), tokens(b"ookless.", &device)).into_scalar();
+    assert!((loss - 256_f32.ln()).abs() < 0.2, "{loss}");
+}
+
+#[test]
+fn the_loss_is_that_of_burns_own_cross_entropy() {
+    let device = Device::flex();
+    let spread = burn::tensor::Distribution::Normal(0.0, 9.0);
+    let logits = Tensor::<3>::random([2, 3, 256], spread, &device);
+    let targets = Tensor::<2, Int>::from_data([[0, 255, 7], [9, 9, 100]], &device);
+    let burns = burn::nn::loss::CrossEntropyLossConfig::new()
+        .init(&device)
+        .forward(logits.clone().reshape([6, 256]), targets.clone().reshape([6]));
+    assert!(apart(cross_entropy(logits, targets), burns) < 1e-5);
+}
+
+#[test]
+fn it_gets_a_gradient_everywhere_and_learns_a_sentence_by_heart() {
+    let text = b"on tenters";
+    let device = Device::flex().autodiff();
+    let options = GptOptions { context: 9, ..small() };
+    let mut model = Gpt::new(&options, &device);
+    let mut optimizer = AdamWConfig::new().init();
+    for _ in 0..60 {
+        let loss = model.loss(tokens(&text[..9], &device), tokens(&text[1..], &device));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        assert_eq!(gradients.len(), names(&model).len());
+        model = optimizer.step(1e-2, model, gradients);
+    }
+    let written = model.generate(b"o", 9, 0.0, None, &mut || 0.5);
+    assert_eq!(String::from_utf8_lossy(&written), "n tenters");
+}
+
+#[test]
+fn the_same_numbers_write_the_same_text_past_the_context() {
+    let device = Device::flex().autodiff();
+    let options = GptOptions { dropout: 0.5, ..small() };
+    let model = Gpt::new(&options, &device);
+    let write = |from: f64| {
+        let mut uniform = from;
+        model.generate(b"", 20, 1.0, Some(40), &mut || {
+            uniform = (uniform + 0.618).fract();
+            uniform
+        })
+    };
+    assert_eq!(write(0.1).len(), 20);
+    assert_eq!(write(0.1), write(0.1));
+    assert_ne!(write(0.1), write(0.5));
+}
+
+#[test]
+fn impossible_options_are_named_by_key() {
+    assert!(GptOptions::default().problems().is_empty());
+    let keys =
+        |options: GptOptions| -> Vec<_> { options.problems().into_iter().map(|(key, _)| key).collect() };
+    let uneven = GptOptions { heads: 3, dropout: 1.0, ..small() };
+    assert_eq!(keys(uneven), ["heads", "dropout"]);
+    let empty = GptOptions { context: 0, heads: 0, ..small() };
+    assert_eq!(keys(empty), ["context", "heads"]);
+}

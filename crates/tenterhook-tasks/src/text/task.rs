@@ -1,0 +1,145 @@
+//! The task `text`: what a configuration can say about it, and how it is built.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tenterhook::Module;
+use tenterhook::data::{Batches, Loading};
+use tenterhook::task::{Build, Problem, Task};
+use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
+use tenterhook_burn::{Burn, device};
+
+use super::corpus::{TextOptions, Windows, load};
+use super::model::{Gpt, GptOptions};
+use super::steps::{Prompt, TextBatch};
+use crate::LoaderOptions;
+
+/// Learns to write like a text, byte by byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Text;
+
+/// What a configuration says about the task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextTaskOptions {
+    /// The language model.
+    pub model: GptOptions,
+    /// The text.
+    pub data: TextOptions,
+    /// How pieces of the text become batches.
+    pub loader: LoaderOptions,
+    /// The optimizer.
+    pub optimizer: OptimizerOptions,
+    /// Schedules of the learning rate. Several multiply.
+    pub schedulers: Vec<SchedulerTable>,
+    /// What `tenter predict` writes.
+    pub generate: GenerateOptions,
+}
+
+/// What `tenter predict` writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GenerateOptions {
+    /// Where to go on from.
+    pub prompt: String,
+    /// How many bytes to write.
+    pub bytes: usize,
+    /// How daring to be: 0 always takes the likeliest byte.
+    pub temperature: f64,
+    /// Consider only so many of the likeliest bytes.
+    pub top_k: Option<usize>,
+    /// How many texts to write.
+    pub count: usize,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        GenerateOptions { prompt: "A hook ".into(), bytes: 200, temperature: 0.7, top_k: Some(40), count: 1 }
+    }
+}
+
+impl GenerateOptions {
+    fn problems(&self) -> Vec<Problem> {
+        let daring = self.temperature.is_finite() && self.temperature >= 0.0;
+        let wrong = |wrong: bool, key: &str, text: &str| {
+            wrong.then(|| Problem::new(format!("generate.{key}"), text))
+        };
+        [
+            wrong(!daring, "temperature", "must be 0 or more"),
+            wrong(self.top_k == Some(0), "top_k", "must be 1 or more; leave it out to consider every byte"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Task for Text {
+    type Options = TextTaskOptions;
+    type Module = Burn<Gpt>;
+    type Data = Loading<TextBatch>;
+
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn purpose(&self) -> &'static str {
+        "learns to write like a text, byte by byte: a file, a directory, or the built-in handbook"
+    }
+
+    fn defaults(&self) -> &str {
+        include_str!("defaults.toml")
+    }
+
+    fn build(
+        &self,
+        options: TextTaskOptions,
+        build: &Build<'_>,
+    ) -> Result<(Burn<Gpt>, Loading<TextBatch>), Vec<Problem>> {
+        let TextTaskOptions { model, data, loader, optimizer, schedulers, generate } = options;
+        let mut problems: Vec<_> = model
+            .problems()
+            .into_iter()
+            .map(|(key, message)| Problem::new(format!("model.{key}"), message))
+            .chain(loader.problems())
+            .chain(generate.problems())
+            .collect();
+        let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
+        let device = device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
+        let splits = load(&data, model.context.max(1))
+            .map_err(|error| problems.push(Problem::new(format!("data.{}", error.key()), error.to_string())));
+        let (Ok(recipe), Ok(device), Ok(splits)) = (recipe, device, splits) else { return Err(problems) };
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        device.seed(build.seed);
+        let module = Burn::new(Gpt::new(&model, &device.clone().autodiff()), &device)
+            .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
+        let batches = |name: &str, windows: Windows| {
+            let device = device.clone();
+            Batches::new(name, windows, move |windows| Ok(TextBatch::windows(windows, &device)))
+        };
+        let prompts: Vec<_> = (0..generate.count as u64)
+            .map(|number| Prompt {
+                text: generate.prompt.clone(),
+                bytes: generate.bytes,
+                temperature: generate.temperature,
+                top_k: generate.top_k,
+                seed: build.seed.wrapping_add(number),
+            })
+            .collect();
+        let prompts = Batches::new("prompts", prompts, |mut prompts: Vec<Prompt>| {
+            prompts.pop().map(TextBatch::Prompt).ok_or_else(|| "there is no prompt".into())
+        });
+        let data = Loading::new()
+            .train(loader.training(batches("train", splits.train), build.seed))
+            .validate(loader.evaluating(batches("val", splits.validate)))
+            .test(loader.evaluating(batches("test", splits.test)))
+            .predict(prompts.size(1));
+        Ok((module, data))
+    }
+
+    fn show(&self, prediction: &<Self::Module as Module>::Prediction) -> Vec<Value> {
+        vec![json!({ "text": prediction })]
+    }
+}

@@ -1,0 +1,169 @@
+//! `[[hooks]]`: what every hook has, and the hook's own options.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{AnyHook, HookRunner, OnError, Policy, Registration, RosterError};
+use toml::{Table, Value};
+
+use super::problem::Problem;
+use super::render::Found;
+use super::repair::read_repairing;
+use super::schema::Schema;
+use super::tree::USE;
+use super::words::Place;
+use crate::registry::{Registry, Unmade};
+use crate::trainer::Trainer;
+
+/// One `[[hooks]]` table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HookTable {
+    /// What every hook has.
+    #[serde(flatten)]
+    pub common: HookKeys,
+    /// The hook's own options.
+    #[serde(flatten)]
+    pub options: Table,
+}
+
+/// The keys that every `[[hooks]]` table has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HookKeys {
+    /// Which hook: a registered name.
+    #[serde(rename = "use")]
+    pub use_: String,
+    /// Its name in this run, which must be unique. Unset: the name it gives itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"my_name")]
+    pub name: Option<String>,
+    /// Whether it receives events.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// What its errors do to the run: `abort`, `warn` or `disable` it after `max_failures`. Unset: the hook's
+    /// own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"warn")]
+    pub on_error: Option<OnError>,
+    /// After how many failures `disable` disables. Unset: 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 3)]
+    pub max_failures: Option<u32>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The same, as they are written.
+pub(crate) const HOOK_KEYS: &[&str] = &[USE, "name", "enabled", "on_error", "max_failures"];
+
+impl HookTable {
+    /// Makes the hook and registers it. A second one of a kind is numbered.
+    pub fn register(&self, trainer: &mut Trainer, registry: &Registry) -> Result<(), Problem> {
+        let hook = registry.hook(&self.common.use_, &self.options).map_err(|error| error.at(""))?;
+        let how = self.registration(&hook, &names(trainer.list_hooks()));
+        trainer.register(hook, how).map_err(|error| taken(&error))
+    }
+
+    fn registration(&self, hook: &AnyHook, taken: &[String]) -> Registration {
+        let keys = &self.common;
+        let policy = keys.on_error.map(|on_error| Policy {
+            on_error,
+            max_failures: keys.max_failures.unwrap_or(Policy::DISABLE.max_failures),
+        });
+        let name = keys.name.clone().or_else(|| {
+            // A second one of a kind needs a name of its own, and the order in the file is a stable one.
+            let numbered = (2..).map(|number| format!("{}_{number}", hook.name()));
+            std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name))
+        });
+        Registration { name, policy, disabled: !keys.enabled }
+    }
+
+    /// Reads a `[[hooks]]` table and tries it out: its keys, the hook's options, its name among the others.
+    pub(crate) fn read(
+        index: usize,
+        table: &Table,
+        registry: &Registry,
+        others: &mut HookRunner,
+        found: &mut Vec<Found>,
+    ) -> Option<HookTable> {
+        let key = format!("hooks.{index}");
+        let (common, options): (Table, Table) =
+            table.clone().into_iter().partition(|(key, _)| HOOK_KEYS.contains(&key.as_str()));
+        let called = table.get(USE).and_then(Value::as_str);
+        let called = called.map_or_else(|| "[[hooks]]".to_owned(), |name| format!("hook `{name}`"));
+        let schema = called_schema(table, registry);
+        let known = |_: &[String]| {
+            let keys = schema.map(|schema| Schema::new(schema).keys(None)).unwrap_or_default();
+            keys.into_iter().map(|(key, _)| key.to_owned()).collect()
+        };
+        let place = Place { key: &key, called, also: HOOK_KEYS, known: &known };
+        let before = found.len();
+        let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
+        found.extend(misread.iter().map(|misread| place.found(misread)));
+        let (common, says_which) = (common?, table.get(USE).is_some_and(Value::is_str));
+        if !says_which {
+            return None;
+        }
+        let hook = make(&common.use_, &options, registry, &place, found)?;
+        if found.len() > before {
+            return None;
+        }
+        let table = HookTable { common, options };
+        let how = table.registration(&hook, &names(others.list()));
+        match others.register(hook, how) {
+            Ok(()) => Some(table),
+            Err(error) => {
+                found.push(taken(&error).below(&key).into());
+                None
+            }
+        }
+    }
+}
+
+fn called_schema<'a>(table: &Table, registry: &'a Registry) -> Option<&'a serde_json::Value> {
+    let name = table.get(USE).and_then(Value::as_str)?;
+    registry.hooks().find(|listed| listed.name == name).map(|listed| listed.schema)
+}
+
+fn make(
+    name: &str,
+    options: &Table,
+    registry: &Registry,
+    place: &Place<'_>,
+    found: &mut Vec<Found>,
+) -> Option<AnyHook> {
+    let try_out = |options: Value| match registry.try_hook(name, options) {
+        Err(Unmade::Misread(misread)) => Err(misread),
+        other => Ok(other),
+    };
+    let (made, misread) = read_repairing(Value::Table(options.clone()), &try_out);
+    let repaired = !misread.is_empty();
+    found.extend(misread.iter().map(|misread| place.found(misread)));
+    match made? {
+        Ok(hook) => Some(hook),
+        Err(Unmade::Unknown(problem)) => {
+            found.push(problem.below(USE).below(place.key).into());
+            None
+        }
+        // Options that were repaired are no longer the user's, so what is wrong with them may be ours.
+        Err(_) if repaired => None,
+        Err(Unmade::Refused(message)) => {
+            // The key it is about is the first one it names.
+            let named = message.split('`').skip(1).step_by(2).find(|word| options.contains_key(*word));
+            found.push(Problem::new(named.unwrap_or_default(), &message).below(place.key).into());
+            None
+        }
+        Err(Unmade::Misread(_)) => None,
+    }
+}
+
+fn names(hooks: Vec<tenterhook_core::HookInfo>) -> Vec<String> {
+    hooks.into_iter().map(|hook| hook.name).collect()
+}
+
+fn taken(error: &RosterError) -> Problem {
+    let text = error.to_string();
+    let (message, fix) = text.split_once("; ").unwrap_or((&text, ""));
+    let problem = Problem::new("name", message);
+    if fix.is_empty() { problem } else { problem.fix(fix) }
+}

@@ -1,0 +1,155 @@
+//! The layers of a configuration, from the lowest to the highest: the task's defaults, the file, the
+//! environment, `--set`.
+
+use std::path::Path;
+
+use tenterhook_core::plan::nearest;
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{ConfigError, Problem};
+use super::render::{Places, file_error};
+use super::tree::{Kind, Node, Origin, USE, Unreadable};
+
+/// What an environment variable begins with to be ours.
+pub(crate) const PREFIX: &str = "TENTER__";
+
+/// Reads a file into a tree.
+pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::plain(format!("cannot read {shown}: {error}")))?;
+    let wrong = |at: Option<std::ops::Range<usize>>, message: &str| {
+        file_error(&shown, &text, at.unwrap_or(0..0), message)
+    };
+    let parsed = DeTable::parse(&text).map_err(|error| wrong(error.span(), error.message()))?;
+    let origin = |key, value| Origin::File { key, value };
+    let entries = Node::of_table(parsed.get_ref(), &origin)
+        .map_err(|Unreadable { at, message }| wrong(Some(at), &message))?;
+    let root = Node { kind: Kind::Table(entries), origin: Origin::Default };
+    Ok((root, Places { file: Some((shown, text)), ..Places::default() }))
+}
+
+/// The defaults that a task sets.
+pub(crate) fn defaults(text: &str) -> Result<Node, String> {
+    let parsed = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
+    let entries = Node::of_table(parsed.get_ref(), &|_, _| Origin::Default).map_err(|error| error.message)?;
+    Ok(Node { kind: Kind::Table(entries), origin: Origin::Default })
+}
+
+/// One value for one key, from the environment or from `--set`.
+pub(crate) struct Assignment {
+    pub(crate) steps: Vec<String>,
+    value: String,
+    origin: Origin,
+}
+
+/// The variables that are ours, and `--set` after them; what cannot be understood is a problem.
+pub(crate) fn assignments(
+    environment: &[(String, String)],
+    sets: &[String],
+) -> (Vec<Assignment>, Vec<(Problem, Origin)>) {
+    let (mut understood, mut problems) = (Vec::new(), Vec::new());
+    let variables = environment.iter().filter_map(|(name, value)| {
+        let key = name.strip_prefix(PREFIX)?;
+        let steps = key.split("__").map(str::to_lowercase).collect();
+        Some((steps, Some(value.clone()), Origin::Environment(format!("{name}={value}"))))
+    });
+    let sets = sets.iter().map(|set| {
+        let (key, value) =
+            set.split_once('=').map_or((set.as_str(), None), |(key, value)| (key, Some(value)));
+        let steps: Vec<String> = key.trim().split('.').map(str::to_owned).collect();
+        (steps, value.map(str::to_owned), Origin::Set(set.clone()))
+    });
+    for (steps, value, origin) in variables.chain(sets) {
+        let nameless = steps.iter().any(String::is_empty);
+        match value {
+            Some(value) if !nameless => understood.push(Assignment { steps, value, origin }),
+            _ => {
+                let problem = Problem::new("", "it names no key and value")
+                    .fix("write for example trainer.max_epochs=3");
+                problems.push((problem, origin));
+            }
+        }
+    }
+    // Another `use` replaces its table, whatever the order in which things were said.
+    understood.sort_by_key(|assignment| {
+        let layer = matches!(assignment.origin, Origin::Set(_));
+        (layer, assignment.steps.last().is_none_or(|last| last != USE))
+    });
+    (understood, problems)
+}
+
+impl Assignment {
+    /// Lays it over a tree.
+    pub(crate) fn apply(&self, tree: &mut Node) -> Result<(), (Problem, Origin)> {
+        let origin = |_, _| self.origin.clone();
+        let parsed = DeValue::parse(&self.value).ok();
+        let parsed = parsed.and_then(|value| Node::of(value.get_ref(), &(0..0), &(0..0), &origin).ok());
+        let text =
+            || Node { kind: Kind::Leaf(Value::String(self.value.clone())), origin: self.origin.clone() };
+        place(tree, &self.steps, parsed.unwrap_or_else(text))
+            .map_err(|problem| (problem, self.origin.clone()))
+    }
+}
+
+fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> {
+    let Some((step, rest)) = steps.split_first() else {
+        node.merge(value);
+        return Ok(());
+    };
+    let origin = value.origin.clone();
+    match &mut node.kind {
+        Kind::Array(items) => {
+            let index = position(items, step)?;
+            if index == items.len() {
+                items.push(Node::empty_table(origin));
+            }
+            place(&mut items[index], rest, value)
+        }
+        Kind::Table(_) if rest.is_empty() => {
+            let mut table = Node::empty_table(origin);
+            if let Kind::Table(entries) = &mut table.kind {
+                entries.insert(step.clone(), value);
+            }
+            node.merge(table);
+            Ok(())
+        }
+        Kind::Table(entries) => {
+            let entry = entries.entry(step.clone()).or_insert_with(|| {
+                let mut made = Node::empty_table(origin);
+                if rest.first().is_some_and(|next| next.parse::<usize>().is_ok()) {
+                    made.kind = Kind::Array(Vec::new());
+                }
+                made
+            });
+            place(entry, rest, value)
+        }
+        Kind::Leaf(_) => {
+            *node = Node::empty_table(origin);
+            place(node, steps, value)
+        }
+    }
+}
+
+/// The element that a step means: by its number, its name or its `use`. One past the last is a new one.
+fn position(items: &[Node], step: &str) -> Result<usize, Problem> {
+    let count = items.len();
+    if let Ok(index) = step.parse::<usize>() {
+        let problem = || {
+            Problem::new("", format!("there is no element {index}"))
+                .fix(format!("there are {count}, counted from 0"))
+        };
+        return if index <= count { Ok(index) } else { Err(problem()) };
+    }
+    let by = |key: &str| items.iter().position(|item| item.text(key) == Some(step));
+    by("name").or_else(|| by(USE)).ok_or_else(|| {
+        let known: Vec<_> = items.iter().filter_map(|item| item.text("name").or(item.text(USE))).collect();
+        let fix = match nearest(step, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if known.is_empty() => "there are none".to_owned(),
+            None => format!("there are: {}", known.join(", ")),
+        };
+        Problem::new("", format!("there is no element named `{step}`")).fix(fix)
+    })
+}

@@ -1,0 +1,48 @@
+//! Configuration: layers of TOML, every value with its origin, and everything that is wrong said at once.
+//!
+//! The layers, each over the one before: built-in defaults, what the task sets, the file, environment
+//! variables such as `TENTER__TRAINER__MAX_EPOCHS=3`, and `--set trainer.max_epochs=3`. Tables merge by
+//! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]` and
+//! `[[hooks]]` are common to all tasks, everything else is the task's own.
+//!
+//! ```
+//! use tenterhook::config::Sources;
+//! use tenterhook::registry::Registry;
+//! use tenterhook::task::{AnyTask, Program};
+//! use tenterhook::toy::ToyTask;
+//!
+//! let (tasks, registry): (Vec<Box<dyn AnyTask>>, _) = (vec![Box::new(ToyTask)], Registry::default());
+//! let sources = Sources { sets: vec!["trainer.max_epochs=2".into()], ..Sources::default() };
+//! let resolved = sources.resolve(&tasks, &registry)?;
+//! let mut trainer = resolved.trainer(&registry)?;
+//! let report = resolved.program(&tasks, &registry)?.fit(&mut trainer)?;
+//! assert_eq!(report.progress.epochs_done, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod hooks;
+mod layers;
+mod print;
+mod problem;
+pub(crate) mod read;
+mod render;
+pub(crate) mod repair;
+mod resolve;
+mod resolved;
+pub(crate) mod schema;
+mod tree;
+pub(crate) mod words;
+
+pub use hooks::{HookKeys, HookTable};
+pub use problem::{ConfigError, Problem};
+pub use resolve::Sources;
+pub use resolved::Resolved;
+
+/// A configuration that has been read and works.
+pub type Config = Resolved;
+
+/// The top-level keys that every task has.
+pub(crate) const COMMON_KEYS: &[&str] = &["task", "device", "runs_dir", "trainer", "hooks"];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! What is wrong with a configuration, and all of it at once.
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: a dotted path such as `data.path` or `hooks.1.monitor`.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+impl Problem {
+    /// Something wrong at a dotted key.
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
+        Problem { key: key.into(), message: message.into(), fix: None }
+    }
+
+    /// The same with what to do about it.
+    #[must_use]
+    pub fn fix(self, fix: impl Into<String>) -> Problem {
+        Problem { fix: Some(fix.into()), ..self }
+    }
+
+    /// The same, with its key taken as one below another.
+    #[must_use]
+    pub fn below(mut self, key: &str) -> Problem {
+        self.key = if self.key.is_empty() { key.to_owned() } else { format!("{key}.{}", self.key) };
+        self
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)?;
+        self.fix.iter().try_for_each(|fix| write!(f, "; {fix}"))
+    }
+}
+
+/// Why a configuration cannot be used: every reason, with its place and its fix.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct ConfigError {
+    /// The first line, where one is needed.
+    pub(crate) file: Option<String>,
+    /// Whether the texts say all there is to say.
+    pub(crate) plain: bool,
+    pub(crate) problems: Vec<Problem>,
+    /// The problems as people read them.
+    pub(crate) texts: Vec<String>,
+}
+
+impl ConfigError {
+    /// One sentence, about no key in particular.
+    pub(crate) fn plain(text: String) -> ConfigError {
+        let problems = vec![Problem::new("", text.clone())];
+        ConfigError { file: None, plain: true, problems, texts: vec![text] }
+    }
+
+    /// The problems, for programs.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Adds what another look has found.
+    pub fn extend(&mut self, other: ConfigError) {
+        self.plain &= other.plain;
+        self.problems.extend(other.problems);
+        self.texts.extend(other.texts);
+    }
+
+    fn text(&self) -> String {
+        let all = self.texts.join("\n");
+        if self.plain {
+            return all;
+        }
+        let (count, of) = (self.texts.len(), self.file.as_deref().unwrap_or("the configuration"));
+        format!("{count} problem{} in {of}\n{all}", if count == 1 { "" } else { "s" })
+    }
+}
+
+/// The same text as for people: it is what `main` prints when it returns an error.
+impl std::fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}

@@ -1,0 +1,117 @@
+//! How a problem is shown: its place, the line, and what to do about it.
+
+use std::ops::Range;
+
+use super::problem::{ConfigError, Problem};
+use super::tree::{Node, Origin};
+
+/// Everything that is needed to say where a key was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// The name and the text of the file.
+    pub(crate) file: Option<(String, String)>,
+    /// The merged tree.
+    pub(crate) tree: Node,
+    pub(crate) task: String,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { file: None, tree: Node::empty_table(Origin::Default), task: String::new() }
+    }
+}
+
+/// A problem, and how exactly it is placed.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) problem: Problem,
+    /// The key itself is wrong, not its value.
+    pub(crate) at_key: bool,
+    /// Where it is said, when the tree cannot know.
+    pub(crate) origin: Option<Origin>,
+}
+
+impl From<Problem> for Found {
+    fn from(problem: Problem) -> Found {
+        Found { problem, at_key: false, origin: None }
+    }
+}
+
+impl Places {
+    /// All of them as one error, in the order in which they are written.
+    pub(crate) fn error(&self, found: Vec<Found>) -> ConfigError {
+        let mut placed: Vec<_> = found
+            .into_iter()
+            .map(|found| {
+                let text = self.text(&found);
+                (self.rank(&found), text, found.problem)
+            })
+            .collect();
+        placed.sort_by_key(|(rank, ..)| *rank);
+        placed.dedup_by(|later, earlier| later.1 == earlier.1);
+        let (texts, problems) = placed.into_iter().map(|(_, text, problem)| (text, problem)).unzip();
+        ConfigError { file: self.file.as_ref().map(|(name, _)| name.clone()), plain: false, problems, texts }
+    }
+
+    fn origin<'a>(&'a self, found: &'a Found) -> (&'a Origin, bool) {
+        match &found.origin {
+            Some(origin) => (origin, true),
+            None => self.tree.origin_of(&found.problem.key),
+        }
+    }
+
+    fn rank(&self, found: &Found) -> (u8, usize) {
+        match self.origin(found).0 {
+            Origin::File { key, .. } => (0, key.start),
+            Origin::Environment(_) => (1, 0),
+            Origin::Set(_) => (2, 0),
+            Origin::Default => (3, 0),
+        }
+    }
+
+    /// A problem as people read it.
+    pub(crate) fn text(&self, found: &Found) -> String {
+        let Found { problem, at_key, .. } = found;
+        match (self.origin(found), &self.file) {
+            ((Origin::File { key, value }, exact), Some((name, text))) => {
+                let at = if *at_key || !exact { key } else { value };
+                in_file(name, text, at.clone(), &problem.message, problem.fix.as_deref())
+            }
+            ((Origin::Environment(said), _), _) => format!("{said}: {problem}"),
+            ((Origin::Set(said), _), _) => format!("--set {said}: {problem}"),
+            _ if problem.key.is_empty() => problem.to_string(),
+            _ if self.tree_has(&problem.key) => {
+                format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)
+            }
+            _ => format!("{}: {problem}", problem.key),
+        }
+    }
+
+    fn tree_has(&self, key: &str) -> bool {
+        key.split('.').try_fold(&self.tree, |node, step| node.child(step)).is_some()
+    }
+}
+
+/// A file that is no TOML at all.
+pub(crate) fn file_error(name: &str, text: &str, at: Range<usize>, message: &str) -> ConfigError {
+    let shown = in_file(name, text, at, message, None);
+    let problems = vec![Problem::new("", message)];
+    ConfigError { file: Some(name.to_owned()), plain: false, problems, texts: vec![shown] }
+}
+
+/// The place, the line, and a mark below the part that is wrong.
+fn in_file(name: &str, text: &str, at: Range<usize>, message: &str, fix: Option<&str>) -> String {
+    let start = text.floor_char_boundary(at.start.min(text.len()));
+    let end = text.floor_char_boundary(at.end.clamp(start, text.len()));
+    let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let before = &text[line_start..start];
+    let (number, column) = (text[..start].matches('\n').count() + 1, before.chars().count() + 1);
+    let marked = text[start..end].lines().next().unwrap_or_default().chars().count().max(1);
+    let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let fix = fix.map(|fix| format!(" {fix}")).unwrap_or_default();
+    format!(
+        "{name}:{number}:{column}: {message}\n{number:>4} | {line}\n     | {indent}{}{fix}",
+        "^".repeat(marked)
+    )
+}

@@ -1,0 +1,219 @@
+//! From the sources of a configuration to what would run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tenterhook_core::HookRunner;
+use toml::{Table, Value};
+
+use super::COMMON_KEYS;
+use super::hooks::HookTable;
+use super::layers::{self, PREFIX};
+use super::problem::{ConfigError, Problem};
+use super::read::read;
+use super::render::{Found, Places};
+use super::repair::read_repairing;
+use super::resolved::Resolved;
+use super::schema::Schema;
+use super::tree::{Kind, Node, Origin};
+use super::words::{Place, suggestion};
+use crate::registry::Registry;
+use crate::settings::Settings;
+use crate::task::AnyTask;
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that begin with `TENTER__` count.
+    pub environment: Vec<(String, String)>,
+    /// What `--set` gave, such as `trainer.max_epochs=3`.
+    pub sets: Vec<String>,
+}
+
+impl Sources {
+    /// A file, and nothing else.
+    pub fn file(path: impl Into<PathBuf>) -> Sources {
+        Sources { file: Some(path.into()), ..Sources::default() }
+    }
+
+    /// The same with the environment variables of this process that are meant for us.
+    #[must_use]
+    pub fn with_process_environment(mut self) -> Sources {
+        let ours = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with(PREFIX))?;
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        self.environment.extend(ours);
+        self.environment.sort();
+        self
+    }
+
+    /// What would run, or everything that is wrong. The first task is the one that runs when none is
+    /// named.
+    pub fn resolve(&self, tasks: &[Box<dyn AnyTask>], registry: &Registry) -> Result<Resolved, ConfigError> {
+        let (file, mut places) = match &self.file {
+            Some(path) => layers::file(path)?,
+            None => (Node::empty_table(Origin::Default), Places::default()),
+        };
+        let (assignments, wrong) = layers::assignments(&self.environment, &self.sets);
+        let mut found: Vec<Found> = wrong.into_iter().map(said).collect();
+
+        // The task is named in the layers above its own defaults.
+        let mut named = file.clone();
+        for assignment in assignments.iter().filter(|assignment| assignment.steps == ["task"]) {
+            assignment.apply(&mut named).unwrap_or_default();
+        }
+        let task = match named.text("task") {
+            Some(name) => tasks.iter().find(|task| task.name() == name),
+            None => tasks.first(),
+        };
+
+        let mut tree = Node::empty_table(Origin::Default);
+        if let Some(task) = task {
+            match layers::defaults(task.defaults()) {
+                Ok(defaults) => tree.merge(defaults),
+                Err(error) => {
+                    let message = format!("the defaults of task `{}` do not read: {error}", task.name());
+                    found.push(Problem::new("", message).into());
+                }
+            }
+        }
+        tree.merge(file);
+        for assignment in assignments {
+            found.extend(assignment.apply(&mut tree).err().map(said));
+        }
+        places.task = task.map(|task| task.name().to_owned()).unwrap_or_default();
+        places.tree = tree;
+        Reading::new(found, &places).all(tasks, task.map(AsRef::as_ref), registry, &places)
+    }
+}
+
+fn said((problem, origin): (Problem, Origin)) -> Found {
+    Found { origin: Some(origin), ..problem.into() }
+}
+
+/// Reads the merged tree, table by table.
+struct Reading {
+    found: Vec<Found>,
+    top: BTreeMap<String, Node>,
+}
+
+impl Reading {
+    fn new(found: Vec<Found>, places: &Places) -> Reading {
+        let top = match &places.tree.kind {
+            Kind::Table(entries) => entries.clone(),
+            Kind::Array(_) | Kind::Leaf(_) => BTreeMap::new(),
+        };
+        Reading { found, top }
+    }
+
+    fn all(
+        mut self,
+        tasks: &[Box<dyn AnyTask>],
+        task: Option<&dyn AnyTask>,
+        registry: &Registry,
+        places: &Places,
+    ) -> Result<Resolved, ConfigError> {
+        let name = self.word("task", task.map(AnyTask::name).unwrap_or_default());
+        if let (None, Some(name)) = (task, name.as_ref().filter(|name| !name.is_empty())) {
+            let known: Vec<_> = tasks.iter().map(|task| task.name()).collect();
+            let problem = Problem::new("task", format!("there is no task named `{name}`"));
+            self.found.push(Problem { fix: suggestion(name, &known), ..problem }.into());
+        }
+        let device = self.word("device", "cpu");
+        let runs_dir = self.word("runs_dir", "runs");
+        let trainer = self.trainer();
+        let hooks = self.hooks(registry);
+        let options = self.options(task, name.is_some_and(|name| !name.is_empty()));
+        let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
+            return Err(places.error(self.found));
+        };
+        let schemas = hooks.iter().map(|hook| {
+            let listed = registry.hooks().find(|listed| listed.name == hook.common.use_);
+            listed.map(|listed| listed.schema.clone()).unwrap_or_default()
+        });
+        Ok(Resolved {
+            task: task.map(|task| task.name().to_owned()).unwrap_or_default(),
+            device: device.unwrap_or_default(),
+            runs_dir: runs_dir.unwrap_or_default().into(),
+            trainer,
+            hook_schemas: schemas.collect(),
+            hooks,
+            options,
+            task_schema: task.map(AnyTask::schema).unwrap_or_default(),
+            places: places.clone(),
+        })
+    }
+
+    /// A top-level key that holds a text.
+    fn word(&mut self, key: &str, default: &str) -> Option<String> {
+        let Some(node) = self.top.remove(key) else { return Some(default.to_owned()) };
+        match read::<String>(node.value()) {
+            Ok(word) => Some(word),
+            Err(misread) => {
+                self.found.push(Problem::new(key, misread.message).into());
+                None
+            }
+        }
+    }
+
+    fn trainer(&mut self) -> Option<Settings> {
+        let tree = self.top.remove("trainer").map_or_else(|| Value::Table(Table::new()), |node| node.value());
+        let (settings, misread) = read_repairing(tree, &read::<Settings>);
+        let place = Place { key: "trainer", called: "[trainer]".into(), also: &[], known: &|_| Vec::new() };
+        self.found.extend(misread.iter().map(|misread| place.found(misread)));
+        let problems = settings.iter().flat_map(Settings::problems);
+        self.found.extend(problems.map(|problem| problem.below("trainer").into()));
+        settings
+    }
+
+    fn hooks(&mut self, registry: &Registry) -> Vec<HookTable> {
+        let Some(node) = self.top.remove("hooks") else { return Vec::new() };
+        let Kind::Array(items) = node.kind else {
+            let problem = Problem::new("hooks", "`hooks` is not a list of tables");
+            self.found.push(problem.fix("write each hook as a table that begins with [[hooks]]").into());
+            return Vec::new();
+        };
+        let mut runner = HookRunner::default();
+        let tables = items.iter().enumerate().filter_map(|(index, item)| {
+            if let Value::Table(table) = item.value() {
+                return HookTable::read(index, &table, registry, &mut runner, &mut self.found);
+            }
+            let problem = Problem::new(format!("hooks.{index}"), "a hook is a table");
+            self.found.push(problem.fix("write it as a table that begins with [[hooks]]").into());
+            None
+        });
+        tables.collect()
+    }
+
+    /// Everything else: the task's own keys, complete with their defaults.
+    fn options(&mut self, task: Option<&dyn AnyTask>, named: bool) -> Option<Table> {
+        let rest = std::mem::take(&mut self.top);
+        if task.is_none() && named {
+            // It names a task that there is not, so nobody knows which keys are right.
+            return None;
+        }
+        let tree = Value::Table(rest.iter().map(|(key, node)| (key.clone(), node.value())).collect());
+        let schema = task.map(AnyTask::schema).unwrap_or_default();
+        let known = |path: &[String]| {
+            let schema = path.iter().try_fold(Schema::new(&schema), |schema, step| schema.step(step, None));
+            let keys = schema.map(|schema| schema.keys(None)).unwrap_or_default();
+            keys.into_iter().map(|(key, _)| key.to_owned()).collect()
+        };
+        let read = |tree: Value| match task {
+            Some(task) => task.complete(tree).map_err(super::read::Misread::from),
+            None => read::<NoTask>(tree).map(|NoTask {}| Table::new()),
+        };
+        let (options, misread) = read_repairing(tree, &read);
+        let place = Place { key: "", called: "the configuration".into(), also: COMMON_KEYS, known: &known };
+        self.found.extend(misread.iter().map(|misread| place.found(misread)));
+        options
+    }
+}
+
+/// The keys of no task.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoTask {}

@@ -1,0 +1,129 @@
+//! A configuration that has been read and works.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tenterhook_core::PlanError;
+use toml::Table;
+
+use super::hooks::HookTable;
+use super::print;
+use super::problem::{ConfigError, Problem};
+use super::render::Places;
+use super::resolve::Sources;
+use crate::registry::Registry;
+use crate::settings::Settings;
+use crate::task::{AnyTask, Build, Program};
+use crate::trainer::{RunError, Trainer};
+
+/// What would run: every layer applied, everything checked that can be checked without building it.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The name of the task.
+    pub task: String,
+    /// The device to compute on.
+    pub device: String,
+    /// The directory of all runs.
+    pub runs_dir: PathBuf,
+    /// `[trainer]`.
+    pub trainer: Settings,
+    /// `[[hooks]]`, in the order in which they are registered.
+    pub hooks: Vec<HookTable>,
+    /// The task's own keys, complete with their defaults.
+    pub options: Table,
+    pub(super) task_schema: Value,
+    pub(super) hook_schemas: Vec<Value>,
+    pub(super) places: Places,
+}
+
+impl Resolved {
+    /// Reads a file that has `[trainer]` and `[[hooks]]` and no task, with the built-in hooks.
+    pub fn read(path: &Path) -> Result<Resolved, ConfigError> {
+        Sources::file(path).resolve(&[], &Registry::default())
+    }
+
+    /// A trainer with these settings and hooks.
+    pub fn trainer(&self, registry: &Registry) -> Result<Trainer, ConfigError> {
+        let mut trainer = match Trainer::new(self.trainer.clone()) {
+            Ok(trainer) => trainer,
+            Err(RunError::Settings(_)) => {
+                let problems = self.trainer.problems().into_iter().map(|problem| problem.below("trainer"));
+                return Err(self.error(problems));
+            }
+            Err(error) => return Err(ConfigError::plain(error.to_string())),
+        };
+        let mut problems = Vec::new();
+        for (index, table) in self.hooks.iter().enumerate() {
+            let registered = table.register(&mut trainer, registry);
+            problems.extend(registered.err().map(|problem| problem.below(&format!("hooks.{index}"))));
+        }
+        if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
+    }
+
+    /// The module and the data of the task, ready to run with a trainer.
+    pub fn program<'t>(
+        &self,
+        tasks: &'t [Box<dyn AnyTask>],
+        registry: &Registry,
+    ) -> Result<Box<dyn Program + 't>, ConfigError> {
+        let Some(task) = tasks.iter().find(|task| task.name() == self.task) else {
+            let problem = Problem::new("task", format!("there is no task named `{}`", self.task));
+            return Err(self.error([problem]));
+        };
+        let build = Build { device: &self.device, seed: self.trainer.seed, registry };
+        task.program(self.options.clone(), &build).map_err(|problems| self.error(problems))
+    }
+
+    /// Problems found later, shown like those found while reading: where they are written, and the fix.
+    pub fn error(&self, problems: impl IntoIterator<Item = Problem>) -> ConfigError {
+        self.places.error(problems.into_iter().map(Into::into).collect())
+    }
+
+    /// One problem as people read it.
+    #[must_use]
+    pub fn problem_text(&self, problem: &Problem) -> String {
+        self.places.text(&problem.clone().into())
+    }
+
+    /// What the plan refuses as a problem of the hook's table, or of its `monitor` where it is about that.
+    #[must_use]
+    pub fn refusal(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
+        let text = refused.to_string();
+        let listed = trainer.list_hooks();
+        let place = self.hooks.iter().enumerate().find_map(|(index, table)| {
+            let name = listed.get(index).map(|hook| hook.name.as_str())?;
+            text.contains(&format!("hook `{name}`")).then_some((index, table))
+        });
+        let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
+        let key = place.map_or_else(String::new, |(index, table)| {
+            let monitors = matches!(refused, PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. });
+            let own = if monitors && table.options.contains_key("monitor") { ".monitor" } else { "" };
+            format!("hooks.{index}{own}")
+        });
+        let problem = Problem::new(key, message);
+        if fix.is_empty() { problem } else { problem.fix(fix) }
+    }
+
+    /// The complete configuration, commented, ready to edit. Read back, it resolves to the same.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        print::page(self)
+    }
+
+    /// The complete configuration, for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut all = json!({
+            "task": self.task,
+            "device": self.device,
+            "runs_dir": self.runs_dir,
+            "trainer": self.trainer,
+            "hooks": self.hooks,
+        });
+        let options = json!(self.options);
+        if let (Some(all), Value::Object(options)) = (all.as_object_mut(), options) {
+            all.extend(options);
+        }
+        all
+    }
+}

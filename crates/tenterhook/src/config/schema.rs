@@ -1,0 +1,141 @@
+//! Looks things up in a JSON schema: which keys a table has, and what is said about them.
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+/// The schema of a type, as JSON.
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
+    schemars::schema_for!(T).to_value()
+}
+
+/// A place in a schema.
+#[derive(Clone, Copy)]
+pub(crate) struct Schema<'a> {
+    root: &'a Value,
+    here: &'a Value,
+}
+
+impl<'a> Schema<'a> {
+    pub(crate) fn new(root: &'a Value) -> Schema<'a> {
+        Schema { root, here: root }
+    }
+
+    fn at(self, here: &'a Value) -> Schema<'a> {
+        Schema { here, ..self }
+    }
+
+    /// This place and everything it stands for: what it refers to, all its parts, its alternatives.
+    fn all(self) -> Vec<Schema<'a>> {
+        let mut all = vec![self];
+        let referred = self.here.get("$ref").and_then(Value::as_str);
+        if let Some(target) = referred.and_then(|at| self.root.pointer(at.strip_prefix('#')?)) {
+            all.extend(self.at(target).all());
+        }
+        for parts in ["allOf", "anyOf", "oneOf"] {
+            let parts = self.here.get(parts).and_then(Value::as_array);
+            all.extend(parts.into_iter().flatten().flat_map(|part| self.at(part).all()));
+        }
+        all
+    }
+
+    /// The keys of the table, in the order in which they are declared. Of several kinds of table, the
+    /// one that the value is.
+    pub(crate) fn keys(self, value: Option<&toml::Table>) -> Vec<(&'a str, Schema<'a>)> {
+        let mut keys: Vec<(&str, Schema<'_>)> = Vec::new();
+        let mut kind = None;
+        for part in self.all() {
+            let Some(properties) = part.here.get("properties").and_then(Value::as_object) else { continue };
+            let tag = properties.iter().find_map(|(key, schema)| Some((key.as_str(), schema.get("const")?)));
+            if let Some((key, word)) = tag {
+                let given = value.and_then(|value| value.get(key)).and_then(toml::Value::as_str);
+                // Without a value, the first kind is as good as any.
+                let is_it = given.map_or(kind.is_none(), |given| word.as_str() == Some(given));
+                if !is_it {
+                    continue;
+                }
+                kind = Some(word);
+            }
+            for (key, schema) in properties {
+                if keys.iter().all(|(known, _)| known != key) {
+                    keys.push((key, self.at(schema)));
+                }
+            }
+        }
+        keys
+    }
+
+    /// The schema of one key, or of the elements of a list.
+    pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
+        let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
+        found.or_else(|| self.items()).or_else(|| self.values())
+    }
+
+    /// The schema of a list's elements.
+    pub(crate) fn items(self) -> Option<Schema<'a>> {
+        self.all().into_iter().find_map(|part| Some(self.at(part.here.get("items")?)))
+    }
+
+    /// The schema of a table's values, where its keys are free.
+    pub(crate) fn values(self) -> Option<Schema<'a>> {
+        let free =
+            |part: Schema<'a>| part.here.get("additionalProperties").filter(|values| values.is_object());
+        self.all().into_iter().find_map(free).map(|values| self.at(values))
+    }
+
+    /// What is said about it.
+    pub(crate) fn description(self) -> Option<&'a str> {
+        // Its own words, or those of the one thing it refers to; not those of an alternative.
+        let own = self.here.get("description").and_then(Value::as_str);
+        own.or_else(|| {
+            let target = self.here.get("$ref")?.as_str()?.strip_prefix('#')?;
+            self.root.pointer(target)?.get("description")?.as_str()
+        })
+    }
+
+    /// What it is when nobody sets it, unless that is nothing.
+    pub(crate) fn default(self) -> Option<toml::Value> {
+        in_toml(self.here.get("default")?)
+    }
+
+    /// A value that it could have.
+    pub(crate) fn example(self) -> Option<toml::Value> {
+        self.all().into_iter().find_map(|part| in_toml(part.here.get("examples")?.get(0)?))
+    }
+
+    /// The words that a key can be to say which of several kinds the table is.
+    pub(crate) fn kinds(self, key: &str) -> Vec<&'a str> {
+        let words =
+            self.all().into_iter().filter_map(|part| part.here.get("properties")?.get(key)?.get("const"));
+        words.filter_map(Value::as_str).collect()
+    }
+
+    /// The words it can be, where it is one of a few.
+    pub(crate) fn choices(self) -> Vec<&'a str> {
+        let mut choices = Vec::new();
+        for part in self.all() {
+            choices.extend(part.here.get("const").and_then(Value::as_str));
+            choices.extend(
+                part.here
+                    .get("enum")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str),
+            );
+        }
+        choices
+    }
+}
+
+/// JSON as TOML; nothing where TOML has no word for it.
+pub(crate) fn in_toml(value: &Value) -> Option<toml::Value> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Object(map) => {
+            let entries = map.iter().filter_map(|(key, value)| Some((key.clone(), in_toml(value)?)));
+            toml::Value::Table(entries.collect())
+        }
+        Value::Array(items) => toml::Value::Array(items.iter().filter_map(in_toml).collect()),
+        simple => toml::Value::try_from(simple).ok()?,
+    })
+}

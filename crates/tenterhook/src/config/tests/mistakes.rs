@@ -1,0 +1,151 @@
+use super::*;
+
+#[test]
+fn all_mistakes_of_all_layers_are_shown_at_once() {
+    let file = "\
+task = \"lab\"
+
+[trainer]
+max_epoch = 3
+val_check_interval = \"soon\"
+accumulate_grad_batches = 0
+
+[model]
+droput = 0.5
+hidden = [8, \"x\", 4, \"y\"]
+
+[[hooks]]
+use = \"chekpoint\"
+
+[[hooks]]
+use = \"early_stopping\"
+patienc = 1
+";
+    let shown = error(
+        file,
+        &[("TENTER__MODEL__KIND", "cn")],
+        &["trainer.max_steps=abc", "optimizer.lr=fast", "hooks.nobody.x=1", "nonsense"],
+    );
+    let expected = "\
+14 problems in train.toml
+train.toml:4:1: unknown key `max_epoch` in [trainer]
+   4 | max_epoch = 3
+     | ^^^^^^^^^ did you mean `max_epochs`?
+train.toml:5:22: when to validate is a count of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\"
+   5 | val_check_interval = \"soon\"
+     |                      ^^^^^^
+train.toml:6:27: `accumulate_grad_batches` must be 1 or more
+   6 | accumulate_grad_batches = 0
+     |                           ^
+train.toml:9:1: unknown key `droput` in [model]
+   9 | droput = 0.5
+     | ^^^^^^ did you mean `dropout`?
+train.toml:10:14: invalid type: string \"x\", expected u64
+  10 | hidden = [8, \"x\", 4, \"y\"]
+     |              ^^^
+train.toml:10:22: invalid type: string \"y\", expected u64
+  10 | hidden = [8, \"x\", 4, \"y\"]
+     |                      ^^^
+train.toml:13:7: there is no hook named `chekpoint` to use
+  13 | use = \"chekpoint\"
+     |       ^^^^^^^^^^^ did you mean `checkpoint`?
+train.toml:15:1: missing key `monitor` in hook `early_stopping`
+  15 | [[hooks]]
+     | ^^^^^^^^^ set `monitor`
+train.toml:17:1: unknown key `patienc` in hook `early_stopping`
+  17 | patienc = 1
+     | ^^^^^^^ did you mean `patience`?
+TENTER__MODEL__KIND=cn: unknown value `cn`; did you mean `cnn`?
+--set nonsense: it names no key and value; write for example trainer.max_epochs=3
+--set hooks.nobody.x=1: there is no element named `nobody`; there are: chekpoint, early_stopping
+--set trainer.max_steps=abc: invalid type: string \"abc\", expected i64
+--set optimizer.lr=fast: invalid type: string \"fast\", expected f64";
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn every_bad_input_says_its_place_and_its_fix() {
+    for (file, place, hint) in [
+        ("[trainr]\nmax_epochs = 1", "train.toml:1:2", "did you mean `trainer`?"),
+        ("devices = \"cpu\"", "train.toml:1:1", "did you mean `device`?"),
+        ("zzz = 1", "train.toml:1:1", "there are: note, model, optimizer, schedulers, weights, task, device"),
+        ("device = 3", "train.toml:1:10", "invalid type: integer `3`, expected a string"),
+        ("task = \"lap\"", "train.toml:1:8", "did you mean `lab`?"),
+        ("task = 3", "train.toml:1:8", "expected a string"),
+        ("trainer = 3", "train.toml:1:11", "invalid type: integer `3`, expected a table"),
+        (
+            "[trainer]\nmax_epochs = \"many\"",
+            "train.toml:2:14",
+            "invalid type: string \"many\", expected i64",
+        ),
+        ("[trainer]\nmax_epochs = -2", "train.toml:2:14", "`max_epochs` must be -1 (no limit), 0 or more"),
+        ("[trainer]\nlimit_val_batches = 1.5", "train.toml:2:21", "a fraction from 0.0 to 1.0"),
+        ("[trainer]\ncheck_val_every_n_epoch = 0", "train.toml:2:27", "set `limit_val_batches = 0`"),
+        ("[model.head]\nbais = true", "train.toml:2:1", "did you mean `bias`?"),
+        ("[model]\nhead = 1", "train.toml:2:8", "expected a table"),
+        ("hooks = 3", "train.toml:1:9", "[[hooks]]"),
+        ("hooks = [3]", "train.toml:1:10", "[[hooks]]"),
+        ("[[hooks]]\nmonitor = \"m\"", "train.toml:1:1", "missing key `use` in [[hooks]]"),
+        ("[[hooks]]\nuse = \"cat\"", "train.toml:2:7", "there are: early_stopping, checkpoint"),
+        ("[[hooks]]\nuse = \"checkpoint\"\nenable = true", "train.toml:3:1", "did you mean `enabled`?"),
+        ("[[hooks]]\nuse = \"checkpoint\"\non_error = \"wern\"", "train.toml:3:12", "did you mean `warn`?"),
+        ("[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = 3", "train.toml:3:14", "needs a `monitor`"),
+        ("[[hooks]]\nuse = \"checkpoint\"\nsave_last = 3", "train.toml:3:13", "true, false or \"link\""),
+        ("[trainer]\nmax_epochs = = 3", "train.toml:2:14", "2 | max_epochs = = 3"),
+        ("[trainer]\nseed = 99999999999999999999", "train.toml:2:8", "64 bits"),
+    ] {
+        let shown = error(file, &[], &[]);
+        assert!(shown.starts_with("1 problem in train.toml\n"), "{file}\n{shown}");
+        assert!(shown.contains(&format!("\n{place}: ")) && shown.contains(hint), "{file}\n{shown}");
+    }
+}
+
+#[test]
+fn a_duplicate_name_points_at_the_second() {
+    let twice =
+        "[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"\n[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"";
+    let shown = error(twice, &[], &[]);
+    assert!(shown.contains("train.toml:6:8: there is a hook named `a` already"), "{shown}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let sources = Sources::file("nowhere.toml");
+    let error = sources.resolve(&tasks(), &Registry::default()).map(|_| ()).expect_err("there is none");
+    assert!(error.to_string().starts_with("cannot read nowhere.toml: "), "{error}");
+    assert_eq!(error.to_string(), format!("{error:?}"));
+}
+
+#[test]
+fn without_a_file_the_heading_names_none() {
+    let sources = Sources { sets: vec!["trainer.max_epochs=x".into()], ..Sources::default() };
+    let error = sources.resolve(&tasks(), &Registry::default()).map(|_| ()).expect_err("text");
+    assert!(error.to_string().starts_with("1 problem in the configuration\n--set trainer"), "{error}");
+    assert_eq!(error.problems()[0].key, "trainer.max_epochs");
+}
+
+#[test]
+fn what_is_found_later_is_shown_in_the_same_way() {
+    let registry = Registry::default();
+    let resolved =
+        works("[model]\ndropout = 2.0\n[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", &[], &[]);
+    let tasks = tasks();
+    let shown = resolved.program(&tasks, &registry).map(|_| ()).expect_err("impossible").to_string();
+    assert!(
+        shown.ends_with(":2:11: `dropout` is above 1\n   2 | dropout = 2.0\n     |           ^^^"),
+        "{shown}"
+    );
+    let by_default = resolved.problem_text(&Problem::new("optimizer.lr", "too low").fix("raise it"));
+    assert_eq!(by_default, "optimizer.lr: too low; raise it (a default of task `lab`)");
+    assert_eq!(resolved.problem_text(&Problem::new("weights.x", "no")), "weights.x: no");
+
+    let good = works("[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", &[], &[]);
+    let mut trainer = good.trainer(&registry).expect("a trainer");
+    let refused = good.program(&tasks, &registry).expect("a program").refusals(&mut trainer).expect("a plan");
+    let shown = good.problem_text(&good.refusal(&refused[0], &trainer));
+    assert!(shown.contains(":3:11: hook `early_stopping` reads `val/los`"), "{shown}");
+    assert!(
+        shown.ends_with("| monitor = \"val/los\"\n     |           ^^^^^^^^^ did you mean `val/loss`?"),
+        "{shown}"
+    );
+}

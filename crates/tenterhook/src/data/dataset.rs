@@ -1,0 +1,83 @@
+//! What a loader loads its samples from, and what it says when that fails.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tenterhook_core::BoxError;
+use tenterhook_core::failure::panic_message;
+
+/// Which sample is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Its place in the dataset.
+    pub index: usize,
+    /// A number for this sample in this epoch, for augmentation. It does not depend on the thread that
+    /// loads the sample, and stays the same in every epoch where every epoch must see the same batches.
+    pub seed: u64,
+}
+
+/// Samples that can be loaded in any order, from any thread.
+pub trait Dataset: Send + Sync + 'static {
+    /// One sample.
+    type Item: Send;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Loads one.
+    fn load(&self, sample: Sample) -> Result<Self::Item, BoxError>;
+}
+
+impl<T: Clone + Send + Sync + 'static> Dataset for Vec<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn load(&self, sample: Sample) -> Result<T, BoxError> {
+        let missing = || format!("there is no sample {} among {}", sample.index, self.len()).into();
+        self.get(sample.index).cloned().ok_or_else(missing)
+    }
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        D::len(self)
+    }
+
+    fn load(&self, sample: Sample) -> Result<D::Item, BoxError> {
+        D::load(self, sample)
+    }
+}
+
+/// A batch could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("loader `{loader}`, epoch {epoch}, batch {batch} (samples {} to {}): {error}", .samples.start, .samples.end.saturating_sub(1))]
+pub struct LoadError {
+    /// The loader's name.
+    pub loader: String,
+    /// The epoch.
+    pub epoch: u64,
+    /// The batch within it.
+    pub batch: u64,
+    /// Which samples of the epoch, in its order, make up the batch.
+    pub samples: Range<u64>,
+    /// What went wrong.
+    #[source]
+    pub error: BoxError,
+}
+
+/// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.
+pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic)).into()))
+}

@@ -1,0 +1,123 @@
+//! Where batches come from: loaders, what they load, and how several take turns.
+//!
+//! Most data needs nothing but a [`Dataset`] (a `Vec` is one) under [`Batches`], put together by
+//! [`Loading`]. Whatever a loader yields is a function of its seed, the epoch and the position, so that a
+//! resumed run sees the same batches.
+
+mod batches;
+mod dataset;
+mod loading;
+mod order;
+pub(crate) mod rota;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod workers;
+
+use tenterhook_core::tensor::NoTensors;
+use tenterhook_core::{BoxError, Failure, Stage, TensorSource};
+
+pub use self::batches::Batches;
+pub use self::dataset::{Dataset, LoadError, Sample};
+pub use self::loading::Loading;
+pub use self::order::Order;
+pub use self::stream::StreamOf;
+pub use self::turns::{Turns, TurnsError, TurnsName, TurnsOptions};
+
+/// What the loop and the hooks must know of a batch.
+pub trait BatchData {
+    /// How many samples it holds.
+    fn size(&self) -> usize;
+    /// How many tokens it holds, where that means something.
+    fn tokens(&self) -> u64 {
+        0
+    }
+    /// Its tensors, by name, for hooks to look at.
+    fn tensors(&self) -> &dyn TensorSource {
+        &NoTensors
+    }
+}
+
+/// A part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// To train on.
+    Train,
+    /// To choose by.
+    Validate,
+    /// To report on.
+    Test,
+    /// To predict.
+    Predict,
+}
+
+impl Split {
+    /// As it stands in the names of settings: `limit_val_batches`.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Split::Train => "train",
+            Split::Validate => "val",
+            Split::Test => "test",
+            Split::Predict => "predict",
+        }
+    }
+}
+
+/// Yields the batches of one source, epoch after epoch. Its order is a function of the epoch (and of
+/// the seed it was made with), and its position is a number.
+pub trait Loader<B> {
+    /// Its name, which stands in the events.
+    fn name(&self) -> &str;
+    /// How many batches an epoch has, where that is known.
+    fn batches(&self) -> Option<u64>;
+    /// Goes to a batch of an epoch; `shuffled` is false when every epoch must see the same batches.
+    fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError>;
+    /// The next batch, `None` after the last.
+    fn next(&mut self) -> Result<Option<B>, BoxError>;
+}
+
+impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
+    fn name(&self) -> &str {
+        L::name(self)
+    }
+    fn batches(&self) -> Option<u64> {
+        L::batches(self)
+    }
+    fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError> {
+        L::seek(self, epoch, batch, shuffled)
+    }
+    fn next(&mut self) -> Result<Option<B>, BoxError> {
+        L::next(self)
+    }
+}
+
+/// Loaders of one split, in order.
+pub type Loaders<B> = Vec<Box<dyn Loader<B>>>;
+
+/// The data module: makes loaders, and takes part in set-up and teardown.
+pub trait DataModule<B> {
+    /// The loaders of a split; none when there is no such data.
+    fn loaders(&mut self, split: Split) -> Result<Loaders<B>, BoxError>;
+
+    /// How several training loaders take turns.
+    fn turns(&self) -> Turns {
+        Turns::RoundRobin
+    }
+
+    /// Before anything else.
+    fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// After everything else, exactly once.
+    fn teardown(&mut self, _stage: Stage) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// The run has failed.
+    fn on_exception(&mut self, _failure: &Failure) -> Result<(), BoxError> {
+        Ok(())
+    }
+}

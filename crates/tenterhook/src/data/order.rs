@@ -1,0 +1,141 @@
+//! A shuffled order that is computed, not stored.
+
+use tenterhook_core::random::seed_at;
+
+/// What separates the seeds of an order from others made of the same seed.
+const PURPOSE: u64 = 0x5a;
+/// Enough for orders that show no pattern: see the tests.
+const ROUNDS: usize = 8;
+
+/// A smaller grid would have too few orders: moving its cells about shows a pattern.
+const SIDE: u64 = 16;
+
+/// An order of the numbers below `len`: each occurs exactly once. A pure function of its seed and the
+/// epoch, in constant space and time, so that any position of any epoch is reached at once, and data of
+/// any size needs no list of its samples.
+///
+/// The numbers are cells of a `rows × columns` grid. Each round moves every row's cells by an amount
+/// drawn for the row, then every column's by one drawn for the column, which loses no cell: a Feistel
+/// network. The last few cells of the grid are not numbers below `len`; whoever lands there moves on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    len: u64,
+    rows: u64,
+    columns: u64,
+    keys: Option<[u64; ROUNDS]>,
+}
+
+impl Order {
+    /// The shuffled order of an epoch.
+    #[must_use]
+    pub fn shuffled(len: u64, seed: u64, epoch: u64) -> Order {
+        let of_epoch = seed_at(seed, PURPOSE, epoch);
+        let keys = std::array::from_fn(|round| seed_at(of_epoch, PURPOSE, round as u64 + 1));
+        let rows = len.isqrt().max(SIDE);
+        Order { len, rows, columns: len.div_ceil(rows).max(SIDE), keys: Some(keys) }
+    }
+
+    /// The natural order.
+    #[must_use]
+    pub fn natural(len: u64) -> Order {
+        Order { len, rows: 1, columns: 1, keys: None }
+    }
+
+    /// What stands at this position; `None` behind the last.
+    #[must_use]
+    pub fn at(&self, position: u64) -> Option<u64> {
+        if position >= self.len {
+            return None;
+        }
+        let Some(keys) = &self.keys else { return Some(position) };
+        let mut cell = self.moved(keys, position);
+        while cell >= self.len {
+            cell = self.moved(keys, cell);
+        }
+        Some(cell)
+    }
+
+    fn moved(&self, keys: &[u64; ROUNDS], cell: u64) -> u64 {
+        let (mut row, mut column) = (cell / self.columns, cell % self.columns);
+        for pair in keys.chunks_exact(2) {
+            column = (column + seed_at(pair[0], PURPOSE, row) % self.columns) % self.columns;
+            row = (row + seed_at(pair[1], PURPOSE, column) % self.rows) % self.rows;
+        }
+        row * self.columns + column
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(order: &Order) -> Vec<u64> {
+        (0..order.len).filter_map(|position| order.at(position)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_occurs_exactly_once(len in 0u64..3000, seed: u64, epoch in 0u64..50) {
+            let order = Order::shuffled(len, seed, epoch);
+            let seen: BTreeSet<u64> = all(&order).into_iter().collect();
+            prop_assert_eq!(seen.len() as u64, len);
+            prop_assert!(seen.iter().all(|number| *number < len));
+            prop_assert_eq!(order.at(len), None);
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_have_orders_of_their_own() {
+        let order = |seed, epoch| all(&Order::shuffled(100, seed, epoch));
+        assert_eq!(order(1, 1), order(1, 1));
+        assert_ne!(order(1, 1), order(1, 2));
+        assert_ne!(order(1, 1), order(2, 1));
+        assert_ne!(order(1, 1), all(&Order::natural(100)));
+        assert_eq!(all(&Order::natural(3)), [0, 1, 2]);
+    }
+
+    /// Chi-squared over the places of the numbers, and over the steps from one number to the next, in many
+    /// orders: each must be as even as chance has it, give or take five standard deviations.
+    #[test]
+    fn no_place_and_no_step_is_preferred() {
+        for len in [3usize, 5, 8, 15, 37, 300] {
+            let orders = 4000;
+            let mut places = vec![0.0; len * len];
+            let mut steps = vec![0.0; len - 1];
+            for epoch in 0..orders {
+                let order: Vec<usize> = all(&Order::shuffled(len as u64, 7, epoch))
+                    .into_iter()
+                    .filter_map(|number| usize::try_from(number).ok())
+                    .collect();
+                for (place, number) in order.iter().enumerate() {
+                    places[place * len + number] += 1.0;
+                }
+                for pair in order.windows(2) {
+                    steps[(pair[1] + len - pair[0]) % len - 1] += 1.0;
+                }
+            }
+            let freedom = ((len - 1) * (len - 1)) as f64;
+            assert!(unevenness(&places, freedom) < 5.0, "{len}: places {}", unevenness(&places, freedom));
+            let freedom = (len - 2) as f64;
+            assert!(unevenness(&steps, freedom) < 5.0, "{len}: steps {}", unevenness(&steps, freedom));
+        }
+    }
+
+    /// By how many standard deviations chi-squared is off.
+    fn unevenness(counts: &[f64], freedom: f64) -> f64 {
+        let expected = counts.iter().sum::<f64>() / counts.len() as f64;
+        let chi: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
+        (chi - freedom) / (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn a_large_order_is_there_at_once() {
+        let order = Order::shuffled(u64::MAX / 4, 3, 0);
+        let some: BTreeSet<_> = (0..1000).filter_map(|position| order.at(position)).collect();
+        assert_eq!(some.len(), 1000);
+    }
+}

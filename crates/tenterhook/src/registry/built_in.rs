@@ -1,0 +1,52 @@
+//! The built-ins. These lists are the only places that know them all.
+
+use std::sync::Arc;
+
+use tenterhook_core::AnyHook;
+use tenterhook_hooks::{Checkpoint, EarlyStopping};
+
+use super::Registry;
+use super::maker::{Maker, Unmade};
+use crate::config::read::Misread;
+use crate::schedule::{self, Scheduler};
+
+/// Every built-in hook.
+const HOOKS: &[fn() -> Maker<AnyHook>] = &[
+    || {
+        Maker::new("early_stopping".into(), |options| {
+            Ok::<_, String>(AnyHook::new(EarlyStopping::new(options)))
+        })
+        .for_purpose("stops training when a metric stops improving")
+    },
+    || {
+        Maker::new("checkpoint".into(), |options| Checkpoint::new(options).map(AnyHook::new))
+            .for_purpose("saves checkpoints")
+    },
+];
+
+pub(super) fn registry() -> Registry {
+    Registry {
+        hooks: HOOKS.iter().map(|made| Arc::new(made())).collect(),
+        schedulers: schedule::BUILT_INS.iter().map(|built_in| Arc::new(scheduler(built_in))).collect(),
+    }
+}
+
+fn scheduler(built_in: &'static schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> {
+    let make = |options: toml::Value| {
+        let options = serde_json::to_value(options).map_err(|error| Unmade::Refused(error.to_string()))?;
+        (built_in.make)(options).map_err(|message| {
+            // Its own words begin otherwise than serde's.
+            let unread = ["unknown ", "missing field", "invalid ", "duplicate field"];
+            if unread.iter().any(|beginning| message.starts_with(beginning)) {
+                return Unmade::Misread(Misread { path: Vec::new(), message });
+            }
+            Unmade::Refused(message)
+        })
+    };
+    Maker {
+        name: built_in.name.to_owned(),
+        purpose: built_in.purpose.to_owned(),
+        schema: (built_in.schema)().to_value(),
+        make: Box::new(make),
+    }
+}

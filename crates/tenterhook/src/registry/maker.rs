@@ -1,0 +1,93 @@
+//! Makes one kind of thing from options.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use toml::Value;
+
+use super::{Listed, RegistryError};
+use crate::config::Problem;
+use crate::config::read::{Misread, read};
+use crate::config::schema::schema_of;
+use crate::config::words::Place;
+
+/// A name, what it is for, and how it is made.
+pub(crate) struct Maker<T> {
+    pub(super) name: String,
+    pub(super) purpose: String,
+    pub(super) schema: serde_json::Value,
+    pub(super) make: Box<dyn Fn(Value) -> Result<T, Unmade> + Send + Sync>,
+}
+
+/// Why something was not made.
+#[derive(Debug)]
+pub(crate) enum Unmade {
+    /// There is none of that name.
+    Unknown(Problem),
+    /// The options do not read.
+    Misread(Misread),
+    /// They read, and it refuses them.
+    Refused(String),
+}
+
+impl<T: 'static> Maker<T> {
+    pub(super) fn new<O: DeserializeOwned + JsonSchema, E: ToString>(
+        name: String,
+        make: impl Fn(O) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Maker<T> {
+        let schema = schema_of::<O>();
+        let described = schema.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let purpose = described.lines().next().unwrap_or_default().to_owned();
+        let make = move |options| {
+            let options = read(options).map_err(Unmade::Misread)?;
+            make(options).map_err(|error| Unmade::Refused(error.to_string()))
+        };
+        Maker { name, purpose, schema, make: Box::new(make) }
+    }
+
+    pub(super) fn for_purpose(mut self, purpose: &str) -> Maker<T> {
+        purpose.clone_into(&mut self.purpose);
+        self
+    }
+}
+
+impl<T> Maker<T> {
+    pub(super) fn join(
+        self,
+        makers: &mut Vec<Arc<Maker<T>>>,
+        kind: &'static str,
+    ) -> Result<(), RegistryError> {
+        if makers.iter().any(|maker| maker.name == self.name) {
+            return Err(RegistryError::Taken { kind, name: self.name });
+        }
+        makers.push(Arc::new(self));
+        Ok(())
+    }
+
+    pub(super) fn make(&self, options: Value) -> Result<T, Unmade> {
+        (self.make)(options)
+    }
+
+    pub(super) fn listed(&self) -> Listed<'_> {
+        Listed { name: &self.name, purpose: &self.purpose, schema: &self.schema }
+    }
+}
+
+impl Unmade {
+    /// As a problem of these options.
+    pub(super) fn problem(self, name: &str, options: &Value) -> Problem {
+        match self {
+            Unmade::Unknown(problem) => problem,
+            Unmade::Misread(misread) => {
+                let place = Place { key: "", called: format!("`{name}`"), also: &[], known: &|_| Vec::new() };
+                place.found(&misread).problem
+            }
+            Unmade::Refused(message) => {
+                let mut words = message.split('`').skip(1).step_by(2);
+                let key = words.find(|word| options.get(*word).is_some()).unwrap_or_default();
+                Problem::new(key, message.clone())
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Hooks and schedules by name: the one list of built-ins, what users add, and how a configuration makes
+//! them.
+
+mod built_in;
+mod maker;
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenterhook_core::AnyHook;
+use toml::Value;
+
+use crate::config::Problem;
+use crate::config::repair::read_repairing;
+use crate::config::words::suggestion;
+use crate::schedule::Scheduler;
+use maker::Maker;
+pub(crate) use maker::Unmade;
+
+/// The hooks and schedules that a configuration can name.
+///
+/// ```
+/// use tenterhook::prelude::*;
+/// use tenterhook::registry::Registry;
+///
+/// /// Says hello so often.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(deny_unknown_fields)]
+/// struct GreetOptions {
+///     /// How often.
+///     times: u32,
+/// }
+///
+/// struct Greet(u32);
+///
+/// #[hook]
+/// impl Observer for Greet {
+///     fn on_train_start(&mut self, cx: &TrainStart) {
+///         (0..self.0).for_each(|_| cx.say("hello"));
+///     }
+/// }
+///
+/// let mut registry = Registry::default();
+/// registry.add_hook("my_crate::Greet", |options: GreetOptions| Ok::<_, String>(Greet(options.times)))?;
+/// let hook = registry.hook("my_crate::Greet", serde_json::json!({ "times": 2 }))?;
+/// assert_eq!(hook.name(), "greet");
+/// # Ok::<(), tenterhook::registry::RegistryError>(())
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    hooks: Vec<Arc<Maker<AnyHook>>>,
+    schedulers: Vec<Arc<Maker<Box<dyn Scheduler>>>>,
+}
+
+/// Something that a configuration can name.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Listed<'a> {
+    /// What stands behind `use`.
+    pub name: &'a str,
+    /// What it is for, in one line.
+    pub purpose: &'a str,
+    /// The JSON schema of its options.
+    pub schema: &'a serde_json::Value,
+}
+
+/// Why something cannot be registered or made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Two of one name.
+    #[error("there is a {kind} named `{name}` already; register one of them under another name")]
+    Taken {
+        /// A hook or a scheduler.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// None of that name.
+    #[error("{0}")]
+    Unknown(Problem),
+    /// Options that do not fit; the key is one of theirs.
+    #[error("`{name}`: {problem}")]
+    Options {
+        /// Whose options.
+        name: String,
+        /// What is wrong with them.
+        problem: Problem,
+    },
+}
+
+impl RegistryError {
+    /// The same as a problem of a configuration, for the table at this dotted key.
+    #[must_use]
+    pub fn at(self, key: &str) -> Problem {
+        let problem = match self {
+            RegistryError::Taken { .. } => Problem::new("", self.to_string()),
+            RegistryError::Unknown(problem) => problem.below("use"),
+            RegistryError::Options { problem, .. } => problem,
+        };
+        if key.is_empty() { problem } else { problem.below(key) }
+    }
+}
+
+impl Default for Registry {
+    /// The built-in hooks and schedules.
+    fn default() -> Registry {
+        built_in::registry()
+    }
+}
+
+impl Registry {
+    /// Lets configurations use a hook under a name such as `my_crate::MyHook`.
+    pub fn add_hook<O, H, E>(
+        &mut self,
+        name: impl Into<String>,
+        make: impl Fn(O) -> Result<H, E> + Send + Sync + 'static,
+    ) -> Result<(), RegistryError>
+    where
+        O: DeserializeOwned + JsonSchema,
+        H: Into<AnyHook>,
+        E: ToString,
+    {
+        let make = move |options| make(options).map(Into::into);
+        Maker::new(name.into(), make).join(&mut self.hooks, "hook")
+    }
+
+    /// Lets configurations use a schedule under a name.
+    pub fn add_scheduler<O, S, E>(
+        &mut self,
+        name: impl Into<String>,
+        make: impl Fn(O) -> Result<S, E> + Send + Sync + 'static,
+    ) -> Result<(), RegistryError>
+    where
+        O: DeserializeOwned + JsonSchema,
+        S: Scheduler,
+        E: ToString,
+    {
+        let make = move |options| make(options).map(|made| Box::new(made) as Box<dyn Scheduler>);
+        Maker::new(name.into(), make).join(&mut self.schedulers, "scheduler")
+    }
+
+    /// Makes the hook of this name from its options.
+    pub fn hook(&self, name: &str, options: impl Serialize) -> Result<AnyHook, RegistryError> {
+        made(name, &table(name, options)?, |options| self.try_hook(name, options))
+    }
+
+    /// Makes the schedule of this name from its options.
+    pub fn scheduler(
+        &self,
+        name: &str,
+        options: impl Serialize,
+    ) -> Result<Box<dyn Scheduler>, RegistryError> {
+        let make = |options| find(&self.schedulers, "scheduler", name)?.make(options);
+        made(name, &table(name, options)?, make)
+    }
+
+    pub(crate) fn try_hook(&self, name: &str, options: Value) -> Result<AnyHook, Unmade> {
+        find(&self.hooks, "hook", name)?.make(options)
+    }
+
+    /// The hooks there are: the built-in ones, then the others in the order in which they were added.
+    pub fn hooks(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.hooks.iter().map(|maker| maker.listed())
+    }
+
+    /// The schedules there are, in the same order.
+    pub fn schedulers(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.schedulers.iter().map(|maker| maker.listed())
+    }
+}
+
+fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'a Maker<T>, Unmade> {
+    makers.iter().map(AsRef::as_ref).find(|maker| maker.name == name).ok_or_else(|| {
+        let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
+        let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
+        Unmade::Unknown(Problem { fix: suggestion(name, &known), ..problem })
+    })
+}
+
+fn table(name: &str, options: impl Serialize) -> Result<Value, RegistryError> {
+    Value::try_from(options).map_err(|error| RegistryError::Options {
+        name: name.to_owned(),
+        problem: Problem::new("", error.to_string()),
+    })
+}
+
+fn made<T>(
+    name: &str,
+    options: &Value,
+    make: impl Fn(Value) -> Result<T, Unmade>,
+) -> Result<T, RegistryError> {
+    make(options.clone()).map_err(|unmade| match unmade {
+        Unmade::Unknown(problem) => RegistryError::Unknown(problem),
+        Unmade::Misread(misread) => {
+            // Looked at closely, it also says where.
+            let read = |options| match make(options) {
+                Err(Unmade::Misread(misread)) => Err(misread),
+                _ => Ok(()),
+            };
+            let found = read_repairing(options.clone(), &read).1.into_iter().next();
+            let problem = Unmade::Misread(found.unwrap_or(misread)).problem(name, options);
+            RegistryError::Options { name: name.to_owned(), problem }
+        }
+        other @ Unmade::Refused(_) => {
+            RegistryError::Options { name: name.to_owned(), problem: other.problem(name, options) }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use super::*;
+
+#[test]
+fn a_hook_is_made_by_name_from_its_options() {
+    let registry = Registry::default();
+    let made = registry.hook("early_stopping", serde_json::json!({ "monitor": "val/loss" }));
+    assert_eq!(made.expect("it is made").name(), "early_stopping");
+}
+
+#[test]
+fn what_cannot_be_made_says_why_and_where() {
+    for (name, options, key, hint) in [
+        ("early_stoping", serde_json::json!({}), "use", "did you mean `early_stopping`?"),
+        ("cat", serde_json::json!({}), "use", "there are: early_stopping, checkpoint"),
+        ("early_stopping", serde_json::json!({}), "monitor", "missing key `monitor`"),
+        ("checkpoint", serde_json::json!({ "save_topk": 1 }), "save_topk", "save_top_k"),
+        ("checkpoint", serde_json::json!({ "save_top_k": 3 }), "save_top_k", "needs a `monitor`"),
+    ] {
+        let error = Registry::default().hook(name, options).map(|hook| hook.name()).expect_err(name);
+        assert!(error.to_string().contains(hint), "{error}");
+        assert_eq!(error.at("").key, key);
+    }
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Half {
+    /// From which count on.
+    from: u64,
+}
+
+impl Scheduler for Half {
+    fn factor(&mut self, tick: crate::schedule::Tick) -> Result<f64, tenterhook_core::BoxError> {
+        Ok(if tick.count < self.from { 1.0 } else { 0.5 })
+    }
+}
+
+#[test]
+fn a_users_own_schedule_is_made_by_name_and_a_name_is_given_once() {
+    let mut registry = Registry::default();
+    registry.add_scheduler("half", Ok::<Half, String>).expect("it is free");
+    let mut made = registry.scheduler("half", serde_json::json!({ "from": 2 })).expect("it is made");
+    let at = |count| crate::schedule::Tick { count, ..crate::schedule::Tick::default() };
+    assert!(made.factor(at(1)).expect("a factor") > 0.9);
+    assert!(made.factor(at(2)).expect("a factor") < 0.6);
+    let error = registry.add_scheduler("half", Ok::<Half, String>).expect_err("taken");
+    assert!(error.to_string().contains("a scheduler named `half` already"), "{error}");
+    let listed: Vec<_> = registry.schedulers().filter(|listed| listed.name == "half").collect();
+    assert_eq!(listed[0].schema["properties"]["from"]["description"], "From which count on.");
+    let problem =
+        registry.scheduler("half", serde_json::json!({ "from": "x" })).map(|_| ()).expect_err("text");
+    assert_eq!(problem.at("schedulers.1").key, "schedulers.1.from");
+}
+
+#[test]
+fn every_built_in_schedule_is_listed_and_says_which_option_is_wrong() {
+    let registry = Registry::default();
+    let listed = registry.schedulers().map(|listed| listed.name);
+    assert_eq!(
+        listed.collect::<Vec<_>>(),
+        crate::schedule::BUILT_INS.iter().map(|made| made.name).collect::<Vec<_>>()
+    );
+    for (name, options, key) in [
+        ("cosine", serde_json::json!({ "min_facto": 0.1 }), "min_facto"),
+        ("cosine", serde_json::json!({ "warmup": 3, "min_factor": "x" }), "min_factor"),
+        ("cosin", serde_json::json!({}), "use"),
+    ] {
+        let error = registry.scheduler(name, options).map(|_| ()).expect_err(name);
+        assert_eq!(error.clone().at("schedulers.0").key, format!("schedulers.0.{key}"), "{error}");
+    }
+    assert!(registry.scheduler("cosine", serde_json::json!({ "min_factor": 0.1 })).is_ok());
+}

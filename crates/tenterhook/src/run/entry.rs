@@ -1,0 +1,205 @@
+//! The lines of `events.jsonl`: what happened besides numbers.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tenterhook_core::{Decided, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
+
+use crate::notice::Notice;
+
+/// Something that happened, and when.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// Completed optimizer steps.
+    pub step: u64,
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// Seconds since the run began.
+    pub time: f64,
+    /// What.
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+/// What can happen in a run besides numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Happening {
+    /// A call began.
+    Start {
+        /// Which.
+        stage: Stage,
+        /// The checkpoint that it goes on from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        resumed_from: Option<PathBuf>,
+    },
+    /// A hook, or the module, decided something.
+    Decision {
+        /// Who.
+        by: String,
+        /// At which event.
+        at: String,
+        /// What, in order: flows first, then requests.
+        decided: Vec<Value>,
+    },
+    /// A hook failed, and the run went on.
+    Failure {
+        /// Who.
+        by: String,
+        /// In which event or action.
+        at: String,
+        /// What went wrong.
+        error: String,
+        /// It was a panic.
+        panicked: bool,
+        /// How often it has failed, this time included.
+        count: u32,
+        /// It is disabled from here on.
+        disabled: bool,
+    },
+    /// A hook was enabled, disabled, removed or added.
+    Toggle {
+        /// Who asked for it: a hook; else the module, or the trainer after a failure.
+        by: Option<String>,
+        /// What was done to which hook.
+        change: RosterRequest,
+    },
+    /// A hook asked for something that could not be done.
+    Refused {
+        /// Why.
+        error: String,
+    },
+    /// The plan would have refused something, had it not been told to go on.
+    Accepted {
+        /// What.
+        problem: String,
+    },
+    /// A hook had something to say.
+    Said {
+        /// Who.
+        by: String,
+        /// What.
+        text: String,
+    },
+    /// A checkpoint is durable.
+    Checkpoint {
+        /// Where, below the run directory if it is there.
+        path: PathBuf,
+        /// Only weights: nothing to resume from.
+        weights_only: bool,
+    },
+    /// A checkpoint was removed because a better or newer one is there.
+    CheckpointRemoved {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// Parameters that no gradient reached.
+    NoGradient {
+        /// Their names.
+        parameters: Vec<String>,
+    },
+    /// The run was asked to end by a signal.
+    Interruption {
+        /// Which.
+        signal: String,
+    },
+    /// Something could not be written.
+    Unwritten {
+        /// Why.
+        error: String,
+    },
+    /// A call ended.
+    End {
+        /// Which.
+        stage: Stage,
+        /// How.
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+}
+
+impl From<&Notice> for Happening {
+    fn from(notice: &Notice) -> Happening {
+        match notice {
+            Notice::Contained(contained) => Happening::Failure {
+                by: contained.failure.origin.to_string(),
+                at: contained.failure.place.to_owned(),
+                error: contained.failure.error.to_string(),
+                panicked: contained.failure.panicked,
+                count: contained.count,
+                disabled: contained.disabled,
+            },
+            Notice::Changed(changed) => {
+                Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
+            }
+            Notice::Refused(error) => Happening::Refused { error: error.to_string() },
+            Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
+            Notice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
+            Notice::Decided { decided, .. } => decision(decided),
+            Notice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
+            Notice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
+            Notice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
+        }
+    }
+}
+
+fn decision(decided: &Decided) -> Happening {
+    let flows = decided.decision.flows().iter().filter_map(flow);
+    let all = flows.chain(decided.decision.requests().iter().map(request));
+    Happening::Decision { by: decided.hook.clone(), at: decided.event.to_string(), decided: all.collect() }
+}
+
+fn flow(flow: &Flow) -> Option<Value> {
+    Some(match flow {
+        Flow::Continue => return None,
+        Flow::SkipUpdate => json!({ "flow": "skip_update" }),
+        Flow::SkipBatch => json!({ "flow": "skip_batch" }),
+        Flow::EndEpoch => json!({ "flow": "end_epoch" }),
+        Flow::Stop { reason } => json!({ "flow": "stop", "reason": reason }),
+    })
+}
+
+fn request(request: &Request) -> Value {
+    match request {
+        Request::Lr { optimizer, change: Lr::Set(lr) } => {
+            json!({ "request": "set_lr", "optimizer": optimizer, "lr": lr })
+        }
+        Request::Lr { optimizer, change: Lr::Scale(factor) } => {
+            json!({ "request": "scale_lr", "optimizer": optimizer, "factor": factor })
+        }
+        Request::Save(SaveRequest { path, weights_only, .. }) => {
+            json!({ "request": "save", "path": path, "weights_only": weights_only })
+        }
+        Request::Validate => json!({ "request": "validate" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::{Decision, Event};
+
+    use super::*;
+
+    #[test]
+    fn a_decision_is_written_with_all_its_parts() {
+        let decision = Decision::stop("enough").and(Flow::SkipUpdate).request(Request::Validate);
+        let decision = decision.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) });
+        let decided = Decided { hook: "h".into(), event: Event::AfterBackward, decision };
+        let what = Happening::from(&Notice::Decided { step: 3, decided });
+        let entry = Entry { step: 3, epoch: 1, time: 0.5, what };
+        assert_eq!(
+            serde_json::to_value(entry).expect("it is JSON"),
+            json!({
+                "step": 3, "epoch": 1, "time": 0.5, "event": "decision", "by": "h", "at": "on_after_backward",
+                "decided": [
+                    { "flow": "stop", "reason": "enough" },
+                    { "flow": "skip_update" },
+                    { "request": "validate" },
+                    { "request": "scale_lr", "optimizer": 1, "factor": 0.5 },
+                ],
+            })
+        );
+    }
+}

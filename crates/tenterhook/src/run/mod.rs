@@ -1,0 +1,133 @@
+//! What a run leaves behind: the run directory, and the seam through which the loop writes to it.
+//!
+//! The loop tells a [`Recorder`] what happened, after everybody has received an event. What the
+//! recorder cannot write never ends a run.
+
+mod directory;
+mod entry;
+mod interrupt;
+mod lines;
+mod machine;
+mod record;
+mod recording;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tenterhook_core::{BoxError, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
+
+pub use directory::{RunDirectory, RunDirectoryPlan};
+pub use entry::{Entry, Happening};
+pub use interrupt::Interrupt;
+pub use machine::{Git, Machine};
+pub use record::{RunRecord, RunStatus};
+pub(crate) use recording::Recording;
+
+use crate::tensors::TensorMap;
+
+/// Writes down what happens in a run.
+///
+/// All of it may fail: the first failure is told as a notice, and [`Recorder::lost`] counts what is
+/// missing. Only a [`begin`](Recorder::begin) that fails ends the run, before its first step.
+pub trait Recorder: Send {
+    /// Training, or an evaluation by itself, is about to begin: everything was accepted.
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError>;
+
+    /// Metrics were logged.
+    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError>;
+
+    /// Something else happened, perhaps before the beginning.
+    fn happened(&mut self, entry: Entry) -> Result<(), BoxError>;
+
+    /// The weights at the end of training.
+    fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError>;
+
+    /// A moment at which nothing should be held back.
+    fn flush(&mut self) -> Result<(), BoxError>;
+
+    /// A call has ended, well or not, also one that never began.
+    fn end(&mut self, ending: &Ending<'_>) -> Result<(), BoxError>;
+
+    /// How many lines could not be written.
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    /// Where the next training goes when it must not go where the last one went.
+    fn next_place(&mut self) -> Option<Place> {
+        None
+    }
+}
+
+/// Where a run leaves its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The run's id.
+    pub id: String,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// The directory of its checkpoints.
+    pub checkpoints: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn set_in(self, run: &mut RunInfo) {
+        (run.id, run.directory, run.checkpoints) = (self.id, Some(self.directory), self.checkpoints);
+    }
+}
+
+/// What is known when a run begins.
+pub struct Beginning<'a> {
+    /// Which call it is.
+    pub stage: Stage,
+    /// The run.
+    pub run: &'a RunInfo,
+    /// Its seed.
+    pub seed: u64,
+    /// Its hooks.
+    pub hooks: Vec<HookInfo>,
+    /// The checkpoint that it goes on from.
+    pub resumed_from: Option<&'a Path>,
+    /// Where it stands: at 0, unless it was resumed.
+    pub progress: Progress,
+    /// Seconds since the run began.
+    pub time: f64,
+}
+
+/// How a call ended.
+pub struct Ending<'a> {
+    /// Which call it was.
+    pub stage: Stage,
+    /// How it ended.
+    pub outcome: &'a Outcome,
+    /// Where it stood.
+    pub progress: Progress,
+    /// The latest value of every metric.
+    pub metrics: &'a BTreeMap<String, f64>,
+    /// The hooks, as they are now.
+    pub hooks: Vec<HookInfo>,
+    /// Seconds since the run began.
+    pub time: f64,
+}
+
+/// The metrics that were logged at one moment: a line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line<'a> {
+    /// Completed optimizer steps.
+    pub step: u64,
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// `train`, `validate`, `test` or `predict`.
+    pub stage: Phase,
+    /// Seconds since the run began.
+    pub time: f64,
+    /// What was logged since the last line, in order of name.
+    #[serde(with = "tenterhook_core::number::map")]
+    pub metrics: &'a BTreeMap<String, f64>,
+}
+
+/// A new id: sorted by time, and never the same twice.
+pub(crate) fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}

@@ -1,0 +1,194 @@
+//! `run.json`: what a run was and how it ended.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tenterhook_core::{HookInfo, Outcome};
+
+use super::machine::{Git, Machine, versions};
+use super::{Beginning, Ending, RunDirectoryPlan};
+
+/// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
+pub const FORMAT: u32 = 1;
+
+/// How a run is doing, or how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RunStatus {
+    /// Under way, or killed.
+    #[default]
+    Running,
+    /// It reached its limit.
+    Completed,
+    /// Somebody asked to stop.
+    Stopped {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// A signal ended it.
+    Interrupted {
+        /// Which.
+        signal: String,
+    },
+    /// It failed.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+impl From<&Outcome> for RunStatus {
+    fn from(outcome: &Outcome) -> RunStatus {
+        match outcome.clone() {
+            Outcome::Stopped { by, reason } => RunStatus::Stopped { by, reason },
+            Outcome::Interrupted { signal } => RunStatus::Interrupted { signal },
+            Outcome::Failed { error } => RunStatus::Failed { error },
+            _ => RunStatus::Completed,
+        }
+    }
+}
+
+/// Everything that `run.json` holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRecord {
+    /// The version of the format.
+    pub format: u32,
+    /// The run's id.
+    pub id: String,
+    /// How it is doing, or how it ended.
+    #[serde(flatten)]
+    pub status: RunStatus,
+    /// When it began.
+    pub created: String,
+    /// When it ended.
+    pub ended: Option<String>,
+    /// How long it took, in seconds, all parts of a resumed run together.
+    pub seconds: Option<f64>,
+    /// The task, if it has a name.
+    pub task: Option<String>,
+    /// The device.
+    pub device: String,
+    /// The seed.
+    pub seed: u64,
+    /// The number of parameters of the model.
+    pub parameters: u64,
+    /// The checkpoint that it went on from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<std::path::PathBuf>,
+    /// Completed optimizer steps.
+    pub steps: u64,
+    /// Epochs whose batches are done.
+    pub epochs: u64,
+    /// Samples seen in training.
+    pub samples: u64,
+    /// Tokens seen in training.
+    pub tokens: u64,
+    /// The latest value of every metric.
+    #[serde(with = "tenterhook_core::number::map")]
+    pub metrics: BTreeMap<String, f64>,
+    /// The hooks.
+    pub hooks: Vec<HookInfo>,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The source.
+    pub git: Git,
+    /// The hash of `config.toml`.
+    pub config_hash: String,
+    /// The versions of what it ran with.
+    pub versions: BTreeMap<String, String>,
+    /// What it ran on.
+    pub machine: Machine,
+}
+
+impl RunRecord {
+    pub(super) fn new(plan: &RunDirectoryPlan, beginning: &Beginning<'_>) -> RunRecord {
+        let Beginning { run, progress, .. } = beginning;
+        RunRecord {
+            format: FORMAT,
+            id: run.id.clone(),
+            status: RunStatus::Running,
+            created: now(),
+            ended: None,
+            seconds: None,
+            task: plan.task.clone(),
+            device: run.device.clone(),
+            seed: beginning.seed,
+            parameters: run.parameters,
+            resumed_from: beginning.resumed_from.map(Path::to_owned),
+            steps: progress.step,
+            epochs: progress.epochs_done,
+            samples: progress.samples,
+            tokens: progress.tokens,
+            metrics: BTreeMap::new(),
+            hooks: beginning.hooks.clone(),
+            command: plan.command.clone(),
+            git: Git::here(),
+            config_hash: hash(plan.config.as_bytes()),
+            versions: versions(plan.engine.as_deref()),
+            machine: Machine::this(),
+        }
+    }
+
+    /// Notes how a call ended. An evaluation after training leaves the training's outcome, unless it
+    /// went wrong.
+    pub(super) fn note(&mut self, ending: &Ending<'_>, is_the_run: bool) {
+        let status = RunStatus::from(ending.outcome);
+        if is_the_run || status != RunStatus::Completed {
+            self.status = status;
+        }
+        let progress = &ending.progress;
+        (self.steps, self.epochs) = (progress.step, progress.epochs_done);
+        (self.samples, self.tokens) = (progress.samples, progress.tokens);
+        (self.ended, self.seconds) = (Some(now()), Some(ending.time));
+        self.metrics.clone_from(ending.metrics);
+        self.hooks.clone_from(&ending.hooks);
+    }
+
+    pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        write_whole(path, &text)
+    }
+}
+
+/// Writes a file whole or not at all: to a temporary name, synced, renamed.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unfinished = path.with_file_name(format!(".{name}.unfinished"));
+    let mut file = File::create(&unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
+}
+
+/// The time, in UTC, to the millisecond.
+fn now() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+fn hash(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_and_hashes_are_written_as_everybody_reads_them() {
+        let now = super::now();
+        assert!(now.ends_with('Z') && now.len() == "2026-01-01T00:00:00.000Z".len(), "{now}");
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(super::hash(b""), empty);
+    }
+}

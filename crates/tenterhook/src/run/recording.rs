@@ -1,0 +1,137 @@
+//! How the loop writes down what happens: one branch where nothing is written.
+
+use std::path::Path;
+
+use tenterhook_core::{Failure, Outcome, Phase, Progress, Status};
+
+use super::{Beginning, Ending, Entry, Happening, Line, Recorder};
+use crate::module::Module;
+use crate::notice::Notice;
+use crate::running::{Running, Who};
+
+/// A recorder, and whether people have been told that it failed.
+pub(crate) struct Recording {
+    pub(crate) recorder: Box<dyn Recorder>,
+    told: bool,
+}
+
+impl Recording {
+    pub(crate) fn new(recorder: Box<dyn Recorder>) -> Recording {
+        Recording { recorder, told: false }
+    }
+}
+
+impl<M: Module> Running<M> {
+    /// Writes down what was logged since the last line. Everybody has received the event by now, so what
+    /// hooks and module logged in it stands on the same line.
+    #[inline]
+    pub(crate) fn record_metrics(&mut self, stage: Phase) {
+        if self.recording.is_some()
+            && let Some(metrics) = self.shared.metrics.take_changes()
+        {
+            let Progress { step, epoch, .. } = self.progress;
+            let time = self.shared.elapsed().as_secs_f64();
+            self.record(|recorder| recorder.metrics(&Line { step, epoch, stage, time, metrics: &metrics }));
+        }
+    }
+
+    /// The same at a moment at which nothing should be held back.
+    pub(crate) fn record_all_metrics(&mut self, stage: Phase) {
+        self.record_metrics(stage);
+        self.record(|recorder| recorder.flush());
+    }
+
+    /// Tells people, and writes it down.
+    pub(crate) fn note(&mut self, notice: Notice) {
+        if self.recording.is_some() {
+            self.record_happening(Happening::from(&notice));
+        }
+        self.notices.push(notice);
+    }
+
+    pub(crate) fn record_happening(&mut self, what: Happening) {
+        let Progress { step, epoch, .. } = self.progress;
+        let time = self.shared.elapsed().as_secs_f64();
+        self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
+    }
+
+    /// What cannot be written is told once, and never ends the run.
+    pub(crate) fn record(
+        &mut self,
+        write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
+    ) {
+        let Some(recording) = &mut self.recording else { return };
+        if let Err(error) = write(&mut *recording.recorder)
+            && !std::mem::replace(&mut recording.told, true)
+        {
+            self.notices.push(Notice::Unwritten(error));
+        }
+    }
+
+    /// Everything was accepted: now there may be traces of the run.
+    pub(crate) fn begin_recording(&mut self, seed: u64, resumed_from: Option<&Path>) -> Result<(), Failure> {
+        let Some(recording) = &mut self.recording else { return Ok(()) };
+        let time = self.shared.elapsed().as_secs_f64();
+        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
+        let run = &self.shared.run;
+        let begun =
+            recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, progress, time });
+        self.at(Who::Trainer, "begin");
+        self.checked(begun)
+    }
+
+    /// The weights as training leaves them.
+    pub(crate) fn record_weights(&mut self, module: &M) {
+        if self.recording.is_some() {
+            self.at(Who::Module, "weights");
+            let weights = module.weights();
+            self.record(|recorder| recorder.weights(&weights?));
+        }
+    }
+
+    /// How the call ended.
+    pub(crate) fn end_recording(&mut self) {
+        if self.recording.is_none() {
+            return;
+        }
+        self.record_metrics(self.phase);
+        let metrics = self.shared.metrics.to_map();
+        let time = self.shared.elapsed().as_secs_f64();
+        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
+        let outcome = self.outcome.clone();
+        let ending = Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, time };
+        self.record(|recorder| recorder.end(&ending));
+    }
+
+    /// Whether the run was asked to end by a signal. Asked once per batch, so it must be cheap.
+    #[inline]
+    pub(crate) fn is_interrupted(&mut self) -> bool {
+        if self.interrupt.is_requested() {
+            self.heed_interruption();
+            return true;
+        }
+        false
+    }
+
+    #[cold]
+    fn heed_interruption(&mut self) {
+        if self.signals.interrupted.is_none() {
+            let signal = self.interrupt.signal();
+            self.signals.interrupted = Some(signal.clone());
+            self.status = Status::Interrupted;
+            self.note(Notice::Interrupted { signal });
+        }
+    }
+
+    /// How the run has ended, as far as it was not a failure.
+    pub(crate) fn note_outcome(&mut self) {
+        let interrupted = self.signals.interrupted.clone().map(|signal| Outcome::Interrupted { signal });
+        let stopped = self.signals.stop.clone().filter(|_| self.may_stop());
+        let stopped = stopped.map(|(by, reason)| Outcome::Stopped { by, reason });
+        self.outcome = interrupted.or(stopped).unwrap_or_default();
+        self.status = match self.outcome {
+            Outcome::Interrupted { .. } => Status::Interrupted,
+            _ => Status::Completed,
+        };
+    }
+}

@@ -1,0 +1,189 @@
+//! Tasks: what a configuration can name to be trained. A task knows its options, and builds a module and its
+//! data from them.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenterhook_core::{BoxError, PlanError};
+use toml::{Table, Value};
+
+pub use crate::config::Problem;
+
+use crate::config::read::{Misread, read};
+use crate::config::schema::schema_of;
+use crate::data::DataModule;
+use crate::module::Module;
+use crate::registry::Registry;
+use crate::tensors::TensorMap;
+use crate::trainer::{Report, RunError, Trainer};
+
+/// What a task is given to build with, besides its options.
+#[derive(Clone, Copy)]
+pub struct Build<'a> {
+    /// The device to compute on, such as `cpu`.
+    pub device: &'a str,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The schedules (and hooks) that the options can name.
+    pub registry: &'a Registry,
+}
+
+/// Something to train, that a configuration can name.
+pub trait Task: 'static {
+    /// Its fields are top-level keys and tables of the configuration: `[model]`, `[data]`, `[optimizer]`,
+    /// `[[schedulers]]`, whatever it wants. Doc comments are what users read.
+    type Options: Serialize + DeserializeOwned + JsonSchema;
+    /// What is trained.
+    type Module: Module;
+    /// What it is trained on.
+    type Data: DataModule<<Self::Module as Module>::Batch>;
+
+    /// What a configuration calls it.
+    fn name(&self) -> &str;
+
+    /// What it is for, in one line.
+    fn purpose(&self) -> &str;
+
+    /// TOML: what this task sets where the user says nothing (`[trainer]`, `[[hooks]]`, …). The lowest layer
+    /// above the built-in defaults.
+    fn defaults(&self) -> &str;
+
+    /// Builds module and data. Problems have keys such as `data.path`.
+    fn build(
+        &self,
+        options: Self::Options,
+        build: &Build<'_>,
+    ) -> Result<(Self::Module, Self::Data), Vec<Problem>>;
+
+    /// The predictions for one batch as JSON, for `tenter predict`.
+    fn show(&self, prediction: &<Self::Module as Module>::Prediction) -> Vec<serde_json::Value>;
+}
+
+/// A task whose types are forgotten, so that tasks fit one list. Every [`Task`] is one.
+pub trait AnyTask {
+    /// See [`Task::name`].
+    fn name(&self) -> &str;
+
+    /// See [`Task::purpose`].
+    fn purpose(&self) -> &str;
+
+    /// See [`Task::defaults`].
+    fn defaults(&self) -> &str;
+
+    /// The JSON schema of its options.
+    fn schema(&self) -> serde_json::Value;
+
+    /// Reads its part of a configuration, and fills in what has a default.
+    fn complete(&self, options: Value) -> Result<Table, Unread>;
+
+    /// Builds module and data.
+    fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>>;
+}
+
+/// Why options do not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", path.join("."))]
+pub struct Unread {
+    /// The keys that lead to what does not read.
+    pub path: Vec<String>,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl From<Unread> for Misread {
+    fn from(Unread { path, message }: Unread) -> Misread {
+        Misread { path, message }
+    }
+}
+
+impl<T: Task> AnyTask for T {
+    fn name(&self) -> &str {
+        Task::name(self)
+    }
+
+    fn purpose(&self) -> &str {
+        Task::purpose(self)
+    }
+
+    fn defaults(&self) -> &str {
+        Task::defaults(self)
+    }
+
+    fn schema(&self) -> serde_json::Value {
+        schema_of::<T::Options>()
+    }
+
+    fn complete(&self, options: Value) -> Result<Table, Unread> {
+        let options: T::Options =
+            read(options).map_err(|Misread { path, message }| Unread { path, message })?;
+        Table::try_from(&options).map_err(|error| {
+            let message = format!("task `{}` cannot write its options: {error}", Task::name(self));
+            Unread { path: Vec::new(), message }
+        })
+    }
+
+    fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>> {
+        let options = read(Value::Table(options))
+            .map_err(|Misread { path, message }| vec![Problem::new(path.join("."), message)])?;
+        let (module, data) = self.build(options, build)?;
+        Ok(Box::new(Built { task: self, module, data }))
+    }
+}
+
+/// A module with its data, whose types are forgotten, to be run with a [`Trainer`].
+pub trait Program {
+    /// Trains.
+    fn fit(&mut self, trainer: &mut Trainer) -> Result<Report, RunError>;
+
+    /// Evaluates on the validation data.
+    fn validate(&mut self, trainer: &mut Trainer) -> Result<Report, RunError>;
+
+    /// Evaluates on the test data.
+    fn test(&mut self, trainer: &mut Trainer) -> Result<Report, RunError>;
+
+    /// Predicts: all predictions, in order.
+    fn predict(&mut self, trainer: &mut Trainer) -> Result<(Report, Vec<serde_json::Value>), RunError>;
+
+    /// Sets the weights from a safetensors file.
+    fn load_weights(&mut self, path: &Path) -> Result<(), BoxError>;
+
+    /// What the plan would refuse before step 1 of a fit.
+    fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError>;
+}
+
+struct Built<'t, T: Task> {
+    task: &'t T,
+    module: T::Module,
+    data: T::Data,
+}
+
+impl<T: Task> Program for Built<'_, T> {
+    fn fit(&mut self, trainer: &mut Trainer) -> Result<Report, RunError> {
+        trainer.fit(&mut self.module, &mut self.data)
+    }
+
+    fn validate(&mut self, trainer: &mut Trainer) -> Result<Report, RunError> {
+        trainer.validate(&mut self.module, &mut self.data)
+    }
+
+    fn test(&mut self, trainer: &mut Trainer) -> Result<Report, RunError> {
+        trainer.test(&mut self.module, &mut self.data)
+    }
+
+    fn predict(&mut self, trainer: &mut Trainer) -> Result<(Report, Vec<serde_json::Value>), RunError> {
+        let (report, predictions) = trainer.predict(&mut self.module, &mut self.data)?;
+        let shown = predictions.iter().flatten().flat_map(|prediction| self.task.show(prediction));
+        Ok((report, shown.collect()))
+    }
+
+    fn load_weights(&mut self, path: &Path) -> Result<(), BoxError> {
+        let weights = TensorMap::read(path)?;
+        self.module.load_weights(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+
+    fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError> {
+        trainer.refusals(&mut self.module, &mut self.data)
+    }
+}

@@ -1,0 +1,329 @@
+//! Named tensors as bytes: what weights and optimizer states are between the engine and the disk.
+//!
+//! The file format is safetensors. The same tensors always give the same file, to the byte.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensors};
+use serde::Serialize;
+use tenterhook_core::DType;
+
+/// What stands in every file that this program writes.
+const METADATA: [(&str, &str); 2] = [("format", "tenterhook"), ("version", "1")];
+
+/// What the header of a file says under a name.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Metadata(BTreeMap<&'a str, &'a str>),
+    Tensor { dtype: &'a str, shape: &'a [usize], data_offsets: [usize; 2] },
+}
+
+/// The element type of a tensor in a file, where it is one of ours.
+fn dtype_of(dtype: Dtype) -> Option<DType> {
+    let name = dtype.to_string();
+    DType::ALL.iter().copied().find(|ours| ours.name() == name)
+}
+
+/// One tensor: its numbers in little-endian order, row by row.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TensorBytes {
+    /// The type of its numbers.
+    pub dtype: DType,
+    /// Its shape; empty for a single number.
+    pub shape: Vec<usize>,
+    /// Its numbers.
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for TensorBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}{:?}", self.dtype, self.shape)
+    }
+}
+
+impl TensorBytes {
+    /// A tensor of 32-bit numbers.
+    #[must_use]
+    pub fn from_f32(shape: impl Into<Vec<usize>>, values: &[f32]) -> TensorBytes {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        TensorBytes { dtype: DType::F32, shape: shape.into(), bytes }
+    }
+
+    /// Its numbers, when they are 32-bit ones.
+    pub fn to_f32(&self) -> Result<Vec<f32>, String> {
+        if self.dtype != DType::F32 {
+            return Err(format!("its numbers are {:?}, not F32", self.dtype));
+        }
+        let (numbers, rest) = self.bytes.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(format!("it has {} bytes, which is no whole number of F32", self.bytes.len()));
+        }
+        Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// What is wrong with its number of bytes.
+    fn problem(&self) -> Option<String> {
+        let numbers = self.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
+        let expected = numbers.and_then(|numbers| numbers.checked_mul(self.dtype.size()));
+        (expected != Some(self.bytes.len()))
+            .then(|| format!("{self:?} cannot have {} bytes", self.bytes.len()))
+    }
+}
+
+/// Tensors by name, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TensorMap(BTreeMap<String, TensorBytes>);
+
+/// What can be wrong with tensors, or with a file of them.
+#[derive(Debug, thiserror::Error)]
+pub enum TensorError {
+    /// The file cannot be read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// `read` or `write`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no whole safetensors file.
+    #[error("{} is not a whole safetensors file: {source}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: safetensors::SafeTensorError,
+    },
+    /// A tensor of a file cannot be used.
+    #[error("{}: tensor `{tensor}`: {problem}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is no such tensor.
+    #[error("there is no tensor `{tensor}`; there are: {}", known.join(", "))]
+    Missing {
+        /// The name that was asked for.
+        tensor: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A tensor is not what was expected.
+    #[error("tensor `{tensor}`: {problem}")]
+    Unfit {
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl TensorMap {
+    /// Adds a tensor; one of the same name makes way and is returned.
+    pub fn insert(&mut self, name: impl Into<String>, tensor: TensorBytes) -> Option<TensorBytes> {
+        self.0.insert(name.into(), tensor)
+    }
+
+    /// Adds a tensor of 32-bit numbers.
+    pub fn insert_f32(&mut self, name: impl Into<String>, shape: impl Into<Vec<usize>>, values: &[f32]) {
+        self.insert(name, TensorBytes::from_f32(shape, values));
+    }
+
+    /// A tensor.
+    pub fn get(&self, name: &str) -> Result<&TensorBytes, TensorError> {
+        self.0.get(name).ok_or_else(|| TensorError::Missing {
+            tensor: name.to_owned(),
+            known: self.names().map(str::to_owned).collect(),
+        })
+    }
+
+    /// The numbers of a tensor of this shape.
+    pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
+        let tensor = self.get(name)?;
+        let unfit = |problem| TensorError::Unfit { tensor: name.to_owned(), problem };
+        if tensor.shape != shape {
+            return Err(unfit(format!("its shape is {:?}, expected {shape:?}", tensor.shape)));
+        }
+        tensor.to_f32().map_err(unfit)
+    }
+
+    /// Takes a tensor out.
+    pub fn remove(&mut self, name: &str) -> Option<TensorBytes> {
+        self.0.remove(name)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The tensors with their names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorBytes)> {
+        self.0.iter().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes a file and waits until it is on the disk. Whoever replaces another file writes to a
+    /// temporary name and renames.
+    pub fn write(&self, path: &Path) -> Result<(), TensorError> {
+        let header = self.header(path)?;
+        let written = File::create(path).and_then(|file| {
+            let mut file = BufWriter::with_capacity(1 << 20, file);
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(&header)?;
+            for (_, tensor) in self.largest_numbers_first() {
+                file.write_all(&tensor.bytes)?;
+            }
+            file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
+        });
+        written.map_err(|source| TensorError::Io { what: "write", path: path.to_owned(), source })
+    }
+
+    /// Reads a file, whoever wrote it.
+    pub fn read(path: &Path) -> Result<TensorMap, TensorError> {
+        let path_of = || path.to_owned();
+        let bytes =
+            fs::read(path).map_err(|source| TensorError::Io { what: "read", path: path_of(), source })?;
+        let file = SafeTensors::deserialize(&bytes)
+            .map_err(|source| TensorError::Damaged { path: path_of(), source })?;
+        let tensors = file.iter().map(|(name, view)| {
+            let dtype = dtype_of(view.dtype()).ok_or_else(|| TensorError::InFile {
+                path: path_of(),
+                tensor: name.to_owned(),
+                problem: format!("numbers of type {} are not supported", view.dtype()),
+            })?;
+            let tensor = TensorBytes { dtype, shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+            Ok((name.to_owned(), tensor))
+        });
+        tensors.collect::<Result<_, _>>().map(TensorMap)
+    }
+
+    /// The order of the bytes in a file: so every tensor is aligned to its numbers.
+    fn largest_numbers_first(&self) -> Vec<(&str, &TensorBytes)> {
+        let mut all: Vec<_> = self.iter().collect();
+        all.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
+        all
+    }
+
+    /// Our own, because the crate's writes the metadata in the order of a hash.
+    fn header(&self, path: &Path) -> Result<Vec<u8>, TensorError> {
+        let mut header = BTreeMap::from([("__metadata__", Entry::Metadata(BTreeMap::from(METADATA)))]);
+        let mut offset = 0;
+        for (name, tensor) in self.largest_numbers_first() {
+            let end = offset + tensor.bytes.len();
+            let dtype = tensor.dtype.name();
+            let described = Entry::Tensor { dtype, shape: &tensor.shape, data_offsets: [offset, end] };
+            let taken = header.insert(name, described).map(|_| "this name is taken by the format".to_owned());
+            if let Some(problem) = taken.or_else(|| tensor.problem()) {
+                let (path, tensor) = (path.to_owned(), name.to_owned());
+                return Err(TensorError::InFile { path, tensor, problem });
+            }
+            offset = end;
+        }
+        let bytes = serde_json::to_vec(&header).map_err(std::io::Error::from);
+        let mut bytes =
+            bytes.map_err(|source| TensorError::Io { what: "write", path: path.to_owned(), source })?;
+        bytes.resize(bytes.len().next_multiple_of(8), b' ');
+        Ok(bytes)
+    }
+}
+
+impl FromIterator<(String, TensorBytes)> for TensorMap {
+    fn from_iter<I: IntoIterator<Item = (String, TensorBytes)>>(tensors: I) -> TensorMap {
+        TensorMap(tensors.into_iter().collect())
+    }
+}
+
+impl IntoIterator for TensorMap {
+    type Item = (String, TensorBytes);
+    type IntoIter = std::collections::btree_map::IntoIter<String, TensorBytes>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> TensorMap {
+        let mut tensors = TensorMap::default();
+        tensors.insert_f32("weight", [2, 2], &[1.0, -0.0, f32::NAN, 1e-45]);
+        tensors.insert("mask", TensorBytes { dtype: DType::Bool, shape: vec![3], bytes: vec![1, 0, 1] });
+        tensors.insert("steps", TensorBytes { dtype: DType::U64, shape: vec![], bytes: vec![7; 8] });
+        tensors.insert("none", TensorBytes { dtype: DType::F32, shape: vec![0, 5], bytes: vec![] });
+        tensors
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_to_the_bit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for tensors in [some(), TensorMap::default()] {
+            let (path, again) = (dir.path().join("a"), dir.path().join("b"));
+            tensors.write(&path).expect("it is written");
+            let read = TensorMap::read(&path).expect("it is read");
+            assert_eq!(read, tensors);
+            read.write(&again).expect("it is written again");
+            assert_eq!(fs::read(path).expect("a"), fs::read(again).expect("b"), "the same bytes");
+        }
+    }
+
+    #[test]
+    fn the_file_says_whose_it_is_and_every_tensor_is_aligned() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.safetensors");
+        some().write(&path).expect("it is written");
+        let bytes = fs::read(path).expect("it is there");
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).expect("it is whole");
+        let said = metadata.metadata().clone().expect("it has metadata");
+        assert_eq!((said["format"].as_str(), said["version"].as_str()), ("tenterhook", "1"));
+        for (name, size) in [("steps", 8), ("weight", 4)] {
+            let offset = metadata.info(name).expect(name).data_offsets.0;
+            assert!((8 + header + offset).is_multiple_of(size), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_names_the_file_and_the_tensor() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("w.safetensors");
+        let error = TensorMap::read(&path).expect_err("it is missing").to_string();
+        assert!(error.starts_with("cannot read") && error.contains("w.safetensors"), "{error}");
+        some().write(&path).expect("it is written");
+        let whole = fs::read(&path).expect("it is there");
+        fs::write(&path, &whole[..whole.len() - 1]).expect("it is cut");
+        let error = TensorMap::read(&path).expect_err("it is cut").to_string();
+        assert!(error.contains("w.safetensors is not a whole safetensors file"), "{error}");
+        let mut wrong = TensorMap::default();
+        wrong.insert("w", TensorBytes { dtype: DType::F16, shape: vec![2], bytes: vec![0; 3] });
+        let error = wrong.write(&path).expect_err("it does not fit").to_string();
+        assert!(error.ends_with("w.safetensors: tensor `w`: F16[2] cannot have 3 bytes"), "{error}");
+        let error = some().f32("weight", &[4]).expect_err("another shape").to_string();
+        assert_eq!(error, "tensor `weight`: its shape is [2, 2], expected [4]");
+        let error = some().f32("mask", &[3]).expect_err("another type").to_string();
+        assert_eq!(error, "tensor `mask`: its numbers are Bool, not F32");
+        let error = some().get("wait").expect_err("no such tensor").to_string();
+        assert_eq!(error, "there is no tensor `wait`; there are: mask, none, steps, weight");
+    }
+}

@@ -1,0 +1,102 @@
+//! The toy as a task that a configuration can name.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Toy, ToyData};
+use crate::task::{Build, Problem, Task};
+
+/// The toy problem, a plane through a few fixed points, as a task: `task = "toy"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToyTask;
+
+/// The options of [`ToyTask`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToyOptions {
+    /// The toy's optimizers.
+    pub optimizer: ToyOptimizerOptions,
+    /// The toy's data: how many batches there are, of four samples each.
+    pub data: ToyDataOptions,
+}
+
+/// How the toy is optimised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToyOptimizerOptions {
+    /// The learning rate.
+    pub lr: f64,
+    /// 1 for everything, or 2: one for the weights and one for the bias.
+    pub count: usize,
+}
+
+/// How much data the toy has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToyDataOptions {
+    /// Batches of each training loader.
+    pub train: Vec<u64>,
+    /// Batches of each validation loader.
+    pub validate: Vec<u64>,
+    /// Batches of each test loader.
+    pub test: Vec<u64>,
+    /// Batches of each prediction loader.
+    pub predict: Vec<u64>,
+}
+
+impl Default for ToyOptimizerOptions {
+    fn default() -> ToyOptimizerOptions {
+        ToyOptimizerOptions { lr: 0.1, count: 1 }
+    }
+}
+
+impl Default for ToyDataOptions {
+    fn default() -> ToyDataOptions {
+        let ToyData { train, validate, test, predict, .. } = ToyData::default();
+        ToyDataOptions { train, validate, test, predict }
+    }
+}
+
+impl Task for ToyTask {
+    type Options = ToyOptions;
+    type Module = Toy;
+    type Data = ToyData;
+
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn purpose(&self) -> &'static str {
+        "finds a plane through a few points, with plain numbers"
+    }
+
+    fn defaults(&self) -> &'static str {
+        "[trainer]\nmax_epochs = 30\n"
+    }
+
+    fn build(&self, options: ToyOptions, build: &Build<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
+        let (mut problems, lr) = (Vec::new(), options.optimizer.lr);
+        if build.device != "cpu" {
+            problems.push(
+                Problem::new("device", "the toy computes on the cpu only").fix("set `device = \"cpu\"`"),
+            );
+        }
+        if !(1..=2).contains(&options.optimizer.count) {
+            problems.push(Problem::new("optimizer.count", "`count` must be 1 or 2"));
+        }
+        if !(lr.is_finite() && lr > 0.0) {
+            problems.push(Problem::new("optimizer.lr", "`lr` must be a number above 0"));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let ToyDataOptions { train, validate, test, predict } = options.data;
+        let data = ToyData { train, validate, test, predict, ..ToyData::default() };
+        Ok((Toy::new(options.optimizer.count).with_lr(lr), data))
+    }
+
+    fn show(&self, prediction: &Vec<f32>) -> Vec<serde_json::Value> {
+        prediction.iter().map(|y| json!({ "y": y })).collect()
+    }
+}

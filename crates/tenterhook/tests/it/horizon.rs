@@ -1,0 +1,59 @@
+//! How long training will be is known when the optimizers are made.
+
+use tenterhook::Settings;
+use tenterhook::module::Horizon;
+use tenterhook::settings::Amount;
+use tenterhook::toy::Toy;
+
+use crate::lab::{Lab, LabData, data, epochs, trainer};
+use crate::tape::Tape;
+
+/// What the module is told in a fit on seven batches, and what was called.
+fn told(settings: Settings, manual: bool) -> (Horizon, Tape) {
+    let tape = Tape::default();
+    let mut lab = Lab::new(Toy::default(), &tape);
+    if manual {
+        lab = lab.manual();
+    }
+    trainer(settings).fit(&mut lab, &mut LabData::new(data(7, 0), &tape)).unwrap();
+    (lab.horizon, tape)
+}
+
+fn known(steps: u64, epochs: u64) -> Horizon {
+    Horizon { steps: Some(steps), epochs: Some(epochs) }
+}
+
+#[test]
+fn steps_are_counted_as_the_loop_makes_them() {
+    assert_eq!(told(epochs(3), false).0, known(21, 3));
+    let windows = Settings { accumulate_grad_batches: 3, ..epochs(3) };
+    let (horizon, tape) = told(windows, false);
+    assert_eq!(horizon, known(9, 3), "the last window of an epoch is a short one");
+    let made = tape.places("module").iter().filter(|place| **place == "optimizer_step").count();
+    assert_eq!(made, 9);
+    let limited = Settings { limit_train_batches: Some(Amount::Fraction(0.5)), ..epochs(2) };
+    assert_eq!(told(limited, false).0, known(6, 2));
+}
+
+#[test]
+fn the_limit_that_is_reached_first_counts() {
+    let steps = |max_steps, epochs| Settings { max_steps, max_epochs: epochs, ..crate::lab::epochs(0) };
+    assert_eq!(told(steps(10, None), false).0, known(10, 2));
+    assert_eq!(told(steps(10, Some(1)), false).0, known(7, 1));
+    assert_eq!(told(steps(5, Some(9)), false).0, known(5, 1));
+}
+
+#[test]
+fn with_manual_optimization_the_batches_say_nothing_of_the_steps() {
+    assert_eq!(told(epochs(2), true).0, Horizon { steps: None, epochs: Some(2) });
+}
+
+#[test]
+fn the_training_loaders_are_made_once_and_before_the_optimizers() {
+    let (_, tape) = told(epochs(2), false);
+    let rows: Vec<_> = tape.rows().into_iter().map(|(of, place)| format!("{of} {place}")).collect();
+    let at = |row: &str| rows.iter().position(|other| other == row).unwrap();
+    assert!(at("data loaders") < at("module configure_optimizers"));
+    let made = rows.iter().filter(|row| *row == "data loaders").count();
+    assert_eq!(made, 2, "those of training and those of validation, each once");
+}

@@ -1,0 +1,193 @@
+//! Ending a run from outside: the batch completes, nothing more begins, all ends happen.
+
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
+use tenterhook::module::SchedulerPlan;
+use tenterhook::run::Interrupt;
+use tenterhook::toy::{Toy, ToyData};
+use tenterhook::{Notice, Outcome, Report, Settings, Status, Trainer, closure};
+
+use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
+use crate::run_directory::{latest, recorded, run_json};
+use crate::tape::{Recorder, Seen, Tape};
+
+fn by(signal: &str) -> Outcome {
+    Outcome::Interrupted { signal: signal.into() }
+}
+
+/// Interrupts at this place of the module, the so-manieth time; the report and what was called.
+fn interrupted_at(
+    place: &'static str,
+    time: u32,
+    settings: Settings,
+    toy: Toy,
+    add: impl FnOnce(&mut Trainer),
+) -> (Report, Tape) {
+    let tape = Tape::default();
+    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
+    let handle = trainer.interrupt_handle();
+    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    add(&mut trainer);
+    let mut left = time;
+    let mut lab = Lab::new(toy, &tape).with_handler(move |at, _| {
+        if at == place {
+            left -= 1;
+            if left == 0 {
+                handle.request("SIGINT");
+                handle.request("SIGTERM");
+            }
+            left = left.max(1);
+        }
+    });
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(4, 3), &tape)).unwrap();
+    (report, tape)
+}
+
+fn count(tape: &Tape, place: &str) -> usize {
+    tape.places("hook:all").iter().filter(|at| **at == place).count()
+}
+
+/// What the hook received behind the last of these.
+fn after(tape: &Tape, place: &str) -> Vec<&'static str> {
+    let places = tape.places("hook:all");
+    let at = places.iter().rposition(|other| *other == place).unwrap();
+    places[at + 1..].to_vec()
+}
+
+const ENDS: [&str; 4] = ["on_train_epoch_end", "on_train_end", "on_fit_end", "teardown"];
+
+#[test]
+fn the_batch_completes_and_all_ends_happen_without_a_validation() {
+    let (report, tape) = interrupted_at("training_step", 2, epochs(3), Toy::default(), |_| ());
+    assert_eq!(report.outcome, by("SIGINT"), "the first signal counts");
+    assert_eq!((report.progress.step, report.progress.batches), (2, 0));
+    assert_eq!(after(&tape, "on_train_batch_end"), ENDS);
+    assert_eq!(count(&tape, "on_validation_start"), 0);
+    assert_eq!(tape.sources("teardown"), ["strategy", "data", "hook:all", "module"]);
+    let told: Vec<_> = report.notices.iter().map(Notice::to_string).collect();
+    assert_eq!(told, ["SIGINT: the run ends in good order when the current batch is done"]);
+}
+
+#[test]
+fn nothing_holds_it_back() {
+    let settings = Settings { min_epochs: Some(3), min_steps: Some(9), ..epochs(5) };
+    let (report, _) = interrupted_at("training_step", 1, settings, Toy::default(), |_| ());
+    assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 1));
+}
+
+#[test]
+fn after_the_last_batch_of_an_epoch_its_validation_is_left_out() {
+    let (report, tape) = interrupted_at("training_step", 4, epochs(3), Toy::default(), |_| ());
+    assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 4));
+    assert_eq!(after(&tape, "on_train_batch_end"), ENDS);
+}
+
+#[test]
+fn a_validation_is_cut_short_and_its_ends_happen() {
+    let (report, tape) = interrupted_at("validation_step", 2, epochs(3), Toy::default(), |_| ());
+    assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 4));
+    assert_eq!(count(&tape, "on_validation_batch_start"), 2, "of three");
+    let ends = ["on_validation_epoch_end", "on_validation_end"];
+    assert_eq!(after(&tape, "on_validation_batch_end"), [&ends[..], &ENDS].concat());
+}
+
+#[test]
+fn in_the_sanity_check_no_training_begins() {
+    let settings = Settings { num_sanity_val_steps: 2, ..epochs(1) };
+    let (report, tape) = interrupted_at("validation_step", 1, settings, Toy::default(), |_| ());
+    assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 0));
+    assert_eq!(after(&tape, "on_sanity_check_end"), ["on_fit_end", "teardown"]);
+}
+
+#[test]
+fn a_request_during_the_last_moments_of_training_changes_nothing() {
+    let (report, _) = interrupted_at("on_train_end", 1, epochs(1), Toy::default(), |_| ());
+    assert_eq!(report.outcome, Outcome::Completed);
+}
+
+#[test]
+fn those_that_wait_for_the_missing_validation_do_not_fail() {
+    let toy = Toy::default().with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
+    let (report, tape) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
+        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss"))).unwrap();
+    });
+    assert_eq!(report.outcome, by("SIGINT"));
+    assert!(!tape.places("module").contains(&"lr_scheduler_step"));
+}
+
+#[test]
+fn what_was_not_judged_is_not_kept_as_the_best() {
+    for (place, time) in [("training_step", 6), ("training_step", 8), ("validation_step", 4)] {
+        let root = tempfile::tempdir().unwrap();
+        let (report, _) = interrupted_at(place, time, epochs(3), Toy::default(), |trainer| {
+            let options = CheckpointOptions {
+                monitor: Some("val/loss".into()),
+                save_top_k: -1,
+                dirpath: Some(root.path().to_owned()),
+                ..CheckpointOptions::default()
+            };
+            trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+        });
+        assert_eq!(report.outcome, by("SIGINT"));
+        let kept: Vec<_> =
+            std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(kept, ["epoch=0-step=4"], "{place} {time}");
+    }
+}
+
+#[test]
+fn the_end_events_say_interrupted() {
+    let seen = Seen::new();
+    let ends = seen.clone();
+    let (_, _) = interrupted_at("training_step", 2, epochs(3), Toy::default(), |trainer| {
+        let (train, fit, down) = (ends.clone(), ends.clone(), ends.clone());
+        trainer
+            .add_hook(closure::on_train_end("1", move |cx| train.push((cx.status, cx.outcome.clone()))))
+            .unwrap();
+        trainer
+            .add_hook(closure::on_fit_end("2", move |cx| fit.push((cx.status, cx.outcome.clone()))))
+            .unwrap();
+        trainer
+            .add_hook(closure::teardown("3", move |cx| down.push((cx.status, cx.outcome.clone()))))
+            .unwrap();
+    });
+    assert_eq!(seen.take(), vec![(Status::Interrupted, by("SIGINT")); 3]);
+}
+
+#[test]
+fn an_evaluation_by_itself_is_cut_short_too() {
+    let handle = Interrupt::new();
+    let mut trainer = trainer(epochs(1)).with_interrupt(handle.clone());
+    let (tape, asked) = (Tape::default(), handle.clone());
+    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer
+        .add_hook(closure::on_test_batch_end("ask", move |cx| {
+            if cx.batch.index == 0 {
+                asked.request("SIGTERM");
+            }
+        }))
+        .unwrap();
+    let report =
+        trainer.test(&mut Toy::default(), &mut ToyData { test: vec![3], ..ToyData::default() }).unwrap();
+    assert_eq!(report.outcome, by("SIGTERM"));
+    assert_eq!(after(&tape, "on_test_batch_end"), ["on_test_epoch_end", "on_test_end", "teardown"]);
+    handle.clear();
+    let report = trainer.validate(&mut Toy::default(), &mut data(1, 2)).unwrap();
+    assert_eq!(report.outcome, Outcome::Completed);
+    assert_eq!(count(&tape, "on_validation_batch_end"), 2);
+}
+
+#[test]
+fn the_run_directory_says_interrupted_and_keeps_the_weights() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(2));
+    let handle = trainer.interrupt_handle();
+    trainer.add_hook(closure::on_step_end("ask", move |_| handle.request("SIGINT"))).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    let directory = latest(root.path());
+    let run = run_json(&directory);
+    let said = (&run["status"], &run["signal"], &run["steps"]);
+    assert_eq!(said, (&"interrupted".into(), &"SIGINT".into(), &1.into()));
+    assert!(directory.join("weights.safetensors").exists());
+    let events = std::fs::read_to_string(directory.join("events.jsonl")).unwrap();
+    assert!(events.contains(r#""event":"interruption","signal":"SIGINT""#), "{events}");
+}

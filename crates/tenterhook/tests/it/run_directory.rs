@@ -1,0 +1,244 @@
+//! The run directory: when it is made, what it says, and what cannot be written.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder, RunDirectoryPlan};
+use tenterhook::toy::Toy;
+use tenterhook::{
+    BoxError, Decision, HookExt, Notice, Outcome, RunError, Settings, TensorMap, Trainer, closure,
+};
+
+use crate::lab::{bits, data, epochs, trainer};
+
+pub fn plan(root: &Path) -> RunDirectoryPlan {
+    RunDirectoryPlan {
+        config: "task = \"toy\"\n".into(),
+        task: Some("toy".into()),
+        device: Some("cpu:7".into()),
+        engine: Some("plain numbers 1".into()),
+        ..RunDirectoryPlan::below(root.join("runs"))
+    }
+}
+
+pub fn recorded(root: &Path, settings: Settings) -> Trainer {
+    trainer(settings).with_run_directory(plan(root))
+}
+
+pub fn run_json(directory: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).unwrap()).unwrap()
+}
+
+/// The directory, where `latest` points.
+pub fn latest(root: &Path) -> PathBuf {
+    let runs = root.join("runs");
+    runs.join(std::fs::read_link(runs.join("latest")).unwrap())
+}
+
+fn listed(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_leaves_a_directory_with_everything_in_it() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), Settings { seed: 5, ..epochs(2) });
+    trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+    let mut toy = Toy::default();
+    trainer.fit(&mut toy, &mut data(4, 1)).unwrap();
+    let directory = latest(root.path());
+    assert_eq!(trainer.run_info().directory.as_ref(), Some(&directory));
+    assert_eq!(
+        listed(&directory),
+        ["checkpoints", "config.toml", "events.jsonl", "metrics.jsonl", "run.json", "weights.safetensors"]
+    );
+    assert_eq!(listed(&directory.join("checkpoints")), ["epoch=1-step=8"]);
+    assert_eq!(listed(&root.path().join("runs")).len(), 2, "the run, the link, and nothing unfinished");
+    assert_eq!(std::fs::read_to_string(directory.join("config.toml")).unwrap(), "task = \"toy\"\n");
+    let weights = TensorMap::read(&directory.join("weights.safetensors")).unwrap();
+    let of = |name: &str, size| weights.f32(name, &[size]).unwrap();
+    let saved: Vec<_> = of("weight", 2).into_iter().chain(of("bias", 1)).map(f32::to_bits).collect();
+    assert_eq!(saved, bits(&toy));
+}
+
+#[test]
+fn run_json_says_what_the_run_was_and_how_it_ended() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), Settings { seed: 5, ..epochs(2) });
+    let during = root.path().to_owned();
+    trainer
+        .add_hook(closure::on_train_start("look", move |_| {
+            let run = run_json(&latest(&during));
+            assert_eq!(
+                (&run["status"], &run["ended"], &run["steps"]),
+                (&"running".into(), &Value::Null, &0.into())
+            );
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    let directory = latest(root.path());
+    let run = run_json(&directory);
+    for (key, expected) in [
+        ("format", Value::from(1)),
+        ("id", directory.file_name().unwrap().to_str().unwrap().into()),
+        ("status", "completed".into()),
+        ("task", "toy".into()),
+        ("device", "cpu:7".into()),
+        ("seed", 5.into()),
+        ("parameters", 3.into()),
+        ("steps", 8.into()),
+        ("epochs", 2.into()),
+        ("samples", 32.into()),
+        ("config_hash", "sha256:b61464d2cfcc5abd47ec7c67f7cc5f2fd5aba43ba643d26dd8cf26b7a4e2d0c3".into()),
+    ] {
+        assert_eq!(run[key], expected, "{key}");
+    }
+    assert!(run["metrics"]["val/loss"].is_f64(), "{run}");
+    assert_eq!(run["hooks"][0]["name"], "look");
+    assert_eq!(
+        (&run["hooks"][0]["enabled"], &run["hooks"][0]["on_error"]),
+        (&true.into(), &"disable".into())
+    );
+    assert_eq!(run["versions"]["engine"], "plain numbers 1");
+    assert!(run["versions"]["rustc"].as_str().unwrap().starts_with("rustc "), "{}", run["versions"]);
+    assert!(run["git"]["commit"].is_string() && run["machine"]["cpus"].as_u64() > Some(0), "{run}");
+    assert!(run["created"].as_str().unwrap() <= run["ended"].as_str().unwrap());
+    assert!(run["seconds"].as_f64().unwrap() >= 0.0);
+    assert!(!run["command"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_stop_and_a_failure_stand_in_run_json() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(2));
+    trainer.add_hook(closure::on_step_end("stop", |_| Decision::stop("enough"))).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let run = run_json(&latest(root.path()));
+    let said = (&run["status"], &run["by"], &run["reason"]);
+    assert_eq!(said, (&"stopped".into(), &"stop".into(), &"enough".into()));
+
+    let mut trainer = recorded(root.path(), epochs(2));
+    trainer
+        .add_hook(closure::on_step_end("break", |cx| {
+            assert!(cx.step < 2, "too far");
+            Decision::CONTINUE
+        }))
+        .unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap_err();
+    let failed = latest(root.path());
+    let run = run_json(&failed);
+    assert_eq!((&run["status"], &run["steps"]), (&"failed".into(), &2.into()));
+    assert!(run["error"].as_str().unwrap().contains("too far"), "{run}");
+    assert!(!listed(&failed).contains(&"weights.safetensors".to_owned()), "a failed run has no result");
+}
+
+#[test]
+fn nothing_is_made_before_everything_was_accepted() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    trainer.add_hook(closure::on_step_end("reader", |_| ()).reads("val/los")).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap_err();
+    let mut trainer = recorded(root.path(), epochs(0));
+    trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    trainer.validate(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    trainer.test(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    assert!(listed(root.path()).is_empty(), "refused, nothing to do, only evaluated");
+}
+
+#[test]
+fn an_evaluation_has_a_directory_when_it_is_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = RunDirectoryPlan { for_evaluations: true, ..plan(root.path()) };
+    let mut trainer = trainer(epochs(1)).with_run_directory(plan);
+    trainer.test(&mut Toy::default(), &mut tenterhook::toy::ToyData::default()).unwrap();
+    let tested = latest(root.path());
+    let run = run_json(&tested);
+    assert_eq!(run["status"], "completed");
+    assert!(run["metrics"]["test/loss"].is_f64(), "{run}");
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    assert_ne!(latest(root.path()), tested, "the training is a run of its own");
+}
+
+#[test]
+fn a_second_training_is_a_run_of_its_own_and_latest_points_at_it() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let first = latest(root.path());
+    trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    let second = latest(root.path());
+    assert_ne!(first, second);
+    assert_eq!((&run_json(&first)["steps"], &run_json(&second)["steps"]), (&2.into(), &3.into()));
+    assert!(first.file_name() < second.file_name(), "ids are sorted by time");
+    assert_eq!(trainer.checkpoints(), second.join("checkpoints"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("runs"), "a file").unwrap();
+    let error = recorded(root.path(), epochs(1)).fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
+    let RunError::Failed { failure, report, .. } = error else { panic!("{error}") };
+    assert!(
+        failure.to_string().starts_with("cannot make ") && failure.to_string().contains("runs"),
+        "{failure}"
+    );
+    assert_eq!(report.progress.step, 0);
+}
+
+/// Writes nothing, and says so every time.
+struct FullDisk;
+
+impl Recorder for FullDisk {
+    fn begin(&mut self, _: &Beginning<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
+    fn metrics(&mut self, _: &Line<'_>) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+    fn happened(&mut self, _: Entry) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+    fn weights(&mut self, _: &TensorMap) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+    fn flush(&mut self) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+    fn end(&mut self, _: &Ending<'_>) -> Result<(), BoxError> {
+        Err("the disk is full".into())
+    }
+    fn lost(&self) -> u64 {
+        7
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_told_once_and_ends_nothing() {
+    let mut toy = Toy::default();
+    let report = trainer(Settings { log_every_n_steps: 1, ..epochs(2) })
+        .with_recorder(FullDisk)
+        .fit(&mut toy, &mut data(4, 1))
+        .unwrap();
+    assert_eq!((report.outcome, report.lines_lost), (Outcome::Completed, 7));
+    let told: Vec<_> = report.notices.iter().map(Notice::to_string).collect();
+    assert_eq!(told, ["the disk is full; the run goes on, and what cannot be written is counted"]);
+    let mut alone = Toy::default();
+    trainer(epochs(2)).fit(&mut alone, &mut data(4, 1)).unwrap();
+    assert_eq!(bits(&toy), bits(&alone));
+}
+
+#[test]
+fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut written, mut not) = (Toy::default(), Toy::default());
+    recorded(root.path(), epochs(3)).fit(&mut written, &mut data(4, 2)).unwrap();
+    trainer(epochs(3)).fit(&mut not, &mut data(4, 2)).unwrap();
+    assert_eq!(bits(&written), bits(&not));
+}
