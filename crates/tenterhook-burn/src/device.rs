@@ -6,10 +6,14 @@ use burn::tensor::Device;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// No such device.
-    #[error("there is no device `{0}`; there are: cpu, wgpu, vulkan, metal, cuda, rocm, those with a number as in `cuda:1`")]
+    #[error(
+        "there is no device `{0}`; there are: cpu, wgpu, vulkan, metal, cuda, rocm, those with a number as in `cuda:1`"
+    )]
     Unknown(String),
     /// It is not compiled in.
-    #[error("this program was built without the device `{0}`; build it with `--features {0}`, or use `device = \"cpu\"`")]
+    #[error(
+        "this program was built without the device `{0}`; build it with `--features {0}`, or use `device = \"cpu\"`"
+    )]
     NotBuilt(String),
 }
 

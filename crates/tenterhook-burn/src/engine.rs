@@ -8,8 +8,8 @@ use tenterhook::plan::DeclaredMetric;
 use tenterhook::schedule::{Scheduler, Tick};
 use tenterhook::tensors::TensorMap;
 use tenterhook::{
-    BoxError, ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, OptimizerSource, ParamGroup, Stage,
-    TensorSource,
+    BoxError, ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, OptimizerSource, ParamGroup,
+    Stage, TensorSource,
 };
 
 use crate::gradients::Gradients;

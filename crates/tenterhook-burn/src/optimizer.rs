@@ -63,11 +63,7 @@ impl Optimizer {
         Optimizer::shared(name, Arc::new(algorithm), lr)
     }
 
-    pub(crate) fn shared(
-        name: impl Into<String>,
-        algorithm: Arc<dyn DynOptimizer>,
-        lr: f64,
-    ) -> Optimizer {
+    pub(crate) fn shared(name: impl Into<String>, algorithm: Arc<dyn DynOptimizer>, lr: f64) -> Optimizer {
         let rest = Group { lr: Some(lr), algorithm: Some(algorithm), ..Group::new("rest", ["**"]) };
         Optimizer { name: name.into(), only: Vec::new(), rest, groups: Vec::new(), schedules: Vec::new() }
     }
@@ -114,10 +110,7 @@ pub struct Group {
 impl Group {
     /// The parameters that one of these patterns chooses: `["**.bias", "norm*.**"]`.
     #[must_use]
-    pub fn new<P: Into<String>>(
-        name: impl Into<String>,
-        patterns: impl IntoIterator<Item = P>,
-    ) -> Group {
+    pub fn new<P: Into<String>>(name: impl Into<String>, patterns: impl IntoIterator<Item = P>) -> Group {
         Group {
             name: name.into(),
             patterns: patterns.into_iter().map(Into::into).collect(),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdaGradConfig, AdamConfig, AdamWConfig, DynOptimizer, LionConfig, RmsPropConfig, SgdConfig};
+use burn::optim::{
+    AdaGradConfig, AdamConfig, AdamWConfig, DynOptimizer, LionConfig, RmsPropConfig, SgdConfig,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -111,7 +113,11 @@ impl OptimizerOptions {
             }
         };
         let positive = |value: f64| value.is_finite() && value >= 0.0;
-        refuse(!positive(self.lr), "lr".into(), format!("a learning rate must be 0 or more, not {}", self.lr));
+        refuse(
+            !positive(self.lr),
+            "lr".into(),
+            format!("a learning rate must be 0 or more, not {}", self.lr),
+        );
         refuse(
             !positive(self.weight_decay),
             "weight_decay".into(),
@@ -141,7 +147,8 @@ impl OptimizerOptions {
             ("epsilon", self.epsilon.is_some(), &[AdamW, Adam, RmsProp, Algorithm::AdaGrad][..]),
         ] {
             let owners: Vec<_> = of.iter().map(|algorithm| algorithm.name()).collect();
-            let message = format!("`{}` has no such option; it is one of {}", algorithm.name(), owners.join(", "));
+            let message =
+                format!("`{}` has no such option; it is one of {}", algorithm.name(), owners.join(", "));
             refuse(set && !of.contains(&algorithm), key.into(), message);
         }
         for (index, group) in self.groups.iter().enumerate() {
@@ -163,8 +170,9 @@ impl OptimizerOptions {
     #[must_use]
     pub fn optimizer(&self) -> Optimizer {
         let momentum = self.momentum.or(self.betas.map(|[first, _]| first));
-        let mut optimizer = Optimizer::shared(self.algorithm.name(), self.algorithm(self.weight_decay), self.lr)
-            .showing(momentum, Some(self.weight_decay));
+        let mut optimizer =
+            Optimizer::shared(self.algorithm.name(), self.algorithm(self.weight_decay), self.lr)
+                .showing(momentum, Some(self.weight_decay));
         for group in &self.groups {
             let name = group.name.clone().or_else(|| group.patterns.first().cloned()).unwrap_or_default();
             let mut made = Group::new(name, group.patterns.clone());

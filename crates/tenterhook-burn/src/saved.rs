@@ -46,7 +46,9 @@ pub(crate) fn load_weights<M: Module>(live: &mut Live<M>, weights: &TensorMap) -
         }
     }
     let known = |name: &str| live.facts.iter().any(|facts| facts.name == name);
-    wrong.extend(weights.names().filter(|name| !known(name)).map(|name| format!("`{name}` is not in the model")));
+    wrong.extend(
+        weights.names().filter(|name| !known(name)).map(|name| format!("`{name}` is not in the model")),
+    );
     if !wrong.is_empty() {
         return Err(format!("these weights are not of this model: {}", wrong.join(", ")).into());
     }
@@ -206,7 +208,8 @@ fn one_state(
     device: &Device,
 ) -> Result<DynState, BoxError> {
     algorithm.state_unflatten(rank, name, source, device).ok_or_else(|| {
-        format!("the optimizer state of `{name}` is incomplete in the checkpoint, or of another algorithm").into()
+        format!("the optimizer state of `{name}` is incomplete in the checkpoint, or of another algorithm")
+            .into()
     })
 }
 

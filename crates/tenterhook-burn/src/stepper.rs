@@ -66,11 +66,8 @@ impl Stepper {
             momentum: group.momentum.or(rest.momentum),
             weight_decay: group.weight_decay.or(rest.weight_decay),
         };
-        let rest_group = Group {
-            lr: rest.lr,
-            algorithm: rest.algorithm.clone(),
-            ..Group::new(rest.name.clone(), ["**"])
-        };
+        let rest_group =
+            Group { lr: rest.lr, algorithm: rest.algorithm.clone(), ..Group::new(rest.name.clone(), ["**"]) };
         let groups: Vec<_> = std::iter::once(rest_group).chain(groups).map(live).collect();
         if let Some(wrong) = groups.iter().find(|group| !(group.base_lr.is_finite() && group.base_lr >= 0.0))
         {
@@ -192,7 +189,8 @@ impl TensorSource for Stepper {
     fn read(&self, index: usize) -> Vec<f32> {
         let Leaf { slot, at, .. } = &self.leaves()[index];
         let sink = self.flattened(&self.slots[*slot]);
-        let leaf = sink.and_then(|mut sink| (*at < sink.tensors.len()).then(|| sink.tensors.swap_remove(*at)));
+        let leaf =
+            sink.and_then(|mut sink| (*at < sink.tensors.len()).then(|| sink.tensors.swap_remove(*at)));
         leaf.map(|(_, data)| data.iter::<f32>().collect()).unwrap_or_default()
     }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
-    HookResult, Moment, Observer, Teardown, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, hook,
+    HookResult, Moment, Observer, Teardown, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart,
+    ValidationEnd, hook,
 };
 
 /// The loss is read no more often than this, however fast the steps are.
@@ -54,7 +55,11 @@ impl Progress {
             0 => ("samples/s", cx.samples - start.samples),
             tokens => ("tokens/s", tokens),
         };
-        if seconds < 0.05 || seen == 0 { String::new() } else { format!("  {:.0} {unit}", seen as f64 / seconds) }
+        if seconds < 0.05 || seen == 0 {
+            String::new()
+        } else {
+            format!("  {:.0} {unit}", seen as f64 / seconds)
+        }
     }
 
     /// How long it will still take at this speed, where the length of training is known.

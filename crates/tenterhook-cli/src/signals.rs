@@ -21,7 +21,9 @@ pub(crate) fn watch(interrupt: Interrupt) -> std::io::Result<()> {
                 eprintln!("\n{name} again: ending at once");
                 std::process::exit(i32::from(exit_code(name)));
             }
-            eprintln!("\n{name}: the current batch is finished, then the run ends; once more ends it at once");
+            eprintln!(
+                "\n{name}: the current batch is finished, then the run ends; once more ends it at once"
+            );
             interrupt.request(name);
         }
     })?;

@@ -9,8 +9,8 @@ use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
 use crate::losses::Once;
-use crate::notice::Notice;
 use crate::module::{Interval, Module, StepOutput};
+use crate::notice::Notice;
 use crate::running::{Running, Who};
 
 /// What separates the seeds of training, validation, test and prediction.

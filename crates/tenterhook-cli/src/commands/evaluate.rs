@@ -50,7 +50,9 @@ fn evaluate(
                     metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
                 print(&json!({ "metrics": metrics }).to_string());
             } else if !output.quiet {
-                metrics.iter().for_each(|(name, value)| print(&format!("{name:<20} {}", metric(name, **value))));
+                metrics
+                    .iter()
+                    .for_each(|(name, value)| print(&format!("{name:<20} {}", metric(name, **value))));
             }
             ExitCode::SUCCESS
         }

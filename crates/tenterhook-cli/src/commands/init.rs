@@ -13,7 +13,11 @@ pub(crate) fn run(app: &App, file: &Path, changes: &Changes, force: bool) -> Res
     let text = resolve(app, None, changes)?.to_toml();
     let mut how = OpenOptions::new();
     how.write(true);
-    if force { how.create(true).truncate(true) } else { how.create_new(true) };
+    if force {
+        how.create(true).truncate(true)
+    } else {
+        how.create_new(true)
+    };
     let mut to = how.open(file).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
             format!("{} is there already; choose another name, or replace it with --force", file.display())

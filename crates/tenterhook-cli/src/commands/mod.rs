@@ -30,11 +30,8 @@ pub(crate) fn print(line: &str) {
 
 /// The configuration of all layers.
 pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, String> {
-    let sources = Sources {
-        file: file.map(Path::to_path_buf),
-        sets: changes.set.clone(),
-        ..Sources::default()
-    };
+    let sources =
+        Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
     let resolved = sources.with_process_environment().resolve(&app.tasks, &app.registry);
     resolved.map_err(|error| error.to_string())
 }

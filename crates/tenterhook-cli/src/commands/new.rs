@@ -31,7 +31,9 @@ pub(crate) fn run(arguments: &New) -> Result<ExitCode, String> {
         write(&directory.join(path), &text)?;
     }
     let shown = directory.display();
-    print(&format!("made {shown}: a module (src/spiral.rs), a hook (src/hook.rs), a configuration (train.toml)"));
+    print(&format!(
+        "made {shown}: a module (src/spiral.rs), a hook (src/hook.rs), a configuration (train.toml)"
+    ));
     print(&format!("it depends on tenterhook {}", source.describe()));
     print(&format!("next: cd {shown} && cargo run --release -- train train.toml"));
     Ok(ExitCode::SUCCESS)
@@ -46,7 +48,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 /// What Cargo accepts as a name, made of the directory's.
 fn package_name(directory: &Path) -> Result<String, String> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
     if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(name);
     }
@@ -70,7 +73,10 @@ impl Source {
         let crates = |path: &Path| path.join("crates/tenterhook/Cargo.toml").is_file();
         if let Some(path) = &arguments.path {
             if !crates(path) {
-                return Err(format!("--path {} is no checkout of tenterhook: it has no crates/tenterhook", path.display()));
+                return Err(format!(
+                    "--path {} is no checkout of tenterhook: it has no crates/tenterhook",
+                    path.display()
+                ));
             }
             let path = path.canonicalize().map_err(|error| format!("--path {}: {error}", path.display()))?;
             return Ok(Source::Path(path));

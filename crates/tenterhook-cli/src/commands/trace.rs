@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::sources;
 use tenterhook::settings::Amount;
+use tenterhook::sources;
 
 use super::tree::{Fired, Tracer, depths};
 use super::{failed, print, resolve};
@@ -31,7 +31,8 @@ pub(crate) fn run(
     settings.limit_train_batches = Some(Amount::Count(batches));
     settings.limit_val_batches.get_or_insert(Amount::Count(1));
     settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
-    let scratch = tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
+    let scratch =
+        tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
     let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
     let mut trainer = trainer.with_checkpoints_in(scratch.path()).with_notices(|_| {}).lenient();

@@ -92,8 +92,16 @@ mod tests {
     fn what_starts_holds_what_happens_until_it_ends() {
         use Event as E;
         let events = [
-            E::Setup, E::FitStart, E::TrainStart, E::TrainBatchStart, E::BeforeForward, E::StepEnd, E::TrainBatchEnd,
-            E::TrainEnd, E::FitEnd, E::Teardown,
+            E::Setup,
+            E::FitStart,
+            E::TrainStart,
+            E::TrainBatchStart,
+            E::BeforeForward,
+            E::StepEnd,
+            E::TrainBatchEnd,
+            E::TrainEnd,
+            E::FitEnd,
+            E::Teardown,
         ];
         let fired: Vec<_> =
             events.into_iter().map(|event| Fired { event, epoch: 0, step: 0, batch: None }).collect();

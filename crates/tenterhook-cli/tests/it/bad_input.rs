@@ -47,7 +47,11 @@ fn wrong_hooks_are_named_with_their_lines() {
 #[test]
 fn missing_and_broken_data_name_the_file_and_the_fix() {
     refuses("[data]\npath = \"no.csv\"\n", &[], &["c.toml:2:", "no.csv"]);
-    refuses("[data]\npath = \"r.csv\"\n", &[("r.csv", b"1,2,3,4,0\n1,2,3,1\n")], &["c.toml:2:", "r.csv", "line 2"]);
+    refuses(
+        "[data]\npath = \"r.csv\"\n",
+        &[("r.csv", b"1,2,3,4,0\n1,2,3,1\n")],
+        &["c.toml:2:", "r.csv", "line 2"],
+    );
     refuses("[data]\npath = \"e.csv\"\n", &[("e.csv", b"")], &["c.toml:2:", "e.csv", "empty"]);
     let mut images = vec![0, 0, 8, 3];
     for size in [10_u32, 4, 4] {
@@ -62,7 +66,11 @@ fn missing_and_broken_data_name_the_file_and_the_fix() {
         &[("x-images-idx3-ubyte", &images), ("x-labels-idx1-ubyte", &labels)],
         &["c.toml:2:", "x-images-idx3-ubyte", "bytes"],
     );
-    refuses("task = \"text\"\n[data]\npath = \"t.txt\"\n", &[("t.txt", b"short")], &["c.toml:3:", "t.txt", "5"]);
+    refuses(
+        "task = \"text\"\n[data]\npath = \"t.txt\"\n",
+        &[("t.txt", b"short")],
+        &["c.toml:3:", "t.txt", "5"],
+    );
     refuses("task = \"text\"\n[data]\npath = \"no.txt\"\n", &[], &["c.toml:3:", "no.txt"]);
 }
 

@@ -35,6 +35,12 @@ assert {name.rsplit(".", 1)[1] for name in moments} == {"moment_1", "moment_2"},
 assert moments["fc1.weight.momentum.moment_1"].shape == weights["fc1.weight"].shape
 print("read")
 "#;
-    let output = Command::new(python).args(["-c", script]).current_dir(place.path()).output().expect("python runs");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "read\n", "{}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(python).args(["-c", script]).current_dir(place.path()).output().expect("python runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "read\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

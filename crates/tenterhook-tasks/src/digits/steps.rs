@@ -84,12 +84,14 @@ impl BurnModule for Classifier {
         let probabilities = softmax(self.forward_with(batch.pixels.clone(), cx), 1);
         let [_, classes] = probabilities.dims();
         let probabilities: Vec<f32> = probabilities.into_data().iter::<f32>().collect();
-        let labels: Vec<usize> = batch.labels.to_data().iter::<i64>().map(|label| usize::try_from(label).unwrap_or(0)).collect();
+        let labels: Vec<usize> =
+            batch.labels.to_data().iter::<i64>().map(|label| usize::try_from(label).unwrap_or(0)).collect();
         let of_images = probabilities.chunks(classes).zip(labels);
         Ok(of_images
             .map(|(of_classes, label)| {
                 let best = of_classes.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-                let (class, probability) = best.map_or((0, 0.0), |(class, probability)| (class, *probability));
+                let (class, probability) =
+                    best.map_or((0, 0.0), |(class, probability)| (class, *probability));
                 Predicted { class, probability, label }
             })
             .collect())

@@ -64,7 +64,8 @@ impl Task for Digits {
             .chain(loader.problems())
             .collect();
         let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
-        let device = device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
+        let device =
+            device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
         let splits = load(&data)
             .map_err(|error| problems.push(Problem::new(format!("data.{}", error.key()), error.to_string())));
         let (Ok(recipe), Ok(device), Ok(splits)) = (recipe, device, splits) else { return Err(problems) };
@@ -74,8 +75,8 @@ impl Task for Digits {
         let size = [splits.train.height, splits.train.width];
         device.seed(build.seed);
         let classifier = Classifier::new(&model, size, splits.train.classes, &device.clone().autodiff());
-        let module = Burn::new(classifier, &device)
-            .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
+        let module =
+            Burn::new(classifier, &device).with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
         let batches = |name: &str, images: ImageSet| {
             let device = device.clone();
             Batches::new(name, Labelled(images), move |samples| Ok(Images::new(samples, size, &device)))

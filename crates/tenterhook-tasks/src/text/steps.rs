@@ -68,11 +68,17 @@ impl BatchData for TextBatch {
 }
 
 impl Gpt {
-    fn loss_of(&self, batch: &TextBatch, training: bool, cx: &mut BurnCx<'_, Gpt>) -> ModuleResult<Tensor<1>> {
+    fn loss_of(
+        &self,
+        batch: &TextBatch,
+        training: bool,
+        cx: &mut BurnCx<'_, Gpt>,
+    ) -> ModuleResult<Tensor<1>> {
         let TextBatch::Windows { tokens, targets } = batch else {
             return Err("a prompt has no loss".into());
         };
-        let lift = |tensor: &Tensor<2, Int>| if training { tensor.clone().autodiff() } else { tensor.clone() };
+        let lift =
+            |tensor: &Tensor<2, Int>| if training { tensor.clone().autodiff() } else { tensor.clone() };
         Ok(cross_entropy(self.forward_with(lift(tokens), cx), lift(targets)))
     }
 }
@@ -118,8 +124,7 @@ impl BurnModule for Gpt {
         let TextBatch::Prompt(prompt) = batch else { return Err("there is no prompt to continue".into()) };
         let Prompt { text, bytes, temperature, top_k, seed } = prompt;
         let mut stream = Stream::new(*seed, "text", "generate");
-        let written =
-            self.generate(text.as_bytes(), *bytes, *temperature, *top_k, &mut || stream.uniform());
+        let written = self.generate(text.as_bytes(), *bytes, *temperature, *top_k, &mut || stream.uniform());
         Ok(text.clone() + &String::from_utf8_lossy(&written))
     }
 

@@ -61,9 +61,8 @@ impl Default for GenerateOptions {
 impl GenerateOptions {
     fn problems(&self) -> Vec<Problem> {
         let daring = self.temperature.is_finite() && self.temperature >= 0.0;
-        let wrong = |wrong: bool, key: &str, text: &str| {
-            wrong.then(|| Problem::new(format!("generate.{key}"), text))
-        };
+        let wrong =
+            |wrong: bool, key: &str, text: &str| wrong.then(|| Problem::new(format!("generate.{key}"), text));
         [
             wrong(!daring, "temperature", "must be 0 or more"),
             wrong(self.top_k == Some(0), "top_k", "must be 1 or more; leave it out to consider every byte"),
@@ -105,7 +104,8 @@ impl Task for Text {
             .chain(generate.problems())
             .collect();
         let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
-        let device = device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
+        let device =
+            device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
         let splits = load(&data, model.context.max(1))
             .map_err(|error| problems.push(Problem::new(format!("data.{}", error.key()), error.to_string())));
         let (Ok(recipe), Ok(device), Ok(splits)) = (recipe, device, splits) else { return Err(problems) };

@@ -1,0 +1,231 @@
+//! What the tests share: two small models, their data, and the one random generator there is.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::module::{Module, Param};
+use burn::nn::loss::{MseLoss, Reduction};
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn::optim::SgdConfig;
+use burn::tensor::activation::tanh;
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::{ModuleResult, Settings, TensorMap, Trainer};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Makes models and data. There is one at a time: the device has one random generator for the whole
+/// process, and every training step seeds it.
+pub struct Bench {
+    pub device: Device,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        // A test that failed leaves nothing behind that could disturb the next.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Bench { device: Device::flex(), _alone: alone }
+    }
+
+    /// A net whose first weights are made from this seed.
+    pub fn net(&self, seed: u64) -> Net {
+        self.device.seed(seed);
+        Net::new(0.5, &self.device.clone().autodiff()).materialize()
+    }
+
+    pub fn burn<M: BurnModule>(&self, model: M) -> Burn<M> {
+        Burn::new(model, &self.device)
+    }
+
+    /// Four batches to train on and two to validate.
+    pub fn pairs(&self) -> Loading<Pairs> {
+        let batches = |name, samples: u32, from: u32| {
+            let device = self.device.clone();
+            let samples: Vec<_> = (from..from + samples).collect();
+            Batches::new(name, samples, move |samples| Ok(Pairs::new(&samples, &device))).size(5)
+        };
+        Loading::new().train(batches("train", 20, 0).shuffled(1)).validate(batches("val", 10, 20))
+    }
+
+    pub fn slope(&self) -> Burn<Slope> {
+        self.burn(Slope::new(&self.device.clone().autodiff()))
+    }
+}
+
+/// A net with dropout.
+#[derive(Module, Debug)]
+pub struct Net {
+    pub fc1: Linear,
+    pub dropout: Dropout,
+    pub fc2: Linear,
+}
+
+impl Net {
+    pub fn new(dropout: f64, device: &Device) -> Net {
+        Net {
+            fc1: LinearConfig::new(3, 8).init(device),
+            dropout: DropoutConfig::new(dropout).init(),
+            fc2: LinearConfig::new(8, 2).init(device),
+        }
+    }
+
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        self.fc2.forward(self.dropout.forward(tanh(self.fc1.forward(x))))
+    }
+
+    pub fn loss(&self, batch: &Pairs) -> Tensor<1> {
+        MseLoss::new().forward(self.forward(batch.x.clone()), batch.y.clone(), Reduction::Mean)
+    }
+}
+
+#[derive(Clone)]
+pub struct Pairs {
+    pub x: Tensor<2>,
+    pub y: Tensor<2>,
+}
+
+impl Pairs {
+    pub fn new(samples: &[u32], device: &Device) -> Pairs {
+        let number = |sample: &u32, at: u32| ((sample * 7 + at * 5) % 11) as f32 / 5.0 - 1.0;
+        let rows = |columns: u32| {
+            let numbers: Vec<_> =
+                samples.iter().flat_map(|sample| (0..columns).map(move |at| number(sample, at))).collect();
+            Tensor::from_data(TensorData::new(numbers, [samples.len(), columns as usize]), device)
+        };
+        Pairs { x: rows(3), y: rows(2) }
+    }
+}
+
+impl BatchData for Pairs {
+    fn size(&self) -> usize {
+        self.x.dims()[0]
+    }
+}
+
+impl BurnModule for Net {
+    type Batch = Pairs;
+    type Prediction = Vec<f32>;
+
+    fn training_step(&mut self, batch: &Pairs, _: &mut BurnCx<'_, Net>) -> ModuleResult<Step> {
+        Ok(self.loss(batch).into())
+    }
+
+    fn validation_step(&self, batch: &Pairs, cx: &mut BurnCx<'_, Net>) -> ModuleResult {
+        // Whatever a validation draws, training must not notice.
+        let _ = Tensor::<1>::random([3], Distribution::Default, &batch.x.device());
+        cx.log("val/loss", self.loss(batch).into_scalar());
+        Ok(())
+    }
+}
+
+/// A model whose gradients are the numbers of the batch, whatever its parameters are: the loss is the
+/// sum of both products.
+#[derive(Module, Debug)]
+pub struct Slope {
+    pub weight: Param<Tensor<1>>,
+    pub inner: Inner,
+}
+
+#[derive(Module, Debug)]
+pub struct Inner {
+    pub bias: Param<Tensor<1>>,
+}
+
+/// The gradients of `weight` and of `inner.bias`.
+#[derive(Clone, Copy)]
+pub struct Numbers(pub [f32; 2], pub [f32; 1]);
+
+impl BatchData for Numbers {
+    fn size(&self) -> usize {
+        1
+    }
+}
+
+impl Slope {
+    pub fn new(device: &Device) -> Slope {
+        let param = |numbers: &[f32]| Param::from_data(numbers, device);
+        Slope { weight: param(&[0.0, 0.0]), inner: Inner { bias: param(&[0.0]) } }
+    }
+
+    /// With other numbers to begin with.
+    pub fn at(weight: [f32; 2], bias: [f32; 1], device: &Device) -> Slope {
+        let device = device.clone().autodiff();
+        Slope {
+            weight: Param::from_data(weight, &device),
+            inner: Inner { bias: Param::from_data(bias, &device) },
+        }
+    }
+}
+
+impl BurnModule for Slope {
+    type Batch = Numbers;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &Numbers, _: &mut BurnCx<'_, Slope>) -> ModuleResult<Step> {
+        let device = self.weight.device();
+        let weight = (self.weight.val() * Tensor::from_data(batch.0, &device)).sum();
+        let bias = (self.inner.bias.val() * Tensor::from_data(batch.1, &device)).sum();
+        Ok((weight + bias).into())
+    }
+
+    fn validation_step(&self, _: &Numbers, cx: &mut BurnCx<'_, Slope>) -> ModuleResult {
+        cx.log("val/loss", 1.0);
+        Ok(())
+    }
+}
+
+/// One batch after the other, the same in every epoch.
+pub fn numbers(batches: &[Numbers]) -> Loading<Numbers> {
+    let loader = |name| Batches::new(name, batches.to_vec(), |samples| Ok(samples[0])).size(1);
+    Loading::new().train(loader("train")).validate(loader("val"))
+}
+
+/// An optimizer that subtracts the gradients, times the learning rate.
+pub fn sgd(lr: f64) -> Optimizer {
+    Optimizer::new("sgd", SgdConfig::new().build(), lr)
+}
+
+/// So many epochs, without a sanity check.
+pub fn epochs(epochs: i64) -> Settings {
+    Settings { max_epochs: Some(epochs), num_sanity_val_steps: 0, ..Settings::default() }
+}
+
+/// A trainer that keeps its notices to itself.
+pub fn trainer(settings: Settings) -> Trainer {
+    Trainer::new(settings).unwrap().with_notices(|_| {})
+}
+
+/// All weights, by name and to the bit.
+pub fn weights<M: BurnModule>(module: &Burn<M>) -> TensorMap {
+    tenterhook::Module::weights(module).unwrap()
+}
+
+/// The weights and the bias of the slope.
+pub fn numbers_of(slope: &Burn<Slope>) -> (Vec<f32>, Vec<f32>) {
+    let weights = weights(slope);
+    (weights.f32("weight", &[2]).unwrap(), weights.f32("inner.bias", &[1]).unwrap())
+}
+
+/// What hooks have seen.
+pub struct Seen<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Seen<T> {
+    pub fn new() -> Seen<T> {
+        Seen(Arc::default())
+    }
+
+    pub fn push(&self, value: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+    }
+
+    pub fn take(&self) -> Vec<T> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T> Clone for Seen<T> {
+    fn clone(&self) -> Seen<T> {
+        Seen(self.0.clone())
+    }
+}

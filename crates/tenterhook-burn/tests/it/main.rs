@@ -1,0 +1,20 @@
+//! What the Burn engine makes of a Burn model: the same numbers as a loop written by hand, by name, and
+//! resumable to the bit.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod accumulation;
+mod by_hand;
+mod clipping;
+mod devices;
+mod evaluation;
+mod failures;
+mod groups;
+mod lab;
+mod losses;
+mod names;
+mod points;
+mod rates;
+mod resume;
+mod updates;
+mod weights;

@@ -1,0 +1,120 @@
+//! Hook points: forward hooks hear activations by name, and nobody else pays for them.
+
+use std::fmt::{self, Display};
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use tenterhook::{Activation, ForwardHook, HookResult, ModuleResult, Phase};
+use tenterhook_burn::{BurnCx, BurnModule, Points, Step};
+
+use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer};
+
+/// Doubles its input; in training it says so under a name, and in a validation under another.
+#[derive(Module, Debug)]
+struct Pointed {
+    weight: Param<Tensor<1>>,
+    #[module(skip)]
+    unspeakable: bool,
+}
+
+/// A name that nobody may build.
+struct Unspeakable;
+
+impl Display for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("the name was built")
+    }
+}
+
+impl Pointed {
+    fn new(unspeakable: bool, device: &Device) -> Pointed {
+        Pointed { weight: Param::from_data([2.0_f32, 2.0], device), unspeakable }
+    }
+
+    fn forward(&self, batch: &Numbers, points: &mut impl Points) -> Tensor<1> {
+        let input = Tensor::from_data(batch.0, &self.weight.device());
+        let doubled = self.weight.val() * input;
+        if self.unspeakable {
+            points.point(Unspeakable, &doubled);
+        } else {
+            points.point(format_args!("layers.{}", 0), &doubled);
+            points.point("rows", &doubled.clone().reshape([1, 2]));
+        }
+        doubled.sum()
+    }
+}
+
+impl BurnModule for Pointed {
+    type Batch = Numbers;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &Numbers, cx: &mut BurnCx<'_, Pointed>) -> ModuleResult<Step> {
+        Ok(self.forward(batch, cx).into())
+    }
+
+    fn validation_step(&self, batch: &Numbers, cx: &mut BurnCx<'_, Pointed>) -> ModuleResult {
+        self.forward(batch, cx);
+        Ok(())
+    }
+}
+
+type Heard = (Phase, String, Vec<usize>, Vec<f32>);
+
+struct Listen(Seen<Heard>);
+
+impl ForwardHook for Listen {
+    fn name(&self) -> String {
+        "listen".into()
+    }
+
+    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+        for tensor in activation.values.iter() {
+            assert_eq!(tensor.name(), activation.point);
+            let (phase, name) = (activation.phase, activation.point.to_owned());
+            self.0.push((phase, name, tensor.shape().to_vec(), tensor.to_vec()));
+        }
+        Ok(())
+    }
+}
+
+/// One epoch of one batch, with or without a listener: what was heard, or why it failed.
+fn heard(unspeakable: bool, listen: bool) -> Result<Vec<Heard>, String> {
+    let bench = Bench::new();
+    let pointed = Pointed::new(unspeakable, &bench.device.clone().autodiff());
+    let mut module = bench.burn(pointed).with_optimizers(|_| Ok(sgd(0.0).into()));
+    let seen = Seen::new();
+    let mut trainer = trainer(epochs(1));
+    if listen {
+        trainer.add_forward_hook(Listen(seen.clone())).unwrap();
+    }
+    let run = trainer.fit(&mut module, &mut numbers(&[Numbers([1.0, -3.0], [0.0])]));
+    run.map(|_| seen.take()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_forward_hook_hears_every_point_with_its_shape_and_values() {
+    let of = |phase| {
+        let values = vec![2.0, -6.0];
+        [
+            (phase, "layers.0".to_owned(), vec![2], values.clone()),
+            (phase, "rows".to_owned(), vec![1, 2], values),
+        ]
+    };
+    assert_eq!(heard(false, true).unwrap(), [of(Phase::Train), of(Phase::Validate)].concat());
+}
+
+#[test]
+fn when_nobody_listens_not_even_the_name_is_built() {
+    assert_eq!(heard(true, false), Ok(Vec::new()));
+    let error = heard(true, true).unwrap_err();
+    assert!(error.contains("the name was built"), "{error}");
+}
+
+#[test]
+fn a_forward_pass_outside_of_a_run_hears_nothing() {
+    let bench = Bench::new();
+    let pointed = Pointed::new(true, &bench.device);
+    assert!(!Points::listens(&()));
+    let sum: f32 = pointed.forward(&Numbers([1.0, 1.0], [0.0]), &mut ()).into_scalar();
+    assert!((sum - 4.0).abs() < f32::EPSILON);
+}

@@ -1,0 +1,89 @@
+//! A resumed run ends up with the same bits as one that was never interrupted.
+
+use std::path::Path;
+use std::time::Duration;
+
+use burn::optim::AdamWConfig;
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::moment::FixedClock;
+use tenterhook::schedule::Cosine;
+use tenterhook::{Settings, TensorMap};
+use tenterhook_burn::{Burn, Group, Optimizer, Schedule};
+
+use crate::lab::{Bench, Net, epochs, trainer, weights};
+
+/// `AdamW` with a group of its own for biases, along a cosine.
+fn module(bench: &Bench, seed: u64) -> Burn<Net> {
+    bench.burn(bench.net(seed)).with_optimizers(|_| {
+        let plain = AdamWConfig::new().with_weight_decay(0.0).build();
+        let decayed = AdamWConfig::new().with_weight_decay(0.1).build();
+        let optimizer = Optimizer::new("adamw", decayed, 0.01)
+            .group(Group::new("biases", ["**.bias"]).with(plain).lr(0.02))
+            .schedule(Schedule::per_step(Cosine::default()));
+        Ok(optimizer.into())
+    })
+}
+
+/// Three epochs of four batches with a checkpoint after every step, from the beginning or from one of them.
+fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap {
+    let settings =
+        Settings { seed: 9, limit_val_batches: Some(tenterhook::settings::Amount::Count(0)), ..epochs(3) };
+    let clock = FixedClock(Duration::ZERO);
+    let mut trainer = trainer(settings).with_checkpoints_in(root).with_clock(clock);
+    if let Some(from) = from {
+        trainer = trainer.restoring(from);
+    }
+    let every_step =
+        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    trainer.add_hook(Checkpoint::new(every_step).unwrap()).unwrap();
+    let mut module = module(bench, seed);
+    trainer.fit(&mut module, &mut bench.pairs()).unwrap();
+    weights(&module)
+}
+
+#[test]
+fn half_the_steps_and_the_other_half_in_a_new_module_are_all_of_them() {
+    let bench = Bench::new();
+    let root = tempfile::tempdir().unwrap();
+    let whole = run(&bench, 1, root.path(), None);
+    for checkpoint in ["epoch=0-step=3", "epoch=1-step=6", "epoch=1-step=8"] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        // Other first weights, so that nothing but the checkpoint can make them the same.
+        let resumed = run(&bench, 2, elsewhere.path(), Some(&root.path().join(checkpoint)));
+        assert_eq!(resumed, whole, "{checkpoint}");
+        for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
+            let bytes = |root: &Path| std::fs::read(root.join("epoch=2-step=12").join(file)).unwrap();
+            assert!(bytes(elsewhere.path()) == bytes(root.path()), "{checkpoint}: {file} differs");
+        }
+    }
+}
+
+#[test]
+fn the_state_of_an_optimizer_is_saved_by_the_names_of_its_parameters() {
+    let bench = Bench::new();
+    let root = tempfile::tempdir().unwrap();
+    run(&bench, 1, root.path(), None);
+    let state = TensorMap::read(&root.path().join("epoch=0-step=1/optimizer.safetensors")).unwrap();
+    for parameter in ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"] {
+        let of_it = state.names().filter(|name| name.starts_with(parameter)).count();
+        assert_eq!(of_it, 2, "both moments of `{parameter}`: {:?}", state.names().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn state_that_is_missing_in_a_checkpoint_is_an_error_that_names_its_parameter() {
+    let bench = Bench::new();
+    let root = tempfile::tempdir().unwrap();
+    run(&bench, 1, root.path(), None);
+    let checkpoint = root.path().join("epoch=0-step=2");
+    let file = checkpoint.join("optimizer.safetensors");
+    let mut state = TensorMap::read(&file).unwrap();
+    let lost = state.names().find(|name| name.starts_with("fc2.weight")).unwrap().to_owned();
+    state.remove(&lost);
+    std::fs::remove_file(&file).unwrap();
+    state.write(&file).unwrap();
+
+    let mut trainer = trainer(epochs(3)).restoring(&checkpoint).accepting_other_hooks();
+    let error = trainer.fit(&mut module(&bench, 1), &mut bench.pairs()).unwrap_err().to_string();
+    assert!(error.contains("fc2.weight"), "{error}");
+}
