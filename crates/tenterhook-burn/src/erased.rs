@@ -58,10 +58,6 @@ impl Erased {
         Erased { rank: D, handle: Tensor::from_bridge(tensor.into_bridge()) }
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
-    }
-
     /// The tensor. `D` must be its rank, which is so wherever a parameter's own rank is used.
     pub(crate) fn into_tensor<const D: usize>(self) -> Tensor<D> {
         debug_assert_eq!(D, self.rank);

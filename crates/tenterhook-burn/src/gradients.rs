@@ -8,7 +8,7 @@ use crate::erased::Erased;
 use crate::params::ParamFacts;
 use crate::scalar::Loss;
 
-/// What a norm is raised by before one divides by it, as PyTorch does.
+/// What a norm is raised by before one divides by it, as `PyTorch` does.
 const TINY: f64 = 1e-6;
 
 /// The gradients of one optimizer's parameters.

@@ -13,6 +13,7 @@ pub type BurnCx<'a, M> = Cx<'a, Burn<M>>;
 
 /// What a training step yields.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are losses, and a box would be an allocation per step
 pub enum Step {
     /// A loss to train on.
     Loss(Tensor<1>),

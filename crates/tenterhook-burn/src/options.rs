@@ -27,9 +27,9 @@ pub enum Algorithm {
     Adam,
     /// Stochastic gradient descent, with or without momentum.
     Sgd,
-    /// RMSprop.
+    /// `RMSprop`.
     RmsProp,
-    /// AdaGrad.
+    /// `AdaGrad`.
     AdaGrad,
     /// Lion.
     Lion,
@@ -282,10 +282,9 @@ impl SchedulerTable {
     fn schedule(&self, registry: &Registry, key: &str) -> Result<Schedule, Problem> {
         let scheduler = registry.scheduler(&self.name, &self.options).map_err(|error| error.at(key))?;
         let interval = match self.interval {
-            Some(When::Step) => Interval::Step,
             Some(When::Epoch) => Interval::Epoch,
             None if self.monitor.is_some() => Interval::Epoch,
-            None => Interval::Step,
+            Some(When::Step) | None => Interval::Step,
         };
         if self.frequency == 0 {
             return Err(Problem::new(format!("{key}.frequency"), "must be 1 or more"));

@@ -1,6 +1,6 @@
 //! The parameters of a Burn model by name, in the order in which the model visits them.
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use tenterhook::{DType, TensorSource};
 
@@ -10,7 +10,6 @@ use crate::erased::{Erased, dtype};
 #[derive(Clone, Debug)]
 pub(crate) struct ParamFacts {
     pub(crate) name: String,
-    pub(crate) id: ParamId,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
     /// Whether it is trained; the others are buffers, or frozen.
@@ -35,7 +34,6 @@ pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
             let tensor = param.val();
             self.facts.push(ParamFacts {
                 name: self.path.join("."),
-                id: param.id,
                 shape: tensor.dims().to_vec(),
                 dtype: dtype(tensor.dtype()),
                 trained: param.is_require_grad(),

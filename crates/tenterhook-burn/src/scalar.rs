@@ -8,6 +8,7 @@ use tenterhook::tensor::ReadScalar;
 pub struct Loss(Inner);
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are lazy, and a box would be an allocation per step
 enum Inner {
     Lazy(Tensor<1>),
     Known(f64),

@@ -107,7 +107,7 @@ impl App {
             }
         };
         let done = match arguments.command {
-            Command::Train(train) => commands::train::run(&self, train),
+            Command::Train(train) => commands::train::run(&self, &train),
             Command::Validate(evaluate) => commands::evaluate::validate(&self, evaluate),
             Command::Test(evaluate) => commands::evaluate::test(&self, evaluate),
             Command::Predict(evaluate) => commands::evaluate::predict(&self, evaluate),

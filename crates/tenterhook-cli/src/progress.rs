@@ -13,6 +13,8 @@ use tenterhook::{
 
 /// The loss is read no more often than this, however fast the steps are.
 const REFRESH: Duration = Duration::from_millis(200);
+/// Without a terminal there is a line at the end of every epoch, and after so long within one.
+const LINES: Duration = Duration::from_secs(10);
 
 /// Shows progress on standard error: loss, accuracy, speed and the time left.
 pub(crate) struct Progress {
@@ -78,6 +80,9 @@ impl Progress {
         if let Some(epochs) = cx.run.total_epochs {
             let _ = write!(line, "/{epochs}");
         }
+        if cx.epochs_done == cx.epoch {
+            let _ = write!(line, "  step {}", cx.step);
+        }
         if let Some(loss) = cx.average_loss() {
             let _ = write!(line, "  loss {}", number(loss));
         }
@@ -106,7 +111,15 @@ impl Observer for Progress {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
-        let Some(bar) = &self.bar else { return Ok(()) };
+        let Some(bar) = &self.bar else {
+            // An epoch may last for hours.
+            let shown = *self.shown.get_or_insert_with(Instant::now);
+            if shown.elapsed() >= LINES {
+                self.shown = Some(Instant::now());
+                eprintln!("{}", self.line(cx));
+            }
+            return Ok(());
+        };
         bar.set_position(cx.total_batches);
         if self.shown.is_none_or(|shown| shown.elapsed() >= REFRESH) {
             self.shown = Some(Instant::now());

@@ -52,7 +52,7 @@ fn a_panic_in_a_training_step_is_an_error_with_its_place_and_the_model_is_still_
 }
 
 #[test]
-fn a_loss_that_does_not_depend_on_the_model_is_no_panic() {
+fn what_goes_wrong_while_making_optimizers_is_an_error_with_its_place() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Err("no optimizer today".into()));
     let error = trainer(epochs(1)).fit(&mut slope, &mut numbers(&[])).unwrap_err().to_string();

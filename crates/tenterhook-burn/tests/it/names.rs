@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::optim::AdamWConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::{ModuleResult, Notice, Tensors, closure};
+use tenterhook::{HookExt, ModuleResult, Notice, Tensors, closure};
 use tenterhook_burn::{BurnCx, BurnModule, Optimizer, Step};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer, weights};

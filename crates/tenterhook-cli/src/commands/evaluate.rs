@@ -50,9 +50,9 @@ fn evaluate(
                     metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
                 print(&json!({ "metrics": metrics }).to_string());
             } else if !output.quiet {
-                metrics
-                    .iter()
-                    .for_each(|(name, value)| print(&format!("{name:<20} {}", metric(name, **value))));
+                for (name, value) in metrics {
+                    print(&format!("{name:<20} {}", metric(name, *value)));
+                }
             }
             ExitCode::SUCCESS
         }
@@ -66,14 +66,11 @@ fn with_weights(
     call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> ExitCode,
 ) -> Result<ExitCode, String> {
     let found = Weights::at(&arguments.weights)?;
-    let config = match (arguments.config, found.config) {
-        (Some(config), _) | (None, Some(config)) => config,
-        (None, None) => {
-            return Err(format!(
-                "{} does not say what it was trained with; name a configuration before --weights",
-                arguments.weights.display()
-            ));
-        }
+    let Some(config) = arguments.config.or(found.config) else {
+        return Err(format!(
+            "{} does not say what it was trained with; name a configuration before --weights",
+            arguments.weights.display()
+        ));
     };
     let resolved = resolve(app, Some(&config), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;

@@ -36,7 +36,7 @@ pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Resu
     resolved.map_err(|error| error.to_string())
 }
 
-/// Says why a call failed. Nothing was trained yet: it was wrong from the start.
+/// Says why a call failed. When nothing was trained or evaluated yet, it was wrong from the start.
 fn failed(error: RunError) -> ExitCode {
     match error {
         RunError::Settings(problems) => {

@@ -1,5 +1,6 @@
 //! `tenter trace`: the order of events, of a training's first batches or of a scenario.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -60,13 +61,13 @@ fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
     if fired.event.handler().ends_with("_batch_start")
         && let Some((index, loader)) = &fired.batch
     {
-        what += &format!("  batch {index} of {loader}");
+        let _ = write!(what, "  batch {index} of {loader}");
     }
     if fired.event.handler() == "on_train_epoch_start" {
-        what += &format!("  epoch {}", fired.epoch);
+        let _ = write!(what, "  epoch {}", fired.epoch);
     }
     if fired.event.handler() == "on_step_end" {
-        what += &format!("  step {}", fired.step);
+        let _ = write!(what, "  step {}", fired.step);
     }
     format!("{what:<58}{}", receivers.join(", "))
 }

@@ -16,7 +16,7 @@ use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
 use crate::signals;
 
-pub(crate) fn run(app: &App, arguments: Train) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
     if arguments.print_config {
         print(resolved.to_toml().trim_end());
@@ -168,9 +168,10 @@ impl Summary<'_> {
         let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
         let Some(directory) = directory else { return };
         print(&format!("\nthe run is in {}", directory.display()));
-        let (latest, name) = (directory.with_file_name("latest"), app.name);
+        let name = app.name;
+        let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
         print("what to try next");
-        print(&format!("  {name} predict --weights {}", latest.display()));
+        print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
     }

@@ -65,7 +65,7 @@ fn the_printed_configuration_runs_and_prints_itself() {
     for task in ["digits", "text"] {
         let set = format!("task={task}");
         let printed = place.run(&["train", "--print-config", "--set", &set]).succeeded().stdout;
-        assert!(printed.contains("# ") && printed.contains("max_epochs = 30"), "{printed}");
+        assert!(printed.contains("# ") && printed.contains("max_epochs = "), "{printed}");
         let file = format!("{task}.toml");
         place.run(&["init", &file, "--set", &set]).succeeded();
         assert_eq!(place.read(&file), printed);

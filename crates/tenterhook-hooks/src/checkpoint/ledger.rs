@@ -49,7 +49,7 @@ impl Ledger {
     pub(super) fn best(&self, mode: Mode) -> Option<(&Path, Option<f64>)> {
         let better = |a: &Kept, b: &Kept| match (a.score, b.score) {
             (Some(a), Some(b)) => !mode.is_better(b, a),
-            (Some(_), None) | (None, None) => true,
+            (Some(_) | None, None) => true,
             (None, Some(_)) => false,
         };
         let best = self.0.iter().reduce(|best, other| if better(other, best) { other } else { best });

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tenterhook::data::{Batches, Dataset, Loading, Sample, Split};
+use tenterhook::Module;
+use tenterhook::data::{Batches, Loading};
 use tenterhook::task::{Build, Problem, Task};
-use tenterhook::{BoxError, Module};
 use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook_burn::{Burn, device};
 
@@ -47,7 +47,7 @@ impl Task for Digits {
         "classifies small images: handwritten digits, or a CSV or IDX file"
     }
 
-    fn defaults(&self) -> &str {
+    fn defaults(&self) -> &'static str {
         include_str!("defaults.toml")
     }
 
@@ -79,7 +79,7 @@ impl Task for Digits {
             Burn::new(classifier, &device).with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
         let batches = |name: &str, images: ImageSet| {
             let device = device.clone();
-            Batches::new(name, Labelled(images), move |samples| Ok(Images::new(samples, size, &device)))
+            Batches::new(name, images, move |samples| Ok(Images::new(samples, size, &device)))
         };
         let data = Loading::new()
             .train(loader.training(batches("train", splits.train), build.seed))
@@ -95,20 +95,5 @@ impl Task for Digits {
             json!({ "class": class, "probability": probability, "label": label })
         };
         prediction.iter().map(shown).collect()
-    }
-}
-
-/// Images with their labels, one by one.
-struct Labelled(ImageSet);
-
-impl Dataset for Labelled {
-    type Item = (Vec<f32>, u32);
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn load(&self, sample: Sample) -> Result<(Vec<f32>, u32), BoxError> {
-        Ok((self.0.image(sample.index), self.0.labels[sample.index]))
     }
 }

@@ -133,7 +133,7 @@ impl Block {
     }
 
     fn forward(&self, i: usize, x: Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
-        let attended = self.attn.forward(i, self.norm1.forward(x.clone()), mask, points);
+        let attended = self.attn.forward(i, &self.norm1.forward(x.clone()), mask, points);
         points.point(format_args!("blocks.{i}.attn"), &attended);
         let x = x + self.dropout.forward(attended);
         let thought = self.mlp.forward(self.norm2.forward(x.clone()));

@@ -10,6 +10,7 @@ use super::model::{Gpt, cross_entropy};
 
 /// What the language model is given.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are windows
 pub enum TextBatch {
     /// Bytes to read, and those that follow them.
     Windows {
@@ -40,7 +41,7 @@ pub struct Prompt {
 impl TextBatch {
     /// Windows of equal length, each of bytes to read and one more.
     #[must_use]
-    pub fn windows(windows: Vec<Vec<u8>>, device: &Device) -> TextBatch {
+    pub fn windows(windows: &[Vec<u8>], device: &Device) -> TextBatch {
         let (size, length) = (windows.len(), windows.first().map_or(1, Vec::len) - 1);
         let part = |skip: usize| {
             let bytes = windows.iter().flat_map(|window| window[skip..skip + length].iter());

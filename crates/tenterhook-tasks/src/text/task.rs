@@ -86,7 +86,7 @@ impl Task for Text {
         "learns to write like a text, byte by byte: a file, a directory, or the built-in handbook"
     }
 
-    fn defaults(&self) -> &str {
+    fn defaults(&self) -> &'static str {
         include_str!("defaults.toml")
     }
 
@@ -117,7 +117,7 @@ impl Task for Text {
             .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
         let batches = |name: &str, windows: Windows| {
             let device = device.clone();
-            Batches::new(name, windows, move |windows| Ok(TextBatch::windows(windows, &device)))
+            Batches::new(name, windows, move |windows| Ok(TextBatch::windows(&windows, &device)))
         };
         let prompts: Vec<_> = (0..generate.count as u64)
             .map(|number| Prompt {

@@ -33,11 +33,11 @@ impl Attention {
         }
     }
 
-    /// Attends within `x` `[batch, time, width]`; `i` is the block's number, for names.
+    /// Attends within `x` `[batch, time, width]`, as the block of this number, for names.
     pub(super) fn forward(
         &self,
-        i: usize,
-        x: Tensor<3>,
+        block: usize,
+        x: &Tensor<3>,
         mask: &Tensor<4>,
         points: &mut impl Points,
     ) -> Tensor<3> {
@@ -50,7 +50,7 @@ impl Attention {
         let sum = weights.clone().sum_dim(3);
         if points.listens() {
             let pattern = weights.clone() / sum.clone();
-            points.point(format_args!("blocks.{i}.attn.pattern"), &pattern);
+            points.point(format_args!("blocks.{block}.attn.pattern"), &pattern);
         }
         let mixed = weights.matmul(v) / sum;
         self.proj.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
@@ -60,7 +60,7 @@ impl Attention {
     ///
     /// The parameters are cut in three rather than their product with `x`: the gradient of a cut
     /// is as large as what was cut, and the parameters are much the smaller.
-    fn split(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
+    fn split(&self, x: &Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, time, width] = x.dims();
         let weight = self.qkv.weight.val();
         let bias = self.qkv.bias.as_ref().map(Param::val);
@@ -89,11 +89,11 @@ mod tests {
         let options = GptOptions { heads: 2, width: 8, ..GptOptions::default() };
         let ours = Attention::new(&options, STD, &device);
         let x = Tensor::random([2, 5, 8], Distribution::Normal(0.0, 30.0), &device);
-        let [q, k, v] = ours.split(x.clone());
+        let [q, k, v] = ours.split(&x);
         let causal = AttentionModuleOptions { is_causal: true, ..AttentionModuleOptions::default() };
         let mixed = attention(q, k, v, None, None, causal);
         let burns = ours.proj.forward(mixed.swap_dims(1, 2).reshape([2, 5, 8]));
-        let ours = ours.forward(0, x, &mask(5, &device), &mut ());
+        let ours = ours.forward(0, &x, &mask(5, &device), &mut ());
         let scale: f32 = burns.clone().abs().max().into_scalar();
         let apart: f32 = (ours - burns).abs().max().into_scalar();
         assert!(apart < 1e-4 * scale, "{apart} of {scale}");

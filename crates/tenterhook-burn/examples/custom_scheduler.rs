@@ -1,0 +1,66 @@
+//! A learning-rate schedule of your own, stepped after every optimizer step; a hook draws what it does.
+//!
+//! `cargo run -p tenterhook-burn --example custom_scheduler`
+
+use burn::module::{Module, Param};
+use burn::optim::SgdConfig;
+use burn::tensor::{Device, Tensor};
+use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::prelude::*;
+use tenterhook::schedule::{Scheduler, Tick};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Schedule, Step};
+
+/// Rises and falls in a straight line, again and again, half as high every time.
+struct Waves {
+    period: u64,
+}
+
+impl Scheduler for Waves {
+    fn factor(&mut self, tick: Tick) -> Result<f64, BoxError> {
+        let (wave, at) = (tick.count / self.period, tick.count % self.period);
+        let share = at as f64 / self.period as f64;
+        let height = 0.5_f64.powf(wave as f64);
+        Ok(height * (1.0 - (2.0 * share - 1.0).abs()).max(0.1))
+    }
+}
+
+#[derive(Module, Debug)]
+struct Valley {
+    x: Param<Tensor<1>>,
+}
+
+/// There is nothing to learn from: the loss is the model's own.
+struct Nothing;
+
+impl BatchData for Nothing {
+    fn size(&self) -> usize {
+        1
+    }
+}
+
+impl BurnModule for Valley {
+    type Batch = Nothing;
+    type Prediction = ();
+
+    fn training_step(&mut self, _: &Nothing, _: &mut BurnCx<'_, Valley>) -> ModuleResult<Step> {
+        Ok((self.x.val() - 2.0).square().sum().into())
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let device = Device::flex();
+    let valley = Valley { x: Param::from_data([-1.0_f32], &device) };
+    let mut module = Burn::new(valley, &device).with_optimizers(|_| {
+        let sgd = Optimizer::new("sgd", SgdConfig::new().build(), 0.2);
+        Ok(sgd.schedule(Schedule::per_step(Waves { period: 10 })).into())
+    });
+    let mut data = Loading::new().train(Batches::new("train", vec![(); 30], |_| Ok(Nothing)).size(1));
+
+    let mut trainer = Trainer::new(Settings { max_epochs: Some(1), ..Settings::default() })?;
+    trainer.add_hook(closure::on_step_end("draw", |cx| {
+        let bar = "#".repeat((cx.lr * 200.0).round() as usize);
+        println!("step {:>2}  loss {:.3}  lr {:.3} {bar}", cx.step, cx.loss.value(), cx.lr);
+    }))?;
+    trainer.fit(&mut module, &mut data)?;
+    Ok(())
+}
