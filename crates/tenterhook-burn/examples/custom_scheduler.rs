@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut trainer = Trainer::new(Settings { max_epochs: Some(1), ..Settings::default() })?;
     trainer.add_hook(closure::on_step_end("draw", |cx| {
-        let bar = "#".repeat((cx.lr * 200.0).round() as usize);
+        let bar: String = (0..40).filter(|mark| f64::from(*mark) / 200.0 < cx.lr).map(|_| '#').collect();
         println!("step {:>2}  loss {:.3}  lr {:.3} {bar}", cx.step, cx.loss.value(), cx.lr);
     }))?;
     trainer.fit(&mut module, &mut data)?;

@@ -12,7 +12,8 @@ use tenterhook_burn::Loss;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut hooks = HookRunner::default();
-    let print = closure::on_step_end("print", |cx| println!("step {:>3}  loss {:.4}", cx.step, cx.loss.value()));
+    let print =
+        closure::on_step_end("print", |cx| println!("step {:>3}  loss {:.4}", cx.step, cx.loss.value()));
     hooks.add(print.every("20 steps")?)?;
     hooks.add(closure::on_step_end("stop", |cx| {
         if cx.loss.value() < 0.001 { Decision::stop("good enough") } else { Decision::CONTINUE }

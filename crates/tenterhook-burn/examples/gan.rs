@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::AdamConfig;
 use burn::tensor::activation::{relu, softplus};
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tenterhook::data::{BatchData, Batches, Loading};
 use tenterhook::module::Horizon;
 use tenterhook::prelude::*;
@@ -103,13 +103,16 @@ impl BurnModule for Gan {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::flex();
     device.seed(1);
-    let of_device = device.clone();
-    // Every batch is a fresh one; the samples only say how many there are.
-    let fresh = move |_: Vec<u8>| Ok(Samples(Tensor::random([BATCH, 1], REAL, &of_device)));
-    let mut data = Loading::new().train(Batches::new("real", vec![0_u8; 100], fresh).size(1));
+    let real: Vec<f32> = Tensor::<1>::random([100 * BATCH], REAL, &device).into_data().iter().collect();
+    let mut module = Burn::new(Gan::new(&device), &device);
+    let collate = move |samples: Vec<f32>| {
+        let size = samples.len();
+        Ok(Samples(Tensor::from_data(TensorData::new(samples, [size, 1]), &device)))
+    };
+    let mut data = Loading::new().train(Batches::new("real", real, collate).size(BATCH).shuffled(1));
 
-    println!("real:                 mean 4.00, std 1.25");
+    println!("                 real: mean 4.00, std 1.25");
     let mut trainer = Trainer::new(Settings { max_epochs: Some(10), ..Settings::default() })?;
-    trainer.fit(&mut Burn::new(Gan::new(&device), &device), &mut data)?;
+    trainer.fit(&mut module, &mut data)?;
     Ok(())
 }

@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut data = Loading::new().train(Batches::new("train", samples, collate).size(16).shuffled(1));
 
     let mut trainer = Trainer::new(Settings { max_epochs: Some(15), ..Settings::default() })?;
-    let print = closure::on_step_end("print", |cx| println!("step {:>2}  loss {:.5}", cx.step, cx.loss.value()));
+    let print =
+        closure::on_step_end("print", |cx| println!("step {:>2}  loss {:.5}", cx.step, cx.loss.value()));
     trainer.add_hook(print.every("10 steps")?)?;
     trainer.fit(&mut module, &mut data)?;
 

@@ -15,9 +15,9 @@ use tenterhook::prelude::*;
 use tenterhook::schedule::Cosine;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Group, Optimizer, Optimizers, Schedule, Step};
 
-/// Tells points within a ring from those outside of it.
+/// Tells points within a circle from those outside of it.
 #[derive(Module, Debug)]
-struct Ring {
+struct Circle {
     fc1: Linear,
     dropout: Dropout,
     fc2: Linear,
@@ -35,9 +35,9 @@ impl BatchData for Points {
     }
 }
 
-impl Ring {
-    fn new(device: &Device) -> Ring {
-        Ring {
+impl Circle {
+    fn new(device: &Device) -> Circle {
+        Circle {
             fc1: LinearConfig::new(2, 32).init(device),
             dropout: DropoutConfig::new(0.1).init(),
             fc2: LinearConfig::new(32, 2).init(device),
@@ -63,27 +63,27 @@ impl Ring {
     }
 }
 
-impl BurnModule for Ring {
+impl BurnModule for Circle {
     type Batch = Points;
     type Prediction = Vec<i64>;
 
-    fn training_step(&mut self, batch: &Points, _: &mut BurnCx<'_, Ring>) -> ModuleResult<Step> {
+    fn training_step(&mut self, batch: &Points, _: &mut BurnCx<'_, Circle>) -> ModuleResult<Step> {
         Ok(self.loss(batch).into())
     }
 
     // Here and below the model is without autodiff, and dropout is off.
-    fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Ring>) -> ModuleResult {
+    fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Circle>) -> ModuleResult {
         cx.log("val/loss", self.loss(batch).into_scalar());
         cx.log("val/accuracy", self.accuracy(batch));
         Ok(())
     }
 
-    fn test_step(&self, batch: &Points, cx: &mut BurnCx<'_, Ring>) -> ModuleResult {
+    fn test_step(&self, batch: &Points, cx: &mut BurnCx<'_, Circle>) -> ModuleResult {
         cx.log("test/accuracy", self.accuracy(batch));
         Ok(())
     }
 
-    fn predict_step(&self, batch: &Points, _: &mut BurnCx<'_, Ring>) -> ModuleResult<Vec<i64>> {
+    fn predict_step(&self, batch: &Points, _: &mut BurnCx<'_, Circle>) -> ModuleResult<Vec<i64>> {
         Ok(self.classes(batch).into_data().iter::<i64>().collect())
     }
 
@@ -92,11 +92,11 @@ impl BurnModule for Ring {
         let plain = AdamWConfig::new().with_weight_decay(0.0).build();
         let optimizer = Optimizer::new("adamw", decayed, 0.02)
             .group(Group::new("no_decay", ["**.bias"]).with(plain))
-            .schedule(Schedule::per_step(Cosine { warmup: 20, ..Cosine::default() }));
+            .schedule(Schedule::per_step(Cosine { warmup: 10, ..Cosine::default() }));
         Ok(optimizer.into())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &mut BurnCx<'_, Ring>) -> ModuleResult {
+    fn on_train_epoch_end(&mut self, cx: &mut BurnCx<'_, Circle>) -> ModuleResult {
         let metric = |name| cx.metrics().get(name).unwrap_or(f64::NAN);
         let (loss, accuracy) = (metric("val/loss"), metric("val/accuracy"));
         println!("epoch {:>2}  val/loss {loss:.3}  val/accuracy {accuracy:.3}", cx.epoch());
@@ -104,11 +104,11 @@ impl BurnModule for Ring {
     }
 }
 
-/// Every third point of a spiral that fills the plane, from this one on.
+/// Every third point of many that are spread over the plane, from this one on.
 fn points(first: usize) -> Vec<([f32; 2], i64)> {
     let at = |i: usize| {
-        let (radius, angle) = ((i as f32 / 900.0).sqrt(), i as f32 * 2.4);
-        ([radius * angle.cos(), radius * angle.sin()], i64::from((0.4..0.8).contains(&radius)))
+        let (radius, angle) = (((i * 389 % 900) as f32 / 900.0).sqrt(), i as f32 * 2.4);
+        ([radius * angle.cos(), radius * angle.sin()], i64::from(radius < 0.7))
     };
     (first..900).step_by(3).map(at).collect()
 }
@@ -134,9 +134,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .test(batches("test", 2))
         .predict(batches("test", 2).size(12));
 
-    let mut module = Burn::new(Ring::new(&device), &device);
+    let mut module = Burn::new(Circle::new(&device), &device);
     let mut trainer = Trainer::new(Settings {
-        max_epochs: Some(20),
+        max_epochs: Some(10),
         limit_predict_batches: Some(Amount::Count(1)),
         ..Settings::default()
     })?;

@@ -1,5 +1,4 @@
-//! Two training loaders with names, one of which gives three batches for each of the other's; a hook shows
-//! where every batch came from.
+//! Two training loaders with names, drawn from at three to one; a hook shows where every batch came from.
 //!
 //! `cargo run -p tenterhook-burn --example several_loaders`
 

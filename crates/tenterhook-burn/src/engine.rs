@@ -53,7 +53,8 @@ impl<M: BurnModule> Burn<M> {
     #[must_use]
     pub fn new(model: M, device: &Device) -> Burn<M> {
         let device = device.clone().autodiff();
-        let model = model.to_device(&device).train();
+        // Forked, because a parameter that was merely moved would be the result of a computation.
+        let model = model.fork(&device).train();
         let facts = params::facts(&model);
         let gradients = Gradients::new(&facts, &vec![None; facts.len()], 0);
         Burn {

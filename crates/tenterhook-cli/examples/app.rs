@@ -170,7 +170,7 @@ struct Losses {
     digits: usize,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct LossesOptions {
     /// Digits behind the point.

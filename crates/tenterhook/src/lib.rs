@@ -54,7 +54,8 @@ pub mod prelude {
 
     pub use crate::settings::{Amount, Check, ClipAlgorithm, Switch, Time};
     pub use crate::{
-        BatchData, Cx, DataModule, Loader, Module, ModuleResult, Notice, Report, RunError, Settings, StepOutput, Trainer,
+        BatchData, Cx, DataModule, Loader, Module, ModuleResult, Notice, Report, RunError, Settings,
+        StepOutput, Trainer,
     };
 }
 

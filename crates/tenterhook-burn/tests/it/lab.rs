@@ -30,8 +30,19 @@ impl Bench {
 
     /// A net whose first weights are made from this seed.
     pub fn net(&self, seed: u64) -> Net {
+        self.net_with(0.5, seed)
+    }
+
+    /// The same with another dropout.
+    pub fn net_with(&self, dropout: f64, seed: u64) -> Net {
         self.device.seed(seed);
-        Net::new(0.5, &self.device.clone().autodiff()).materialize()
+        let net = Net::new(dropout, &self.device.clone().autodiff());
+        // Burn makes parameters when they are first used, which must be now.
+        net.fc1.weight.val();
+        net.fc2.weight.val();
+        net.fc1.bias.as_ref().map(Param::val);
+        net.fc2.bias.as_ref().map(Param::val);
+        net
     }
 
     pub fn burn<M: BurnModule>(&self, model: M) -> Burn<M> {
@@ -62,7 +73,7 @@ pub struct Net {
 }
 
 impl Net {
-    pub fn new(dropout: f64, device: &Device) -> Net {
+    fn new(dropout: f64, device: &Device) -> Net {
         Net {
             fc1: LinearConfig::new(3, 8).init(device),
             dropout: DropoutConfig::new(dropout).init(),
@@ -175,10 +186,18 @@ impl BurnModule for Slope {
     }
 }
 
-/// One batch after the other, the same in every epoch.
+/// One batch after the other, the same in every epoch, to train on and to validate.
 pub fn numbers(batches: &[Numbers]) -> Loading<Numbers> {
-    let loader = |name| Batches::new(name, batches.to_vec(), |samples| Ok(samples[0])).size(1);
-    Loading::new().train(loader("train")).validate(loader("val"))
+    to_train_on(batches).validate(one_by_one("val", batches))
+}
+
+/// The same for models that have no validation.
+pub fn to_train_on(batches: &[Numbers]) -> Loading<Numbers> {
+    Loading::new().train(one_by_one("train", batches))
+}
+
+fn one_by_one(name: &str, batches: &[Numbers]) -> Batches<Numbers> {
+    Batches::new(name, batches.to_vec(), |samples| Ok(samples[0])).size(1)
 }
 
 /// An optimizer that subtracts the gradients, times the learning rate.

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tenterhook::module::Horizon;
 use tenterhook::tensor::ReadScalar;
 use tenterhook::{DataModule, Module, Split};
 use tenterhook_burn::{Burn, Loss};
@@ -12,7 +13,7 @@ use crate::lab::{Bench, Net, sgd};
 fn a_detached_loss_has_its_value_and_nothing_to_propagate_through() {
     let bench = Bench::new();
     let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
-    Module::configure_optimizers(&mut module, Default::default()).unwrap();
+    Module::configure_optimizers(&mut module, Horizon::default()).unwrap();
     let mut loader = bench.pairs().loaders(Split::Train).unwrap().remove(0);
     loader.seek(0, 0, false).unwrap();
     let batch = loader.next().unwrap().unwrap();

@@ -2,6 +2,8 @@
 //! resumable to the bit.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+// What is compared is exact in binary, or must be the same to the bit.
+#![allow(clippy::float_cmp)]
 
 mod accumulation;
 mod by_hand;

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use tenterhook::{HookExt, ModuleResult, Notice, Tensors, closure};
 use tenterhook_burn::{BurnCx, BurnModule, Optimizer, Step};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer, weights};
+use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, to_train_on, trainer, weights};
 
 fn shapes(tensors: &Tensors<'_>) -> Vec<(String, Vec<usize>)> {
     tensors.iter().map(|tensor| (tensor.name().to_owned(), tensor.shape().to_vec())).collect()
@@ -101,7 +101,7 @@ fn a_parameter_without_a_gradient_is_reported_by_name_and_stays_as_it_is() {
     let bench = Bench::new();
     let device = bench.device.clone().autodiff();
     let mut module = bench.burn(Forgetful::new(&device)).with_optimizers(|_| Ok(sgd(0.5).into()));
-    let report = trainer(epochs(2)).fit(&mut module, &mut numbers(&[Numbers([0.0; 2], [0.0])])).unwrap();
+    let report = trainer(epochs(2)).fit(&mut module, &mut to_train_on(&[Numbers([0.0; 2], [0.0])])).unwrap();
     let missing: Vec<_> = report
         .notices
         .iter()
