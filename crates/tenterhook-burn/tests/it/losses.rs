@@ -21,12 +21,11 @@ fn a_detached_loss_has_its_value_and_nothing_to_propagate_through() {
     let loss = Loss::from(module.loss(&batch));
     let detached = <Burn<Net> as Module>::detach(loss.clone());
     assert_eq!(detached.read().to_bits(), loss.read().to_bits());
-    Module::backward(&mut module, &loss, 1.0).unwrap();
-    assert!(module.grad_norm(0).read() > 0.0);
-
-    Module::optimizer_zero_grad(&mut module, 0).unwrap();
+    // First, because a graph can be gone through once only.
     let propagated = catch_unwind(AssertUnwindSafe(|| Module::backward(&mut module, &detached, 1.0)));
     assert!(!matches!(propagated, Ok(Ok(()))), "there is a graph left");
+    Module::backward(&mut module, &loss, 1.0).unwrap();
+    assert!(module.grad_norm(0).read() > 0.0);
 }
 
 #[test]
