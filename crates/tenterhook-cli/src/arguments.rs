@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Train models under hooks that watch, steer and record.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -8,7 +8,7 @@ use tenterhook::checkpoint::WEIGHTS;
 use tenterhook::task::Program;
 use tenterhook::{Report, RunError, Trainer};
 
-use super::{failed, print, resolve};
+use super::{failed_midway, print, resolve};
 use crate::app::App;
 use crate::arguments::{Evaluate, Output};
 use crate::progress::metric;
@@ -32,7 +32,7 @@ pub(crate) fn predict(app: &App, arguments: Evaluate) -> Result<ExitCode, String
             }
             ExitCode::SUCCESS
         }
-        Err(error) => failed(error),
+        Err(error) => failed_midway(error),
     })
 }
 
@@ -56,7 +56,7 @@ fn evaluate(
             }
             ExitCode::SUCCESS
         }
-        Err(error) => failed(error),
+        Err(error) => failed_midway(error),
     })
 }
 

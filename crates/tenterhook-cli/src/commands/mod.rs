@@ -36,19 +36,26 @@ pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Resu
     resolved.map_err(|error| error.to_string())
 }
 
-/// Says why a call failed. When nothing was trained or evaluated yet, it was wrong from the start.
+/// Says why a training failed. When nothing was trained yet, it was wrong from the start.
 fn failed(error: RunError) -> ExitCode {
+    let untrained = matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
+    let code = failed_midway(error);
+    if untrained { ExitCode::from(WRONG_INPUT) } else { code }
+}
+
+/// Says why a call failed that had been accepted.
+fn failed_midway(error: RunError) -> ExitCode {
     match error {
         RunError::Settings(problems) => {
             eprintln!("error: {}", problems.join("\n"));
             ExitCode::from(WRONG_INPUT)
         }
-        RunError::Failed { failure, later, report } => {
+        RunError::Failed { failure, later, .. } => {
             eprintln!("error: {failure}");
             for failure in later {
                 eprintln!("also: {failure}");
             }
-            ExitCode::from(if report.progress.total_batches == 0 { WRONG_INPUT } else { FAILED })
+            ExitCode::from(FAILED)
         }
     }
 }

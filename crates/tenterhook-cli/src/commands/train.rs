@@ -8,7 +8,7 @@ use serde_json::json;
 use tenterhook::config::Resolved;
 use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
-use tenterhook::{Outcome, Report, Trainer};
+use tenterhook::{Notice, Outcome, Report, Trainer};
 
 use super::{failed, print, resolve};
 use crate::app::App;
@@ -81,6 +81,8 @@ pub(super) fn prepared(app: &App, resolved: &Resolved, output: Output) -> Result
     let bar = progress.bar();
     trainer.add_hook(progress).map_err(|error| error.to_string())?;
     Ok(trainer.with_notices(move |notice| match &bar {
+        // Whoever sent the signal has been answered at once.
+        _ if matches!(notice, Notice::Interrupted { .. }) => {}
         Some(bar) => bar.suspend(|| eprintln!("{notice}")),
         None => eprintln!("{notice}"),
     }))

@@ -87,10 +87,17 @@ impl RunDirectory {
     /// Makes the directory with its first files, whole or not at all, and points `latest` at it.
     fn create(plan: &RunDirectoryPlan, id: &str, record: &RunRecord) -> Result<PathBuf, BoxError> {
         let runs = &plan.runs_dir;
-        fs::create_dir_all(runs).map_err(cannot("make", runs))?;
+        // What cannot be made is told about where the user named it, not under a temporary name.
+        let no_place = |error: std::io::Error| {
+            format!(
+                "cannot make a run directory in {}: {error}; make it writable, or choose another `runs_dir`",
+                runs.display()
+            )
+        };
+        fs::create_dir_all(runs).map_err(no_place)?;
         let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
         let made = || -> Result<(), BoxError> {
-            fs::create_dir(&unfinished).map_err(cannot("make", &unfinished))?;
+            fs::create_dir(&unfinished).map_err(no_place)?;
             fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
             for (file, text) in
                 [("config.toml", plan.config.as_bytes()), ("metrics.jsonl", b""), ("events.jsonl", b"")]

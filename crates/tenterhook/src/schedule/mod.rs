@@ -3,7 +3,8 @@
 //!
 //! A schedule is its own options: `Cosine { min_factor: 0.1, ..Cosine::default() }` in code is
 //! `use = "cosine"` with `min_factor = 0.1` in a configuration. Those with the name of one of
-//! torch's yield the same numbers as that one.
+//! torch's yield the same numbers as that one. `Plateau` also remembers what it has seen, so its options
+//! are set one by one: `let mut plateau = Plateau::default(); plateau.factor = 0.5;`.
 
 mod curve;
 mod cycle;

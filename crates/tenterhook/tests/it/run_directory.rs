@@ -186,7 +186,8 @@ fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
     let error = recorded(root.path(), epochs(1)).fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
     let RunError::Failed { failure, report, .. } = error else { panic!("{error}") };
     assert!(
-        failure.to_string().starts_with("cannot make ") && failure.to_string().contains("runs"),
+        failure.to_string().starts_with("cannot make a run directory in ")
+            && failure.to_string().contains("choose another `runs_dir`"),
         "{failure}"
     );
     assert_eq!(report.progress.step, 0);
