@@ -77,6 +77,9 @@ macro_rules! gate_handlers {
             fn policy(&self) -> Policy {
                 self.hook.policy()
             }
+            fn wants_point(&self, point: &str) -> bool {
+                self.hook.wants_point(point)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }

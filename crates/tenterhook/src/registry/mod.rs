@@ -9,7 +9,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenterhook_core::AnyHook;
+use tenterhook_core::{AnyHook, FromOptions};
 use toml::Value;
 
 use crate::config::Problem;
@@ -61,6 +61,8 @@ pub struct Listed<'a> {
     pub name: &'a str,
     /// What it is for, in one line.
     pub purpose: &'a str,
+    /// Options that work, in TOML, where its author gave some.
+    pub example: Option<&'static str>,
     /// The JSON schema of its options.
     pub schema: &'a serde_json::Value,
 }
@@ -124,6 +126,11 @@ impl Registry {
     {
         let make = move |options| make(options).map(Into::into);
         Maker::new(name.into(), make).join(&mut self.hooks, "hook")
+    }
+
+    /// Lets configurations use hooks of this type, under its path, such as `my_crate::hooks::MyHook`.
+    pub fn add_hook_type<H: FromOptions>(&mut self) -> Result<(), RegistryError> {
+        Maker::of_type::<H>(std::any::type_name::<H>().to_owned()).join(&mut self.hooks, "hook")
     }
 
     /// Lets configurations use a schedule under a name.
