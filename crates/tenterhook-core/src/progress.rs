@@ -110,6 +110,8 @@ pub struct RunInfo {
     pub total_epochs: Option<u64>,
     /// How many micro-batches training will last at most, where that is known.
     pub total_batches: Option<u64>,
+    /// How many micro-batches an optimizer step is made of; 0 counts as 1.
+    pub accumulate_grad_batches: u64,
     /// When `fit` validates.
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.

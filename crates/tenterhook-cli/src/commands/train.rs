@@ -55,8 +55,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let mut tested = None;
     if !arguments.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
         if let Some(Best { path, .. }) = &best {
-            let weights = path.join(tenterhook::checkpoint::WEIGHTS);
-            program.load_weights(&weights).map_err(|error| error.to_string())?;
+            program.load_weights(path).map_err(|error| error.to_string())?;
         }
         match program.test(&mut trainer) {
             Ok(report) => tested = Some(report),

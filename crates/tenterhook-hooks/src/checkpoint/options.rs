@@ -66,10 +66,12 @@ pub struct CheckpointOptions {
     /// validation, or it comes exactly once per epoch.
     #[schemars(example = true)]
     pub save_on_train_epoch_end: Option<bool>,
-    /// Save in every so many epochs; 1 unless another rhythm is set.
-    #[serde(alias = "save_every_n_epochs")]
+    /// Save in every so many epochs; 1 unless another rhythm is set, 0 is never.
     #[schemars(example = 1)]
     pub every_n_epochs: Option<u64>,
+    /// Another name of `every_n_epochs`; set one of them.
+    #[schemars(example = 1)]
+    pub save_every_n_epochs: Option<u64>,
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]
     pub every_n_train_steps: Option<u64>,
@@ -94,6 +96,7 @@ impl Default for CheckpointOptions {
             save_on_exception: false,
             save_on_train_epoch_end: None,
             every_n_epochs: None,
+            save_every_n_epochs: None,
             every_n_train_steps: None,
             train_time_interval: None,
             verbose: false,
@@ -121,7 +124,15 @@ impl CheckpointOptions {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
         filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
-        let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
+        if self.every_n_epochs.is_some() && self.save_every_n_epochs.is_some() {
+            return refuse(
+                "`save_every_n_epochs` and `every_n_epochs` are two names of one option; leave one of them out",
+            );
+        }
+        let epochs = self
+            .every_n_epochs
+            .or(self.save_every_n_epochs)
+            .map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
         let time = self.train_time_interval.as_deref().map(interval).transpose()?;
         let mut rhythms =

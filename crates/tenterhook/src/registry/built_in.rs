@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
-use tenterhook_hooks::{Checkpoint, EarlyStopping};
+use tenterhook_hooks::{Checkpoint, EarlyStopping, EmaWeights, NanGuard};
 
 use super::Registry;
 use super::maker::{Maker, Unmade};
@@ -14,8 +14,12 @@ use crate::schedule::{self, Scheduler};
 type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
 
 /// Every built-in hook, in the order in which they are listed.
-const HOOKS: &[BuiltIn] =
-    &[("checkpoint", Maker::of_type::<Checkpoint>), ("early_stopping", Maker::of_type::<EarlyStopping>)];
+const HOOKS: &[BuiltIn] = &[
+    ("checkpoint", Maker::of_type::<Checkpoint>),
+    ("early_stopping", Maker::of_type::<EarlyStopping>),
+    ("nan_guard", Maker::of_type::<NanGuard>),
+    ("ema_weights", Maker::of_type::<EmaWeights>),
+];
 
 pub(super) fn registry() -> Registry {
     Registry {
