@@ -26,9 +26,10 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
 ///   `on_exception`; never in a sanity check, and in a
 ///   dry run only for `save_last` at its end.
-/// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. It judges a
-///   metric when it has a value of this very step: a save by steps or time waits for the next one, and
-///   by epochs no value is judged twice.
+/// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. A save whose
+///   metric does not exist yet, or will be logged anew by the validation that follows, waits for it; by
+///   time it waits for a value of this very step. By steps and epochs an older value is judged where
+///   there is no newer one, as in Lightning; it says so once.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.
 ///
@@ -54,6 +55,8 @@ pub struct Checkpoint {
     validated: bool,
     /// It was said that a metric of the name is missing.
     told_missing: bool,
+    /// It was said that a value of another step is judged.
+    told_old: bool,
 }
 
 /// What a checkpoint keeps.
@@ -65,9 +68,6 @@ struct Memory {
     saved_any: bool,
     /// A save waits for the monitored metric.
     deferred: bool,
-    /// The step of the metric's value that was judged last.
-    #[serde(default)]
-    judged: Option<u64>,
 }
 
 const VERSION: u32 = 1;
@@ -93,7 +93,14 @@ impl Checkpoint {
     /// With these options, which are checked.
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
-        Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false, told_missing: false })
+        Ok(Checkpoint {
+            options,
+            rhythm,
+            memory: Memory::default(),
+            validated: false,
+            told_missing: false,
+            told_old: false,
+        })
     }
 
     /// The best checkpoint that is kept, and its score where something is monitored.
@@ -131,7 +138,7 @@ impl Checkpoint {
                 if due {
                     self.memory.last_time_ns = nanoseconds(now);
                 }
-                due
+                due || self.memory.deferred
             }
             Rhythm::Epochs(_) | Rhythm::Never => false,
         }
@@ -177,15 +184,15 @@ impl Checkpoint {
                 let known = moment.metrics().names().join("`, `");
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
-            if !self.is_current(moment, monitor) {
-                self.memory.deferred = !matches!(self.rhythm, Rhythm::Epochs(_));
+            if score.is_some() && self.waits_for(moment, monitor) {
+                self.memory.deferred = true;
                 return Ok(());
             }
-            self.memory.judged = moment.metrics().step_of(monitor);
             let keep = usize::try_from(self.options.save_top_k).ok();
             if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.options.mode)) {
                 return Ok(());
             }
+            self.tell_old(moment);
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
         let replaces = self.memory.ledger.make_room(keep, self.options.mode);
@@ -226,11 +233,25 @@ impl Checkpoint {
         saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
     }
 
-    /// Whether the monitored metric's value may be judged now, and not an older one in its place.
-    fn is_current(&self, moment: &Moment<'_>, monitor: &str) -> bool {
-        let of_step = moment.metrics().step_of(monitor);
-        let fresh = of_step.is_some_and(|step| step >= moment.step);
-        fresh || matches!(self.rhythm, Rhythm::Epochs(_)) && of_step != self.memory.judged
+    /// Whether a save that is due must wait for the metric that it is judged by.
+    fn waits_for(&self, moment: &Moment<'_>, monitor: &str) -> bool {
+        match moment.metrics().step_of(monitor) {
+            None => true,
+            Some(step) => matches!(self.rhythm, Rhythm::Time(_)) && step < moment.step,
+        }
+    }
+
+    /// Says once that a checkpoint is judged by a value of an earlier step.
+    fn tell_old(&mut self, moment: &Moment<'_>) {
+        let Some(monitor) = self.options.monitor.as_ref().filter(|_| !self.told_old) else { return };
+        if let Some(step) = moment.metrics().step_of(monitor).filter(|step| *step < moment.step) {
+            moment.say(format!(
+                "the checkpoint of step {} is judged by `{monitor}` of step {step}, the latest there is; let it \
+                 save when that is logged",
+                moment.step
+            ));
+            self.told_old = true;
+        }
     }
 
     fn template(&self) -> &str {
@@ -300,23 +321,21 @@ impl Controller for Checkpoint {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if cx.total_batches == 0 {
             // It begins here; a fit before this one counted steps of its own.
-            let Memory { last_step, deferred, judged, last_time_ns, .. } = &mut self.memory;
-            (*last_step, *deferred, *judged) = (0, false, None);
-            *last_time_ns = nanoseconds(cx.elapsed());
+            (self.memory.last_step, self.memory.deferred) = (0, false);
+            self.memory.last_time_ns = nanoseconds(cx.elapsed());
         }
         Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
-        let waits = self.memory.deferred;
-        if !self.batch_is_due(cx) && !waits {
+        if !self.batch_is_due(cx) {
             return Ok(Decision::CONTINUE);
         }
         if let Some(monitor) = &self.options.monitor {
             // A metric that the validation after this very batch will log must not be judged by its old value.
             let fresher =
                 cx.batch.is_last && !self.saves_at_epoch_end(cx) && cx.run.validation.due_in(cx.epoch);
-            if !self.is_current(cx, monitor) || fresher {
+            if self.waits_for(cx, monitor) || fresher {
                 self.memory.deferred = true;
                 return Ok(Decision::CONTINUE);
             }
@@ -324,7 +343,9 @@ impl Controller for Checkpoint {
         if self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
-        self.memory.deferred = false;
+        if let Rhythm::Time(_) = self.rhythm {
+            self.memory.deferred = false;
+        }
         self.now(cx)
     }
 
@@ -343,7 +364,7 @@ impl Controller for Checkpoint {
         if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
             return Ok(Decision::CONTINUE);
         }
-        if std::mem::take(&mut self.memory.deferred) {
+        if matches!(self.rhythm, Rhythm::Time(_)) && std::mem::take(&mut self.memory.deferred) {
             return self.now(cx);
         }
         self.after_epoch(cx)

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod checkpoint_options;
 mod checkpoints;
 mod claims;
 mod clipping;
 mod clock;
 mod control;
 mod doc_is_the_loop;
+mod ema_weights;
 mod failures;
 mod horizon;
 mod interruption;
@@ -17,6 +19,7 @@ mod line;
 mod loaders;
 mod losses;
 mod metrics;
+mod nan_guard;
 mod neutrality;
 mod optimizers;
 mod plan;
