@@ -10,6 +10,7 @@ mod clock;
 mod control;
 mod doc_is_the_loop;
 mod failures;
+mod hook_examples;
 mod horizon;
 mod interruption;
 mod lab;
