@@ -8,6 +8,7 @@ mod entry;
 mod interrupt;
 mod lines;
 mod machine;
+pub mod reading;
 mod record;
 mod recording;
 
@@ -21,6 +22,7 @@ pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
 pub use machine::{Git, Machine};
+pub use reading::{Run, Runs};
 pub use record::{RunRecord, RunStatus};
 pub(crate) use recording::Recording;
 

@@ -20,6 +20,7 @@ mod metrics;
 mod neutrality;
 mod optimizers;
 mod plan;
+mod reading;
 mod resume;
 mod roster;
 mod run_directory;

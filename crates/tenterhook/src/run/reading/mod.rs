@@ -197,12 +197,7 @@ fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, error))?;
     match value.get("format").and_then(Value::as_u64) {
         None => Err(ReadError::damaged(path, "it has no `format`, as a run's own has")),
-        Some(format) if format > u64::from(FORMAT) => {
-            Err(ReadError::Newer { path: path.to_owned(), format })
-        }
+        Some(format) if format > u64::from(FORMAT) => Err(ReadError::Newer { path: path.to_owned(), format }),
         Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, error)),
     }
 }
-
-#[cfg(test)]
-mod tests;
