@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
 use crate::signals;
+use crate::table::counted;
 
 pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
@@ -177,10 +178,6 @@ impl Summary<'_> {
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// JSON has no number for what is not finite.

@@ -239,8 +239,9 @@ impl Grid {
 /// The figures of a curve in words.
 fn figures(points: &[(u64, f64)]) -> String {
     let finite = || points.iter().filter(|(_, value)| value.is_finite());
-    let (low, high) =
-        (finite().min_by(|a, b| a.1.total_cmp(&b.1)), finite().max_by(|a, b| a.1.total_cmp(&b.1)));
+    let low = finite().min_by(|a, b| a.1.total_cmp(&b.1));
+    // Of equals, the first.
+    let high = finite().rev().max_by(|a, b| a.1.total_cmp(&b.1));
     let said = |what: &str, (step, value): &(u64, f64)| format!("{what} {} at step {step}", number(*value));
     let mut words = Vec::new();
     match (low, high, points.last()) {

@@ -67,7 +67,7 @@ fn what_is_not_finite_breaks_the_line_and_is_marked_and_counted() {
             "       | **                    *",
             "0.0000 |*                       *",
             "       +--------!-------!--------",
-            "        0           12    step 24",
+            "        0          12     step 24",
             "  * x  min 0.0000 at step 0, max 4.0000 at step 12, last 0.0000 at step 24, 2 not finite, first at step 8",
         ],
     );
@@ -92,7 +92,7 @@ fn a_single_point_and_a_flat_line_stand_in_the_middle() {
         ],
     );
     let flat = chart(&[series("x", &[(0, 0.0), (9, 0.0)])], SMALL);
-    assert!(flat.contains("0.0000 |******************\n"), "\n{flat}");
+    assert!(flat.contains("0.0000 |*****************\n"), "\n{flat}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl ReadError {
         move |source| ReadError::Unreadable { path: path.to_owned(), source }
     }
 
-    fn damaged(path: &Path, why: impl ToString) -> ReadError {
+    fn damaged(path: &Path, why: &(impl ToString + ?Sized)) -> ReadError {
         ReadError::Damaged { path: path.to_owned(), why: why.to_string() }
     }
 }
@@ -161,7 +161,7 @@ impl Run {
             Ok(text) => text.parse().map_err(|error: toml::de::Error| {
                 let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
                 let line = line.map(|line| format!(" in line {line}")).unwrap_or_default();
-                ReadError::damaged(&path, format!("{}{line}", error.message()))
+                ReadError::damaged(&path, &format!("{}{line}", error.message()))
             }),
         }
     }
@@ -194,10 +194,10 @@ fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
         (io::ErrorKind::NotFound, Some(directory)) => ReadError::NotARun { path: directory.to_owned() },
         _ => ReadError::unreadable(path)(error),
     })?;
-    let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, error))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, &error))?;
     match value.get("format").and_then(Value::as_u64) {
         None => Err(ReadError::damaged(path, "it has no `format`, as a run's own has")),
         Some(format) if format > u64::from(FORMAT) => Err(ReadError::Newer { path: path.to_owned(), format }),
-        Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, error)),
+        Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, &error)),
     }
 }

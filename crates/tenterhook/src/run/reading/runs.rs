@@ -16,7 +16,7 @@ const SHORTEST: usize = 8;
 #[derive(Debug)]
 pub struct Runs {
     directory: PathBuf,
-    runs: Vec<Run>,
+    list: Vec<Run>,
     damaged: Vec<(String, ReadError)>,
 }
 
@@ -45,7 +45,7 @@ impl Runs {
         }
         runs.sort_by(|a, b| (&a.record.created, &a.name).cmp(&(&b.record.created, &b.name)));
         damaged.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(Runs { directory, runs, damaged })
+        Ok(Runs { directory, list: runs, damaged })
     }
 
     /// The run that is meant: a path to a run, or what [`find`](Runs::find) finds below the directory.
@@ -66,7 +66,7 @@ impl Runs {
     /// The runs, oldest first.
     #[must_use]
     pub fn list(&self) -> &[Run] {
-        &self.runs
+        &self.list
     }
 
     /// What looks like a run and cannot be read, in order of name.
@@ -81,7 +81,7 @@ impl Runs {
             return self.latest(wanted, back);
         }
         let exact = |run: &&Run| run.name == wanted || run.record.id == wanted;
-        let mut fitting: Vec<_> = self.runs.iter().filter(exact).collect();
+        let mut fitting: Vec<_> = self.list.iter().filter(exact).collect();
         if fitting.is_empty() {
             fitting = self.fitting(wanted);
         }
@@ -107,18 +107,18 @@ impl Runs {
 
     fn fitting(&self, part: &str) -> Vec<&Run> {
         let fits = |name: &str| !part.is_empty() && (name.starts_with(part) || name.ends_with(part));
-        self.runs.iter().filter(|run| fits(&run.name) || fits(&run.record.id)).collect()
+        self.list.iter().filter(|run| fits(&run.name) || fits(&run.record.id)).collect()
     }
 
     fn latest(&self, wanted: &str, back: usize) -> Result<&Run, ReadError> {
         // The link knows best, unless what it points at is gone.
         let link = fs::read_link(self.directory.join("latest")).ok();
         let linked = link.and_then(|to| {
-            self.runs.iter().position(|run| to.file_name().is_some_and(|name| *name == *run.name))
+            self.list.iter().position(|run| to.file_name().is_some_and(|name| *name == *run.name))
         });
-        let newest = linked.or_else(|| self.runs.len().checked_sub(1));
+        let newest = linked.or_else(|| self.list.len().checked_sub(1));
         let position = newest.and_then(|newest| newest.checked_sub(back));
-        position.and_then(|position| self.runs.get(position)).ok_or_else(|| self.not_found(wanted))
+        position.and_then(|position| self.list.get(position)).ok_or_else(|| self.not_found(wanted))
     }
 
     fn not_found(&self, wanted: &str) -> ReadError {
@@ -129,9 +129,9 @@ impl Runs {
                 ReadError::Newer { path: path.clone(), format: *format }
             }
             Some((_, ReadError::Damaged { path, why })) => ReadError::damaged(path, why),
-            _ if self.runs.is_empty() => ReadError::NoRuns { path: self.directory.clone() },
+            _ if self.list.is_empty() => ReadError::NoRuns { path: self.directory.clone() },
             _ => {
-                let all: Vec<_> = self.runs.iter().collect();
+                let all: Vec<_> = self.list.iter().collect();
                 ReadError::Unknown { wanted: wanted.to_owned(), there_are: listed(&all) }
             }
         }
