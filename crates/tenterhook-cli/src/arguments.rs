@@ -79,13 +79,16 @@ pub(crate) struct Runs {
     /// The directory of all runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub(crate) dir: PathBuf,
-    /// Keep the runs for which this holds, as in 'status == completed', 'val/loss < 0.1 and steps > 100'
-    /// or 'optimizer.lr == 0.005'; of several, all must hold.
+    /// Keep the runs for which this holds, as in 'val/loss < 0.1 and status == completed'.
+    ///
+    /// Names are metrics, fields of the run (as for --sort) and keys of its configuration, as in
+    /// 'optimizer.lr == 0.005'. Of several filters, all must hold.
     #[arg(long, value_name = "EXPR")]
     pub(crate) filter: Vec<String>,
-    /// Sort by a metric (val/loss), a field (created, seconds, steps, epochs, seed, status, task, ...) or a
-    /// key of the configuration (optimizer.lr): the smallest first, so the best loss is on top; for the best
-    /// accuracy add --reverse. Runs without it come last. Unset, the newest run is first.
+    /// Sort by a metric, a field or a key of the configuration, the smallest first.
+    ///
+    /// So the best loss is on top; for the best accuracy add --reverse. Runs without it come last. Fields
+    /// are created, seconds, steps, epochs, seed, status, task and others. Unset, the newest run is first.
     #[arg(long, value_name = "KEY")]
     pub(crate) sort: Option<String>,
     /// Turn the order around.

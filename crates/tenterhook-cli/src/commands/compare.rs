@@ -8,6 +8,7 @@ use tenterhook::run::reading::flat;
 use tenterhook::run::{Run, RunRecord, Runs};
 
 use super::print;
+use super::runs::told;
 use super::show::outcome;
 use crate::arguments::Compare;
 use crate::progress::{duration, metric};
@@ -30,7 +31,7 @@ struct Comparison {
 
 pub(crate) fn run(arguments: &Compare) -> Result<ExitCode, String> {
     let found = arguments.runs.iter().map(|wanted| Runs::resolve(&arguments.dir, wanted));
-    let runs: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let runs: Vec<_> = found.collect::<Result<_, _>>().map_err(told)?;
     let configs = runs.iter().map(|run| run.config().map(|config| flat(&config)));
     let configs: Vec<_> = configs.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let compared = Comparison::of(&runs, &configs);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tenterhook::plan::nearest;
-use tenterhook::run::reading::{FIELDS, Facts};
+use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
@@ -29,7 +29,7 @@ struct Row<'a> {
 }
 
 pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
-    let runs = Runs::below(&arguments.dir).map_err(|error| error.to_string())?;
+    let runs = Runs::below(&arguments.dir).map_err(told)?;
     for damaged in runs.damaged() {
         eprintln!("left out: {damaged}");
     }
@@ -66,6 +66,14 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
         print(&for_people(&runs, &rows, &asked, all));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An error, with the option that helps where one does.
+pub(super) fn told(error: ReadError) -> String {
+    match error {
+        ReadError::NoDirectory { .. } => format!("{error} with --dir"),
+        error => error.to_string(),
+    }
 }
 
 fn row(run: &Run) -> Row<'_> {

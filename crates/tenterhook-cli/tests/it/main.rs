@@ -6,6 +6,7 @@ mod bad_input;
 mod conformance;
 mod plan;
 mod python;
+mod runs;
 mod tenter;
 mod train;
 

@@ -61,12 +61,12 @@ pub(super) fn chosen<'a>(curves: &'a Curves, asked: &[String]) -> Result<Chosen<
 
 fn unknown(curves: &Curves, asked: &str) -> String {
     if curves.by_name.is_empty() {
-        return format!("there is no `{asked}`: no metrics were logged");
+        return format!("no `{asked}`: no metrics were logged");
     }
     let names = || curves.by_name.keys().map(String::as_str);
     match nearest(asked, names()) {
-        Some(near) => format!("there is no `{asked}`; did you mean `{near}`?"),
-        None => format!("there is no `{asked}`; there are: {}", names().collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("no `{asked}`; did you mean `{near}`?"),
+        None => format!("no `{asked}`; there are: {}", names().collect::<Vec<_>>().join(", ")),
     }
 }
 

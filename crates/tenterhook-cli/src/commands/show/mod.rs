@@ -13,7 +13,7 @@ use tenterhook::run::reading::{Curves, Happenings};
 use tenterhook::run::{Happening, Run, Runs};
 
 use super::print;
-use super::runs::record;
+use super::runs::{record, told};
 use crate::arguments::Show;
 use crate::curves::Look;
 use crate::table::json_number;
@@ -21,11 +21,11 @@ pub(super) use page::outcome;
 use saved::Saved;
 
 pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
-    let run = Runs::resolve(&arguments.dir, &arguments.run).map_err(|error| error.to_string())?;
+    let run = Runs::resolve(&arguments.dir, &arguments.run).map_err(told)?;
     let curves = run.curves().map_err(|error| error.to_string())?;
     let happenings = run.happenings().map_err(|error| error.to_string())?;
     let wanted = charts::chosen(&curves, &arguments.metrics)
-        .map_err(|error| format!("--metric: {error} in {}", run.directory.display()))?;
+        .map_err(|error| format!("--metric: in {} there is {error}", run.directory.display()))?;
     for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
         if lines > 0 {
             eprintln!("left out: {lines} unreadable lines of {}", run.directory.join(file).display());
