@@ -63,12 +63,15 @@ fn a_run_is_shown_with_its_curves() {
     let place = Place::new();
     let hooks = "[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"val/loss\"\nstopping_threshold = 100.0\n\
                  [[hooks]]\nuse = \"checkpoint\"\nsave_last = \"link\"\n";
-    place.write("c.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 9\nseed = 7\n{hooks}"));
+    place.write(
+        "c.toml",
+        format!("task = \"toy\"\n[trainer]\nmax_epochs = 9\nmin_epochs = 3\nseed = 7\n{hooks}"),
+    );
     place.run(&["train", "c.toml", "--quiet"]).succeeded();
     let shown = place.run(&["show"]).succeeded().stdout;
     for hint in [
         "outcome      stopped by `stop`: ",
-        "done         1 epoch, 8 steps",
+        "done         3 epochs, 24 steps",
         "task         toy",
         "seed         7",
         "commit       ",
@@ -77,7 +80,7 @@ fn a_run_is_shown_with_its_curves() {
         "train c.toml --quiet",
         "  stop        controller  enabled  on_error = \"abort\"",
         "checkpoints/last",
-        "`stop` in on_validation_end: stop reason",
+        "step 8: `stop` in on_train_epoch_end: stop: ",
         "  ⠒ train/loss  ",
         "  × val/loss    ",
         "└───",
@@ -104,7 +107,7 @@ fn a_run_is_shown_with_its_curves() {
     assert_eq!(document["run"]["status"], "stopped");
     let curves = document["curves"].as_object().expect("curves");
     assert_eq!(curves.keys().collect::<Vec<_>>(), ["val/loss"]);
-    assert_eq!(document["curves"]["val/loss"]["step"], json!([8]));
+    assert_eq!(document["curves"]["val/loss"]["step"], json!([8, 16, 24]));
     assert!(document["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{document}");
     assert_eq!(document["decisions"][0]["by"], "stop", "{document}");
 }

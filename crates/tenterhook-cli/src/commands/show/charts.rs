@@ -84,6 +84,8 @@ pub(super) fn drawn(curves: &Curves, chosen: &Chosen<'_>, look: Look) -> String 
     }
     if curves.by_name.is_empty() {
         text.push("\nno curves: nothing was logged".to_owned());
+    } else if chosen.charts.is_empty() {
+        text.push("\nno curves: no metric has more than one point; --metric draws single ones".to_owned());
     }
     if !chosen.more.is_empty() {
         text.push(format!(

@@ -171,8 +171,10 @@ fn decision(decided: &Value) -> String {
     let rest = parts
         .iter()
         .filter(|(key, value)| !is_word(key) && !value.is_null() && **value != Value::Bool(false));
-    let rest = rest.map(|(key, value)| {
-        format!(" {key} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    let rest = rest.map(|(key, value)| match (key.as_str(), value.as_str()) {
+        ("reason", Some(reason)) => format!(": {reason}"),
+        (key, Some(text)) => format!(" {key} {text}"),
+        (key, None) => format!(" {key} {value}"),
     });
     format!("{}{}", word.unwrap_or("unknown"), rest.collect::<String>())
 }
@@ -206,7 +208,7 @@ mod tests {
         let scale = json!({ "request": "scale_lr", "optimizer": null, "factor": 0.5 });
         assert_eq!(
             (decision(&stop).as_str(), decision(&scale).as_str()),
-            ("stop reason enough", "scale_lr factor 0.5")
+            ("stop: enough", "scale_lr factor 0.5")
         );
     }
 }
