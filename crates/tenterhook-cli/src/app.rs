@@ -127,6 +127,9 @@ impl App {
                 commands::trace::run(&self, &file, &settings, json, all, batches)
             }
             Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
+            Command::Runs(runs) => commands::runs::run(&runs),
+            Command::Show(show) => commands::show::run(&show),
+            Command::Compare(compare) => commands::compare::run(&compare),
         };
         done.unwrap_or_else(|message| {
             eprintln!("error: {message}");

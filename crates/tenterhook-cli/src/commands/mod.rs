@@ -1,11 +1,14 @@
 //! The commands, and what they share.
 
+pub(crate) mod compare;
 pub(crate) mod evaluate;
 pub(crate) mod hooks;
 pub(crate) mod init;
 pub(crate) mod new;
 pub(crate) mod plan;
+pub(crate) mod runs;
 pub(crate) mod schema;
+pub(crate) mod show;
 pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;

@@ -8,6 +8,7 @@ mod documents;
 mod hooks;
 mod plan;
 mod python;
+mod runs;
 mod tenter;
 mod train;
 

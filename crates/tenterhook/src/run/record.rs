@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use tenterhook_core::{HookInfo, Outcome};
 
@@ -16,7 +16,7 @@ use super::{Beginning, Ending, RunDirectoryPlan};
 pub const FORMAT: u32 = 1;
 
 /// How a run is doing, or how it ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
@@ -28,20 +28,42 @@ pub enum RunStatus {
     /// Somebody asked to stop.
     Stopped {
         /// Who.
+        #[serde(default)]
         by: String,
         /// Why.
+        #[serde(default)]
         reason: String,
     },
     /// A signal ended it.
     Interrupted {
         /// Which.
+        #[serde(default)]
         signal: String,
     },
     /// It failed.
     Failed {
         /// Why.
+        #[serde(default)]
         error: String,
     },
+    /// Not known: it is missing, or was written by a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl RunStatus {
+    /// In one word, as it stands in `run.json`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            RunStatus::Running => "running",
+            RunStatus::Completed => "completed",
+            RunStatus::Stopped { .. } => "stopped",
+            RunStatus::Interrupted { .. } => "interrupted",
+            RunStatus::Failed { .. } => "failed",
+            RunStatus::Unknown => "unknown",
+        }
+    }
 }
 
 impl From<&Outcome> for RunStatus {
@@ -55,15 +77,16 @@ impl From<&Outcome> for RunStatus {
     }
 }
 
-/// Everything that `run.json` holds.
-#[derive(Clone, Debug, Serialize)]
+/// Everything that `run.json` holds. What a file lacks is empty.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunRecord {
     /// The version of the format.
     pub format: u32,
     /// The run's id.
     pub id: String,
     /// How it is doing, or how it ended.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "status")]
     pub status: RunStatus,
     /// When it began.
     pub created: String,
@@ -156,6 +179,11 @@ impl RunRecord {
         text.push(b'\n');
         write_whole(path, &text)
     }
+}
+
+/// A status that cannot be read does not hide the rest of a run.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunStatus, D::Error> {
+    Ok(Option::<RunStatus>::deserialize(deserializer)?.unwrap_or(RunStatus::Unknown))
 }
 
 /// Writes a file whole or not at all: to a temporary name, synced, renamed.

@@ -21,6 +21,7 @@ mod metrics;
 mod neutrality;
 mod optimizers;
 mod plan;
+mod reading;
 mod resume;
 mod roster;
 mod run_directory;
