@@ -111,6 +111,12 @@ impl AnyHook {
     pub fn name(&self) -> String {
         self.0.name()
     }
+
+    /// What its errors do to the run, unless it is registered otherwise.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.0.policy()
+    }
 }
 
 impl<H: Hook> From<H> for AnyHook {

@@ -2,8 +2,11 @@
 //!
 //! The layers, each over the one before: built-in defaults, what the task sets, the file, environment
 //! variables such as `TENTER__TRAINER__MAX_EPOCHS=3`, and `--set trainer.max_epochs=3`. Tables merge by
-//! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]` and
-//! `[[hooks]]` are common to all tasks, everything else is the task's own.
+//! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]`, `[[hooks]]` and
+//! `[hooks_config]` are common to all tasks, everything else is the task's own.
+//!
+//! Hooks are tables under `[[hooks]]` ([`HookKeys`] are the keys that each of them has), or flags and tables
+//! in `[hooks_config]`, or both. A file that has either has all its hooks: the task's own are left out.
 //!
 //! ```
 //! use tenterhook::config::Sources;
@@ -21,6 +24,8 @@
 //! ```
 
 mod hooks;
+mod hooks_config;
+pub(crate) mod keys;
 mod layers;
 mod print;
 mod problem;
@@ -33,7 +38,8 @@ pub(crate) mod schema;
 mod tree;
 pub(crate) mod words;
 
-pub use hooks::{HookKeys, HookTable};
+pub use hooks::HookTable;
+pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};
 pub use resolve::Sources;
 pub use resolved::Resolved;
@@ -42,7 +48,7 @@ pub use resolved::Resolved;
 pub type Config = Resolved;
 
 /// The top-level keys that every task has.
-pub(crate) const COMMON_KEYS: &[&str] = &["task", "device", "runs_dir", "trainer", "hooks"];
+pub(crate) const COMMON_KEYS: &[&str] = &["task", "device", "runs_dir", "trainer", "hooks", "hooks_config"];
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::hooks::{HOOK_KEYS, HookKeys};
+use super::keys::{HOOK_KEYS, HookKeys};
 use super::resolved::Resolved;
 use super::schema::{Schema, schema_of};
 use crate::settings::Settings;

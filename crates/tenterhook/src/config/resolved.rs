@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tenterhook_core::PlanError;
 use toml::Table;
 
-use super::hooks::HookTable;
+use super::hooks::{HookTable, Written};
 use super::print;
 use super::problem::{ConfigError, Problem};
 use super::render::Places;
@@ -27,12 +27,14 @@ pub struct Resolved {
     pub runs_dir: PathBuf,
     /// `[trainer]`.
     pub trainer: Settings,
-    /// `[[hooks]]`, in the order in which they are registered.
+    /// `[[hooks]]` and what `[hooks_config]` comes to, in the order in which they are registered.
     pub hooks: Vec<HookTable>,
     /// The task's own keys, complete with their defaults.
     pub options: Table,
     pub(super) task_schema: Value,
     pub(super) hook_schemas: Vec<Value>,
+    /// Where each hook was written.
+    pub(super) written: Vec<Written>,
     pub(super) places: Places,
 }
 
@@ -55,7 +57,7 @@ impl Resolved {
         let mut problems = Vec::new();
         for (index, table) in self.hooks.iter().enumerate() {
             let registered = table.register(&mut trainer, registry);
-            problems.extend(registered.err().map(|problem| problem.below(&format!("hooks.{index}"))));
+            problems.extend(registered.err().map(|problem| self.written(index).problem(problem)));
         }
         if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
     }
@@ -79,13 +81,19 @@ impl Resolved {
         self.places.error(problems.into_iter().map(Into::into).collect())
     }
 
+    /// Where a hook was written; one that was added to `hooks` since then was not.
+    fn written(&self, index: usize) -> Written {
+        self.written.get(index).cloned().unwrap_or_else(|| Written::in_hooks(index))
+    }
+
     /// One problem as people read it.
     #[must_use]
     pub fn problem_text(&self, problem: &Problem) -> String {
         self.places.text(&problem.clone().into())
     }
 
-    /// What the plan refuses as a problem of the hook's table, or of its `monitor` where it is about that.
+    /// What the plan refuses as a problem of the hook's table, or of the key that it is about: `monitor`,
+    /// `every` or `after`.
     #[must_use]
     pub fn refusal(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
         let text = refused.to_string();
@@ -96,9 +104,17 @@ impl Resolved {
         });
         let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let key = place.map_or_else(String::new, |(index, table)| {
-            let monitors = matches!(refused, PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. });
-            let own = if monitors && table.options.contains_key("monitor") { ".monitor" } else { "" };
-            format!("hooks.{index}{own}")
+            let about = match refused {
+                PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. } => {
+                    Some("monitor").filter(|key| table.options.contains_key(*key))
+                }
+                PlanError::NeverFires { when, .. } if when.starts_with("every") => {
+                    table.common.every.map(|_| "every")
+                }
+                PlanError::NeverFires { .. } => table.common.after.map(|_| "after"),
+                _ => None,
+            };
+            self.written(index).problem(Problem::new(about.unwrap_or_default(), "")).key
         });
         let problem = Problem::new(key, message);
         if fix.is_empty() { problem } else { problem.fix(fix) }

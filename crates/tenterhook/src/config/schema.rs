@@ -64,6 +64,20 @@ impl<'a> Schema<'a> {
         keys
     }
 
+    /// The keys of the table, of whichever kind it is.
+    pub(crate) fn all_keys(self) -> Vec<&'a str> {
+        let mut keys: Vec<&str> = Vec::new();
+        for part in self.all() {
+            let properties = part.here.get("properties").and_then(Value::as_object);
+            for key in properties.into_iter().flat_map(|properties| properties.keys()) {
+                if !keys.contains(&key.as_str()) {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
+    }
+
     /// The schema of one key, or of the elements of a list.
     pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
         let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
