@@ -169,7 +169,7 @@ impl Drafts<'_> {
         let enabled = match (enabled, &table) {
             (Some(enabled), Some(_)) => enabled,
             (Some(true), None) => true,
-            (Some(false), None) | (None, None) => return,
+            (Some(false) | None, None) => return,
             (None, Some(_)) => {
                 // A flag that does not read has been told about.
                 if self.node.child(flag).is_none() {

@@ -83,7 +83,9 @@ impl Sources {
         }
         if ALL_HOOKS.iter().any(|key| file.child(key).is_some()) {
             // Who writes hooks in either form writes all of them.
-            ALL_HOOKS.iter().for_each(|key| tree.take(key));
+            for key in ALL_HOOKS {
+                tree.take(key);
+            }
         }
         tree.merge(file);
         for assignment in assignments {
@@ -184,7 +186,9 @@ impl Reading {
         let mut drafts = self.tables();
         if let Some(node) = self.top.remove(HOOKS_CONFIG) {
             let more = hooks_config::drafts(&node, &mut self.found);
-            more.iter().for_each(|draft| hooks_config::stand_in(&mut self.places.tree, &draft.written));
+            for draft in &more {
+                hooks_config::stand_in(&mut self.places.tree, &draft.written);
+            }
             drafts.extend(more);
         }
         let mut runner = HookRunner::default();
