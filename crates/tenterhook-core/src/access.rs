@@ -15,6 +15,8 @@ pub struct Access {
     pub every: Vec<Cadence>,
     /// It fires only from then on.
     pub after: Vec<Cadence>,
+    /// It wants the time spent in hooks to be measured.
+    pub measures_hooks: bool,
 }
 
 impl Access {
@@ -49,6 +51,13 @@ impl Access {
     #[must_use]
     pub fn every(mut self, cadence: Cadence) -> Access {
         self.every.push(cadence);
+        self
+    }
+
+    /// It wants the time spent in hooks to be measured, for `cx.time_in_hooks()`.
+    #[must_use]
+    pub fn measures_hooks(mut self) -> Access {
+        self.measures_hooks = true;
         self
     }
 

@@ -121,6 +121,8 @@ contexts! {
     TrainBatchStart {
         /// The batch.
         batch: Batch<'a>,
+        /// How long the loop waited for it.
+        wait: Duration,
     }
     /// See [`Event::TrainBatchEnd`].
     TrainBatchEnd {
@@ -157,6 +159,8 @@ contexts! {
         loss: Scalar<'a>,
         /// The gradients accumulated in this window so far.
         gradients: Tensors<'a>,
+        /// How long the backward pass took.
+        duration: Duration,
     }
     /// See [`Event::BeforeOptimizerStep`].
     BeforeOptimizerStep {
@@ -184,6 +188,8 @@ contexts! {
         optimizer: usize,
         /// The gradients it used.
         gradients: Tensors<'a>,
+        /// How long clipping and the update took.
+        duration: Duration,
     }
     /// See [`Event::StepEnd`].
     StepEnd {
@@ -196,6 +202,13 @@ contexts! {
         lr: f64,
         /// The learning rate that the next update will use.
         next_lr: f64,
+    }
+    /// See [`Event::Activation`]. The module is in the middle of its step, so the moment shows no parameters.
+    Activation {
+        /// The point's name, such as `blocks.3.mlp`.
+        point: &'a str,
+        /// Its values: one tensor, of the point's name.
+        values: Tensors<'a>,
     }
     /// See [`Event::ValidationStart`].
     ValidationStart {}
@@ -298,10 +311,17 @@ macro_rules! offer_to_handler {
             }
             #[inline]
             fn offer(&self, hook: &mut AnyHook) -> Reply {
+                offer_to_handler!(@wanted $Event self hook);
                 hook.0.$handler(self)
             }
         }
     )*};
+    (@wanted Activation $cx:ident $hook:ident) => {
+        if !$hook.0.wants_point($cx.point) {
+            return Ok(());
+        }
+    };
+    (@wanted $Event:ident $cx:ident $hook:ident) => {};
 }
 
 for_each_event!(offer_to_handler);

@@ -5,7 +5,7 @@ use std::any::Any;
 use crate::access::Access;
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
-use crate::event::Events;
+use crate::event::{Event, Events};
 use crate::failure::{BoxError, Policy};
 use crate::flow::Decision;
 use crate::hook::{Hook, HookResult, Verdict};
@@ -52,6 +52,7 @@ macro_rules! define_erased {
             fn access(&self) -> Access;
             fn tier(&self) -> Tier;
             fn policy(&self) -> Policy;
+            fn wants_point(&self, point: &str) -> bool;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
             $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
@@ -78,6 +79,9 @@ macro_rules! define_erased {
             }
             fn policy(&self) -> Policy {
                 Hook::policy(self)
+            }
+            fn wants_point(&self, point: &str) -> bool {
+                Hook::wants_point(self, point)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Hook::state_dict(self)
@@ -112,7 +116,28 @@ impl AnyHook {
         self.0.name()
     }
 
-    /// What its errors do to the run, unless it is registered otherwise.
+    /// Its kind. An observer that looks at activations is what people call a forward hook.
+    #[must_use]
+    pub fn kind(&self) -> HookKind {
+        match self.0.kind() {
+            HookKind::Observer if self.events().contains(Event::Activation) => HookKind::Forward,
+            kind => kind,
+        }
+    }
+
+    /// The events it wants.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.0.events()
+    }
+
+    /// Where it stands among the other hooks.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.0.tier()
+    }
+
+    /// What its errors do to the run.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.0.policy()

@@ -51,6 +51,8 @@ macro_rules! for_each_event {
             steer on_after_optimizer_step AfterOptimizerStep;
             /// An optimizer step is complete: scheduler stepped, metrics logged, no gradients any more.
             steer on_step_end StepEnd;
+            /// A module's step shows an activation, in training and in evaluations; see `wants_point`.
+            watch on_activation Activation;
             /// A validation begins.
             steer on_validation_start ValidationStart;
             /// The validation's data is about to be walked through.
@@ -133,7 +135,8 @@ macro_rules! define_event {
         ///     for each batch:
         ///       ▶ on_train_batch_start        a controller may skip the batch or end the epoch
         ///       ▶ on_before_forward
-        ///         module.training_step        forward hooks see the activations
+        ///         module.training_step
+        ///           ▶ on_activation           at each point that the module names and a hook wants
         ///       ▶ on_after_forward
         ///       on the first batch of an accumulation window:
         ///         ▶ on_before_zero_grad
@@ -226,6 +229,14 @@ impl Event {
     pub const fn is_within_train_batch(self) -> bool {
         let event = self as u8;
         event >= Event::TrainBatchStart as u8 && event <= Event::StepEnd as u8
+    }
+
+    /// Whether the event belongs to one training batch, where this loop is running: activations are shown
+    /// in all of them.
+    #[must_use]
+    pub fn belongs_to_train_batch(self, phase: crate::progress::Phase) -> bool {
+        let shown_in_training = self == Event::Activation && phase == crate::progress::Phase::Train;
+        self.is_within_train_batch() || shown_in_training
     }
 
     /// Whether the event belongs to one epoch of training: its own start and end, its batches and

@@ -1,6 +1,9 @@
 //! What a controller can decide: values, never exceptions or magic numbers.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::named::NamedTensors;
 
 /// How training goes on after an event, from weakest to strongest. When controllers disagree, each
 /// decision has its effect and all are logged; the strongest says how the run ends.
@@ -47,6 +50,21 @@ pub enum Request {
     Save(SaveRequest),
     /// Run a validation when this batch is done.
     Validate,
+    /// Let the module have other weights from here on; its own wait to be given back, and are what
+    /// checkpoints hold meanwhile. For averages that are swapped in to be evaluated.
+    SwapWeights(Weights),
+    /// Give the module its own weights back. Nothing happens when it has them.
+    SwapBack,
+}
+
+/// The weights to swap in, by parameter name. Shared, so that asking for them copies nothing.
+#[derive(Clone, PartialEq)]
+pub struct Weights(pub Arc<NamedTensors>);
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Weights({} values)", self.0.len())
+    }
 }
 
 /// Where and how to save.

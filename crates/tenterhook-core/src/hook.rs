@@ -60,7 +60,7 @@ macro_rules! define_hook {
         #[diagnostic::on_unimplemented(
             message = "`{Self}` is not a hook that receives events",
             label = "write `#[hook] impl Observer for …` or `#[hook] impl Controller for …`",
-            note = "update hooks are registered with `add_update_hook`, forward hooks with `add_forward_hook`"
+            note = "update hooks are registered with `add_update_hook`"
         )]
         pub trait Hook: Send + 'static {
             /// `()` for an observer, [`Decision`] for a controller.
@@ -95,6 +95,12 @@ macro_rules! define_hook {
             /// What its errors do to the run.
             fn policy(&self) -> Policy {
                 Self::Verdict::POLICY
+            }
+
+            /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
+            /// every activation that is shown, so it must be cheap.
+            fn wants_point(&self, _point: &str) -> bool {
+                true
             }
 
             /// Its own state, for a checkpoint. Every hook is asked.

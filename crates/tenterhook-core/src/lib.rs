@@ -10,7 +10,7 @@
 //! |---|---|
 //! | which events are there, and in which order do they fire? | [`Event`] |
 //! | what exists at an event? | [`context`] |
-//! | how do I write a hook? | [`Hook`], [`Observer`], [`Controller`], [`UpdateHook`], [`ForwardHook`] |
+//! | how do I write a hook? | [`Hook`], [`Observer`], [`Controller`], [`UpdateHook`] |
 //! | how do I make it fire less often? | [`HookExt`] |
 //! | who receives what, in which order, and why? | [`plan`] |
 //! | what happens when a hook fails? | [`failure`] |
@@ -33,12 +33,13 @@ pub mod context;
 mod erased;
 pub mod failure;
 pub mod flow;
-pub mod forward;
 mod hook;
 pub mod metrics;
 pub mod moment;
 mod named;
 pub mod number;
+#[cfg(feature = "schemars")]
+mod options;
 pub mod pattern;
 pub mod plan;
 pub mod progress;
@@ -58,12 +59,13 @@ pub use context::*;
 pub use erased::AnyHook;
 pub use event::{Event, Events};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
-pub use flow::{Decision, Flow, Lr, Request, SaveRequest};
-pub use forward::{Activation, ForwardHook};
+pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
 pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
-pub use metrics::{LogOptions, Metrics, Reduce};
+pub use metrics::{Histogram, LogOptions, Metrics, Reduce};
 pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
+#[cfg(feature = "schemars")]
+pub use options::{FromOptions, OptionError};
 pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};

@@ -4,7 +4,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
 
 use crate::board::{Board, Places};
-use crate::metrics::{LogOptions, Logged, Metrics, Told};
+use crate::metrics::{Histogram, LogOptions, Logged, Metrics, Told};
 use crate::progress::{Phase, Progress, RunInfo, Stage, Status};
 use crate::random::{Stream, Streams};
 use crate::roster::{Requests, Roster};
@@ -68,6 +68,10 @@ pub struct Shared {
     pub elapsed_before: Duration,
     /// What hooks want people to know: who says it, and what.
     pub said: RefCell<Vec<(String, String)>>,
+    /// Lines that hooks want on the console and nowhere else.
+    pub printed: RefCell<Vec<String>>,
+    /// The time spent in hooks so far, measured while some hook asks for it.
+    pub(crate) in_hooks: Cell<Duration>,
     /// The hook that is running now.
     pub(crate) current: Cell<usize>,
 }
@@ -85,6 +89,8 @@ impl Shared {
             clock,
             elapsed_before: Duration::ZERO,
             said: RefCell::default(),
+            printed: RefCell::default(),
+            in_hooks: Cell::default(),
             current: Cell::new(0),
         }
     }
@@ -175,7 +181,25 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// Says something to people; the trainer passes it on after the event.
+    /// Logs a histogram: it lands on the current step.
+    pub fn log_histogram(&self, name: &str, histogram: Histogram) {
+        self.shared.metrics.log_histogram(name, histogram);
+    }
+
+    /// The time spent in hooks since the run began. It is measured while a hook asks for it with
+    /// [`Access::measures_hooks`](crate::Access::measures_hooks), and stands still otherwise.
+    #[must_use]
+    pub fn time_in_hooks(&self) -> Duration {
+        self.shared.in_hooks.get()
+    }
+
+    /// Prints a line on the console, where progress belongs; nothing keeps it. What people should still
+    /// find in the run's journal is [`said`](Moment::say).
+    pub fn print(&self, line: impl Into<String>) {
+        self.shared.printed.borrow_mut().push(line.into());
+    }
+
+    /// Says something to people; the trainer passes it on after the event, and the run's journal keeps it.
     pub fn say(&self, text: impl Into<String>) {
         self.shared.said.borrow_mut().push((self.hook_name().to_owned(), text.into()));
     }

@@ -1,6 +1,8 @@
 //! Named tensors in plain memory: for engines without devices, and for tests.
 
-use crate::tensor::{Stats, TensorSource};
+use serde::{Deserialize, Serialize};
+
+use crate::tensor::{Stats, TensorSource, Tensors};
 use crate::update::GradientsMut;
 
 /// A list of named tensors that holds its values itself.
@@ -14,10 +16,10 @@ use crate::update::GradientsMut;
 /// let shaped = NamedTensors::default().with("weight", [2, 2], [1.0, 0.0, 0.0, 1.0]);
 /// assert_eq!(shaped.get("weight").map(<[f32]>::len), Some(4));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamedTensors(Vec<Named>);
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Named {
     name: String,
     shape: Vec<usize>,
@@ -47,6 +49,33 @@ impl NamedTensors {
         );
         self.0.push(Named { name, shape, values });
         self
+    }
+
+    /// A copy of what an event shows.
+    #[must_use]
+    pub fn copied(tensors: &Tensors<'_>) -> NamedTensors {
+        let copied = tensors.iter().map(|tensor| Named {
+            name: tensor.name().to_owned(),
+            shape: tensor.shape().to_vec(),
+            values: tensor.to_vec(),
+        });
+        NamedTensors(copied.collect())
+    }
+
+    /// Whether there is not a single tensor.
+    #[must_use]
+    pub fn has_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Name, shape and values of each, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
+        self.0.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.values.as_slice()))
+    }
+
+    /// The values of each, to be changed in place, with its name.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
+        self.0.iter_mut().map(|tensor| (tensor.name.as_str(), tensor.values.as_mut_slice()))
     }
 
     /// The values of one.

@@ -19,7 +19,7 @@ pub enum HookKind {
     Controller,
     /// Changes gradients before the update.
     Update,
-    /// Watches activations.
+    /// Watches events, activations among them.
     Forward,
 }
 
@@ -107,7 +107,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The registered hooks: those that receive events in registration order, then forward and update hooks.
+    /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
         self.hooks.borrow().iter().flatten().cloned().collect()
@@ -155,7 +155,7 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// The registered hooks: those that receive events in registration order, then forward and update hooks.
+    /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(self) -> Vec<HookInfo> {
         self.roster.list()

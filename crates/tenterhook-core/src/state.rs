@@ -4,6 +4,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::named::NamedTensors;
+
 /// The state of one hook, with the version of its schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
@@ -11,11 +13,18 @@ pub struct State {
     pub version: u32,
     /// The data.
     pub data: Value,
+    /// Tensors, which a checkpoint holds beside the data and not within it.
+    #[serde(default, skip_serializing_if = "NamedTensors::has_none")]
+    pub tensors: NamedTensors,
 }
 
 /// The keys under which a wrapper keeps its own state and that of the hook it wraps.
 const GATE: &str = "$gate";
 const INNER: &str = "$inner";
+
+/// The free entry of a checkpoint in which a hook leaves its name when its tensors are to be evaluated
+/// instead of the module's weights, under the parameters' names: an average of them, for example.
+pub const EVALUATE_WITH: &str = "evaluate_with";
 
 /// A value as JSON, refusing what JSON would turn into `null`.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<Value, StateError> {
@@ -66,12 +75,18 @@ impl State {
     /// No state.
     #[must_use]
     pub fn empty() -> State {
-        State { version: 0, data: Value::Null }
+        State { version: 0, data: Value::Null, tensors: NamedTensors::default() }
     }
 
     /// The state that this value is, under this version of its schema.
     pub fn of<T: Serialize>(version: u32, value: &T) -> Result<State, StateError> {
-        Ok(State { version, data: to_json(value)? })
+        Ok(State { version, data: to_json(value)?, tensors: NamedTensors::default() })
+    }
+
+    /// The same with these tensors.
+    #[must_use]
+    pub fn with_tensors(self, tensors: NamedTensors) -> State {
+        State { tensors, ..self }
     }
 
     /// Whether there is nothing to restore.
@@ -82,8 +97,9 @@ impl State {
 
     /// This state behind a wrapper, with the wrapper's own.
     #[must_use]
-    pub fn wrapped(self, gate: &Value) -> State {
-        State { version: 1, data: json!({ GATE: gate, INNER: self }) }
+    pub fn wrapped(mut self, gate: &Value) -> State {
+        let tensors = std::mem::take(&mut self.tensors);
+        State { version: 1, data: json!({ GATE: gate, INNER: self }), tensors }
     }
 
     /// The wrapper's own state and the hook's. A hook that was saved without a wrapper has only its own.
@@ -91,7 +107,8 @@ impl State {
         let (Some(gate), Some(inner)) = (self.data.get(GATE), self.data.get(INNER)) else {
             return Ok((None, self.clone()));
         };
-        Ok((Some(gate.clone()), serde_json::from_value(inner.clone())?))
+        let inner: State = serde_json::from_value(inner.clone())?;
+        Ok((Some(gate.clone()), inner.with_tensors(self.tensors.clone())))
     }
 
     /// The value, if the state has the version that this program knows.
@@ -141,6 +158,7 @@ mod tests {
     #[test]
     fn a_wrapper_can_come_and_go_between_saving_and_loading() {
         let bare = State::of(3, &7).expect("it serialises");
+        let bare = bare.with_tensors(NamedTensors::from([("w", [1.0])]));
         let wrapped = bare.clone().wrapped(&json!(1)).wrapped(&json!(2));
         assert_eq!(wrapped.read::<i32>(3).expect("read without the wrappers"), 7);
         assert_eq!(

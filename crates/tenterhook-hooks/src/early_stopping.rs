@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, HookResult, Moment, Phase, Policy, Stage, State, Status, Tier,
-    TrainEpochEnd, ValidationEnd, hook,
+    Access, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Policy, Stage, State,
+    Status, Tier, TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
@@ -106,6 +106,21 @@ struct Memory {
 }
 
 const VERSION: u32 = 1;
+
+impl FromOptions for EarlyStopping {
+    type Options = EarlyStoppingOptions;
+    const PURPOSE: &str = "stops training when a metric stops improving";
+    const EXAMPLE: &str = r#"
+monitor = "val/loss"
+mode = "min"
+patience = 10
+min_delta = 0.0001
+"#;
+
+    fn from_options(options: EarlyStoppingOptions) -> Result<EarlyStopping, OptionError> {
+        Ok(EarlyStopping::new(options))
+    }
+}
 
 impl EarlyStopping {
     /// With these options.

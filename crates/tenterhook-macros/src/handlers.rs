@@ -47,6 +47,7 @@ pub(crate) const HANDLERS: &[Handler] = &[
     steers("on_gradient_clip"),
     steers("on_after_optimizer_step"),
     steers("on_step_end"),
+    watches("on_activation"),
     steers("on_validation_start"),
     steers("on_validation_epoch_start"),
     steers("on_validation_batch_start"),
@@ -74,7 +75,7 @@ pub(crate) const HANDLERS: &[Handler] = &[
 
 /// The methods of a hook that are not handlers.
 pub(crate) const OTHER_METHODS: &[&str] =
-    &["name", "access", "tier", "policy", "state_dict", "load_state_dict"];
+    &["name", "access", "tier", "policy", "wants_point", "state_dict", "load_state_dict"];
 
 /// What other frameworks call a method, and what it is called here.
 const FOREIGN: &[(&str, &str)] = &[

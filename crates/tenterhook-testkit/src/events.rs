@@ -33,13 +33,17 @@ made_up! { world;
     TrainEnd { outcome: &world.outcome, }
     TrainEpochStart {}
     TrainEpochEnd {}
-    TrainBatchStart { batch: world.batch(), }
+    TrainBatchStart { batch: world.batch(), wait: world.times.wait, }
     TrainBatchEnd { batch: world.batch(), loss: world.loss.as_ref().map(|loss| Scalar::new(loss)), }
     BeforeForward { batch: world.batch(), }
-    AfterForward { batch: world.batch(), duration: world.forward_time, }
+    AfterForward { batch: world.batch(), duration: world.times.forward, }
     BeforeZeroGrad { gradients: Tensors::new(&world.gradients), }
     BeforeBackward { loss: loss(world), }
-    AfterBackward { loss: loss(world), gradients: Tensors::new(&world.gradients), }
+    AfterBackward {
+        loss: loss(world),
+        gradients: Tensors::new(&world.gradients),
+        duration: world.times.backward,
+    }
     BeforeOptimizerStep { optimizer: world.optimizer, gradients: Tensors::new(&world.gradients), }
     GradientClip {
         optimizer: world.optimizer,
@@ -48,7 +52,12 @@ made_up! { world;
         rule: world.norms.rule,
         gradients: Tensors::new(&world.gradients),
     }
-    AfterOptimizerStep { optimizer: world.optimizer, gradients: Tensors::new(&world.gradients), }
+    AfterOptimizerStep {
+        optimizer: world.optimizer,
+        gradients: Tensors::new(&world.gradients),
+        duration: world.times.optimizer,
+    }
+    Activation { point: &world.point.0, values: Tensors::new(&world.point.1), }
     StepEnd {
         loss: loss(world),
         grad_norm: Scalar::new(&world.norms.before),

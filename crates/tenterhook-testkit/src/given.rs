@@ -166,7 +166,25 @@ impl<H> Rig<H> {
 
     /// How long the module's step took.
     pub fn forward_time(&mut self, duration: Duration) -> &mut Rig<H> {
-        self.world.forward_time = duration;
+        self.world.times.forward = duration;
+        self
+    }
+
+    /// How long the loop waited for the batch.
+    pub fn data_wait(&mut self, duration: Duration) -> &mut Rig<H> {
+        self.world.times.wait = duration;
+        self
+    }
+
+    /// How long the backward pass took.
+    pub fn backward_time(&mut self, duration: Duration) -> &mut Rig<H> {
+        self.world.times.backward = duration;
+        self
+    }
+
+    /// How long clipping and the update took.
+    pub fn optimizer_time(&mut self, duration: Duration) -> &mut Rig<H> {
+        self.world.times.optimizer = duration;
         self
     }
 

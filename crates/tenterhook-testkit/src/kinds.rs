@@ -1,6 +1,6 @@
-//! Update hooks (gradients in, gradients out) and forward hooks (activations).
+//! Update hooks (gradients in, gradients out) and activations.
 
-use tenterhook_core::{Event, ForwardHook, Phase, Update, UpdateHook};
+use tenterhook_core::{Event, Hook, Update, UpdateHook};
 
 use crate::rig::Rig;
 use tenterhook_core::NamedTensors;
@@ -43,53 +43,46 @@ impl<H: UpdateHook> Rig<H> {
     }
 }
 
-impl<H: ForwardHook> Rig<H> {
-    /// Shows the forward hook an activation, if it wants that point.
+impl<H: Hook> Rig<H> {
+    /// Shows the hook an activation, if it wants that point.
     ///
     /// ```
-    /// use tenterhook_core::{Activation, ForwardHook, HookResult};
+    /// use tenterhook_core::{hook, Activation, Observer};
     /// use tenterhook_testkit::Rig;
     ///
     /// struct Norms(Vec<f64>);
     ///
-    /// impl ForwardHook for Norms {
-    ///     fn name(&self) -> String {
-    ///         "norms".into()
-    ///     }
-    ///     fn wants(&self, point: &str) -> bool {
+    /// #[hook]
+    /// impl Observer for Norms {
+    ///     fn wants_point(&self, point: &str) -> bool {
     ///         point.ends_with(".mlp")
     ///     }
-    ///     fn on_activation(&mut self, activation: &Activation) -> HookResult {
-    ///         self.0.push(activation.values.norm());
-    ///         Ok(())
+    ///     fn on_activation(&mut self, cx: &Activation) {
+    ///         self.0.push(cx.values.norm());
     ///     }
     /// }
     ///
-    /// let mut rig = Rig::of_forward(Norms(Vec::new()));
+    /// let mut rig = Rig::new(Norms(Vec::new()));
     /// rig.activation("blocks.0.mlp", [3.0, 4.0]).activation("blocks.0.attention", [1.0]);
     /// assert_eq!(rig.hook().0, [5.0]);
     /// ```
     pub fn activation(&mut self, point: &str, values: impl Into<Vec<f32>>) -> &mut Rig<H> {
-        self.show(point, &NamedTensors::from([(point, values)]))
+        self.show(point, NamedTensors::from([(point, values)]))
     }
 
-    /// Shows the forward hook an activation of any shape.
+    /// Shows the hook an activation of any shape.
     pub fn shaped_activation(
         &mut self,
         point: &str,
         shape: impl Into<Vec<usize>>,
         values: impl Into<Vec<f32>>,
     ) -> &mut Rig<H> {
-        self.show(point, &NamedTensors::default().with(point, shape, values))
+        self.show(point, NamedTensors::default().with(point, shape, values))
     }
 
-    fn show(&mut self, point: &str, values: &NamedTensors) -> &mut Rig<H> {
-        let at = (self.world.phase.unwrap_or(Phase::Train), self.world.progress);
-        self.runner.show(point, values, at, &self.world.shared);
-        self.note_contained();
-        if let Some(failure) = self.runner.take_aborted() {
-            self.note_abort(failure);
-        }
+    fn show(&mut self, point: &str, values: NamedTensors) -> &mut Rig<H> {
+        self.world.point = (point.to_owned(), values);
+        self.on_activation();
         self
     }
 }

@@ -61,6 +61,9 @@ macro_rules! forward_everything {
             fn policy(&self) -> Policy {
                 self.0.hook().policy()
             }
+            fn wants_point(&self, point: &str) -> bool {
+                self.0.hook().wants_point(point)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 self.0.hook().state_dict()
             }
@@ -97,20 +100,5 @@ impl<H: UpdateHook> UpdateHook for Probe<H> {
     }
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         self.0.hook().load_state_dict(state)
-    }
-}
-
-impl<H: ForwardHook> ForwardHook for Probe<H> {
-    fn name(&self) -> String {
-        self.0.hook().name()
-    }
-    fn policy(&self) -> Policy {
-        self.0.hook().policy()
-    }
-    fn wants(&self, point: &str) -> bool {
-        self.0.hook().wants(point)
-    }
-    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
-        self.0.hook().on_activation(activation)
     }
 }

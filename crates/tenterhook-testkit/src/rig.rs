@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{AnyHook, ForwardHook, Hook, HookRunner, Registration, RosterError, State, UpdateHook};
+use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, RosterError, State, UpdateHook};
 
 use crate::findings::Findings;
 use crate::probe::{Probe, Probed};
@@ -60,15 +60,6 @@ impl<H: UpdateHook> Rig<H> {
     pub fn of_update(hook: H) -> Rig<H> {
         let name = hook.name();
         Rig::made(hook, name, Registration::default(), |probed, runner, _| runner.add_update(Probe(probed)))
-    }
-}
-
-impl<H: ForwardHook> Rig<H> {
-    /// A rig for a forward hook.
-    #[must_use]
-    pub fn of_forward(hook: H) -> Rig<H> {
-        let name = hook.name();
-        Rig::made(hook, name, Registration::default(), |probed, runner, _| runner.add_forward(Probe(probed)))
     }
 }
 

@@ -31,7 +31,9 @@ pub(crate) struct World {
     pub(crate) optimizer: usize,
     pub(crate) norms: Norms,
     pub(crate) next_lr: Option<f64>,
-    pub(crate) forward_time: Duration,
+    pub(crate) times: Times,
+    /// The activation to show.
+    pub(crate) point: (String, NamedTensors),
     pub(crate) outcome: Outcome,
     pub(crate) entries: Entries,
     pub(crate) checkpoint: Checkpoint,
@@ -50,6 +52,15 @@ pub(crate) struct MadeUpBatch {
     pub(crate) loader: String,
     pub(crate) is_last: bool,
     pub(crate) tensors: NamedTensors,
+}
+
+/// How long the parts of a step took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) wait: Duration,
+    pub(crate) forward: Duration,
+    pub(crate) backward: Duration,
+    pub(crate) optimizer: Duration,
 }
 
 /// The norms of the gradients: those that were given, and those that are in force.
@@ -93,7 +104,8 @@ impl Default for World {
             optimizer: 0,
             norms: Norms::default(),
             next_lr: None,
-            forward_time: Duration::ZERO,
+            times: Times::default(),
+            point: Default::default(),
             outcome: Outcome::Completed,
             entries: Entries::default(),
             checkpoint: Checkpoint {
@@ -208,7 +220,8 @@ impl World {
             optimizer: self.optimizer,
             norms: self.norms,
             next_lr: self.next_lr,
-            forward_time: self.forward_time,
+            times: self.times,
+            point: self.point.clone(),
             outcome: self.outcome.clone(),
             entries: self.entries.clone(),
             checkpoint: self.checkpoint.clone(),

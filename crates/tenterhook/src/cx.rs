@@ -1,7 +1,8 @@
 //! What a module sees of the run while it handles an event or computes a step.
 
+use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
-    Board, Decision, Flow, LogOptions, Metrics, Phase, Progress, Request, Requests, TensorSource,
+    Board, Decision, Flow, LogOptions, Metrics, Moment, Phase, Progress, Request, Requests, TensorSource,
 };
 
 use crate::module::{Module, ModuleResult};
@@ -80,20 +81,22 @@ impl<M: Module> Cx<'_, M> {
         &self.run.shared.board
     }
 
-    /// Whether any forward hook listens, for activations that take work to show.
+    /// Whether any hook listens, for activations that take work to show.
     #[inline]
     #[must_use]
     pub fn listens(&self) -> bool {
         self.run.hooks.listens()
     }
 
-    /// Shows named values to forward hooks. When nobody listens it costs a branch. Engines put a
+    /// Shows named values to the hooks that want activations. When nobody listens it costs a branch. Engines put a
     /// method of their own for their tensors on top of it.
     #[inline]
     pub fn show(&mut self, name: &str, values: &dyn TensorSource) {
         if self.listens() {
-            let at = (self.run.phase, self.run.progress);
-            self.run.hooks.show(name, values, at, &self.run.shared);
+            let run = &mut *self.run;
+            let standing = (run.stage, run.phase, run.status);
+            let moment = Moment::new(standing, run.progress, &run.shared, &NoModel, &run.losses);
+            run.hooks.show(name, values, moment);
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! One batch is `Session::batch` here, with forward, backward and update in `step.rs`.
 
-use tenterhook_core::{Failure, Phase, Scalar, Status};
+use std::time::Duration;
+
+use tenterhook_core::{Event, Failure, Phase, Scalar, Status};
 
 use crate::data::{BatchData, Split};
 use crate::feed::{Feed, Fetched};
@@ -104,14 +106,16 @@ impl<M: Module> Session<'_, M> {
         }
 
         while !self.epoch_is_done() && !self.run.is_interrupted() {
+            let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
             let fetched = training.feed.next();
             let Some(fetched) = self.run.checked(fetched)? else { break };
+            let wait = self.run.since(timed);
             if self.run.is_interrupted() {
                 // While waiting for data: this batch has not begun.
                 break;
             }
-            let left = self.batch(&training.feed, fetched)?;
+            let left = self.batch(&training.feed, fetched, wait)?;
             if left {
                 break;
             }
@@ -147,7 +151,12 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// One micro-batch. `true` when the epoch was left before its step.
-    fn batch(&mut self, feed: &Feed<M::Batch>, fetched: Fetched<M::Batch>) -> Result<bool, Failure> {
+    fn batch(
+        &mut self,
+        feed: &Feed<M::Batch>,
+        fetched: Fetched<M::Batch>,
+        wait: Duration,
+    ) -> Result<bool, Failure> {
         let (run, module) = (&mut self.run, &mut *self.module);
         let Fetched { batch, loader, is_last } = fetched;
         let name = feed.name(loader);
@@ -165,7 +174,7 @@ impl<M: Module> Session<'_, M> {
         run.window_skipped &= !window_begins;
         (run.signals.skip_batch, run.signals.skip_update) = (false, false);
 
-        emit!(run, module, TrainBatchStart { batch: run.view(&batch, name) });
+        emit!(run, module, TrainBatchStart { batch: run.view(&batch, name), wait });
         tell!(run, module, on_train_batch_start);
         tell_strategy!(self, on_train_batch_start);
 

@@ -46,7 +46,7 @@ pub use crate::notice::Notice;
 pub use crate::settings::Settings;
 pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
-pub use crate::trainer::{Predictions, Report, RunError, Trainer};
+pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 
 /// Everything a hook's or a module's file usually needs.
 pub mod prelude {

@@ -3,6 +3,8 @@
 use tenterhook_core::failure::Contained;
 use tenterhook_core::{BoxError, Changed, Decided, PlanError, RosterError, RosterRequest};
 
+use crate::run::Introduction;
+
 /// Something a person or the run's journal should know.
 #[derive(Debug)]
 pub enum Notice {
@@ -21,6 +23,10 @@ pub enum Notice {
         /// What it says.
         text: String,
     },
+    /// A line that a hook prints on the console; nothing keeps it.
+    Printed(String),
+    /// A run begins that leaves something behind.
+    Began(Introduction),
     /// Somebody decided something.
     Decided {
         /// The completed steps at that time.
@@ -52,6 +58,8 @@ impl std::fmt::Display for Notice {
             }
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
+            Notice::Printed(line) => f.write_str(line),
+            Notice::Began(introduction) => write!(f, "{introduction}"),
             Notice::WouldRefuse(error) => write!(f, "{error}"),
             Notice::Changed(Changed { by, change }) => {
                 let (what, hook) = match change {
@@ -103,6 +111,11 @@ impl Notices {
         Notices { tell, kept: Vec::new(), not_kept: 0 }
     }
 
+    /// Tells people, and keeps nothing.
+    pub(crate) fn tell(&mut self, notice: &Notice) {
+        (self.tell)(notice);
+    }
+
     pub(crate) fn push(&mut self, notice: Notice) {
         if notice.is_worth_telling() {
             (self.tell)(&notice);
@@ -125,6 +138,8 @@ impl Notice {
             Notice::Refused(_)
             | Notice::WouldRefuse(_)
             | Notice::Said { .. }
+            | Notice::Printed(_)
+            | Notice::Began(_)
             | Notice::NoGradient { .. }
             | Notice::Interrupted { .. }
             | Notice::Unwritten(_) => true,

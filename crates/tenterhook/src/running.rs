@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin, Outcome,
-    Phase, Progress, Request, SaveRequest, Shared, Stage, Status, Tensors,
+    Phase, Progress, Request, SaveRequest, Shared, Stage, Status, Tensors, Weights,
 };
 
 use crate::data::BatchData;
 use crate::losses::Losses;
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
-use crate::run::{Interrupt, Recording};
+use crate::run::{Happening, Interrupt, Recording};
 use crate::settings::Limits;
+use crate::tensors::TensorMap;
 
 /// Who runs when it is not a hook. Noted before every call, so it must be cheap.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +77,8 @@ pub struct Running<M: Module> {
     pub(crate) signals: Signals,
     pub(crate) module_decisions: Vec<Decision>,
     pub(crate) optimization: Optimization,
+    /// The module's own weights while it has others.
+    pub(crate) own_weights: Option<TensorMap>,
     pub(crate) batch: BatchPlace,
     /// The names of the training loaders, and of those of the evaluation.
     pub(crate) loaders: [Vec<String>; 2],
@@ -118,6 +121,7 @@ impl<M: Module> Running<M> {
             signals: Signals::default(),
             module_decisions: Vec::new(),
             optimization: Optimization::default(),
+            own_weights: None,
             batch: BatchPlace::default(),
             loaders: [Vec::new(), Vec::new()],
             within_batch: false,
@@ -177,6 +181,11 @@ impl<M: Module> Running<M> {
                 self.note(Notice::Said { hook, text });
             }
         }
+        if !self.shared.printed.borrow().is_empty() {
+            for line in self.shared.printed.take() {
+                self.notices.tell(&Notice::Printed(line));
+            }
+        }
         if self.hooks.has_news() {
             for contained in self.hooks.take_contained() {
                 self.note(Notice::Contained(contained));
@@ -209,11 +218,19 @@ impl<M: Module> Running<M> {
         for flow in flows {
             self.signal(&decided.hook, flow);
         }
-        self.note(Notice::Decided { step, decided: decided.clone() });
+        let swaps = |request: &Request| matches!(request, Request::SwapWeights(_) | Request::SwapBack);
+        if requests.iter().all(swaps) && decided.decision.flows().is_empty() {
+            // Part of every validation; the journal has it, people need not read it each time.
+            self.record_happening(Happening::from(&Notice::Decided { step, decided: decided.clone() }));
+        } else {
+            self.note(Notice::Decided { step, decided: decided.clone() });
+        }
         for request in requests {
             match request {
                 Request::Validate => self.signals.validate = true,
                 Request::Save(save) => self.save(module, &save)?,
+                Request::SwapWeights(weights) => self.swap_weights(module, &weights)?,
+                Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
                     self.check_lr(decided, optimizer, change)?;
                     let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
@@ -226,6 +243,30 @@ impl<M: Module> Running<M> {
             }
         }
         Ok(())
+    }
+
+    /// Gives the module other weights. Its own are kept, unless they are kept already.
+    fn swap_weights(&mut self, module: &mut M, weights: &Weights) -> Result<(), Failure> {
+        self.at(Who::Module, "weights");
+        if self.own_weights.is_none() {
+            let own = module.weights();
+            self.own_weights = Some(self.checked(own)?);
+        }
+        let mut others = TensorMap::default();
+        for (name, shape, values) in weights.0.iter() {
+            others.insert_f32(name, shape, values);
+        }
+        self.at(Who::Module, "load_weights");
+        let loaded = module.load_weights(&others);
+        self.checked(loaded)
+    }
+
+    /// Gives the module its own weights back, if it has others.
+    fn swap_back(&mut self, module: &mut M) -> Result<(), Failure> {
+        let Some(own) = self.own_weights.take() else { return Ok(()) };
+        self.at(Who::Module, "load_weights");
+        let loaded = module.load_weights(&own);
+        self.checked(loaded)
     }
 
     /// Notes how training goes on; the loop heeds it at the next safe point.

@@ -1,6 +1,7 @@
 //! One optimizer step: forward, backward, update, in the order of their events.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::random::seed_at;
@@ -34,7 +35,7 @@ impl<M: Module> Running<M> {
     ) -> Result<Option<Once<M::Scalar>>, Failure> {
         emit!(self, module, BeforeForward { batch: self.view(batch, loader) });
         tell!(self, module, on_before_forward);
-        let timed = self.hooks.wants(Event::AfterForward).then(|| self.shared.clock.elapsed());
+        let timed = self.stopwatch(Event::AfterForward);
         let seed = self.shared.streams.borrow().seed();
         module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
         self.at(Who::Module, "training_step");
@@ -44,10 +45,8 @@ impl<M: Module> Running<M> {
             return Err(failure);
         }
         self.after_module(module)?;
-        if let Some(start) = timed {
-            let duration = self.shared.clock.elapsed().saturating_sub(start);
-            emit!(self, module, AfterForward { batch: self.view(batch, loader), duration });
-        }
+        let duration = self.since(timed);
+        emit!(self, module, AfterForward { batch: self.view(batch, loader), duration });
         tell!(self, module, on_after_forward);
         Ok(match output {
             StepOutput::Loss(loss) => Some(Once::new(loss)),
@@ -76,13 +75,19 @@ impl<M: Module> Running<M> {
     ) -> Result<(), Failure> {
         emit!(self, module, BeforeBackward { loss: Scalar::new(loss) });
         tell!(self, module, on_before_backward);
+        let timed = self.stopwatch(Event::AfterBackward);
         self.at(Who::Module, "backward");
         let propagated = module.backward(&loss.scalar, divide_by);
         self.checked(propagated)?;
+        let duration = self.since(timed);
         emit!(
             self,
             module,
-            AfterBackward { loss: Scalar::new(loss), gradients: Tensors::new(module.gradients(None)) }
+            AfterBackward {
+                loss: Scalar::new(loss),
+                gradients: Tensors::new(module.gradients(None)),
+                duration
+            }
         );
         tell!(self, module, on_after_backward);
         Ok(())
@@ -109,23 +114,31 @@ impl<M: Module> Running<M> {
             }
             self.report_missing_gradients(module, optimizer);
             self.run_update_hooks(module, optimizer)?;
-            self.clip(module, optimizer)?;
+            let clipping = self.clip(module, optimizer)?;
             // Gradients live on only if somebody will look at them.
-            let keep = self.hooks.wants(Event::AfterOptimizerStep) || self.hooks.wants(Event::BeforeZeroGrad);
+            let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.progress)
+                || self.hooks.wants(Event::BeforeZeroGrad);
+            let timed = self.stopwatch(Event::AfterOptimizerStep);
             used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
             self.at(Who::Module, "optimizer_step");
             let updated = module.optimizer_step(optimizer, keep);
             self.checked(updated)?;
+            let duration = clipping + self.since(timed);
             emit!(
                 self,
                 module,
-                AfterOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
+                AfterOptimizerStep {
+                    optimizer,
+                    gradients: Tensors::new(module.gradients(Some(optimizer))),
+                    duration,
+                }
             );
             tell!(self, module, on_after_optimizer_step);
         }
         if used_lr.is_some() {
             self.progress.step += 1;
             self.progress.step_counted = true;
+            self.shared.metrics.set_step(self.progress.step);
         }
         Ok(used_lr)
     }
@@ -152,16 +165,20 @@ impl<M: Module> Running<M> {
         self.after_event(module)
     }
 
-    fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
+    /// How long clipping took, where somebody wants to know how long the update takes.
+    fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<Duration, Failure> {
         let rule = self.limits.clip;
-        let wanted = self.hooks.wants(Event::GradientClip);
-        if wanted || self.hooks.wants(Event::StepEnd) {
+        let wanted = self.hooks.wants_at(Event::GradientClip, &self.progress);
+        if wanted || self.hooks.wants_at(Event::StepEnd, &self.progress) {
             self.norms.push(module.grad_norm(optimizer));
         }
+        let mut took = Duration::ZERO;
         if let Some(rule) = rule {
+            let timed = self.stopwatch(Event::AfterOptimizerStep);
             self.at(Who::Module, "clip_gradients");
             let clipped = module.clip_gradients(optimizer, rule);
             self.checked(clipped)?;
+            took = self.since(timed);
         }
         if wanted {
             let after = Once::new(module.grad_norm(optimizer));
@@ -180,7 +197,19 @@ impl<M: Module> Running<M> {
             self.norms.push(before.scalar);
         }
         tell!(self, module, on_gradient_clip);
-        Ok(())
+        Ok(took)
+    }
+
+    /// Starts measuring what an event will tell, if anybody wants it.
+    #[inline]
+    pub(crate) fn stopwatch(&self, event: Event) -> Option<Duration> {
+        self.hooks.wants(event).then(|| self.shared.clock.elapsed())
+    }
+
+    /// The time since; nothing when nobody wants to know.
+    #[inline]
+    pub(crate) fn since(&self, started: Option<Duration>) -> Duration {
+        started.map_or(Duration::ZERO, |started| self.shared.clock.elapsed().saturating_sub(started))
     }
 
     /// Steps the schedulers of this interval: those on a plateau apart from the others, because their

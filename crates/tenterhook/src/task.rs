@@ -11,6 +11,7 @@ use toml::{Table, Value};
 
 pub use crate::config::Problem;
 
+use crate::checkpoint::weights_to_evaluate;
 use crate::config::read::{Misread, read};
 use crate::config::schema::schema_of;
 use crate::data::DataModule;
@@ -146,7 +147,8 @@ pub trait Program {
     /// Predicts: all predictions, in order.
     fn predict(&mut self, trainer: &mut Trainer) -> Result<(Report, Vec<serde_json::Value>), RunError>;
 
-    /// Sets the weights from a safetensors file.
+    /// Sets the weights: from a safetensors file, or from the directory of a checkpoint or a run as they were
+    /// evaluated.
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError>;
 
     /// What the plan would refuse before step 1 of a fit.
@@ -179,7 +181,7 @@ impl<T: Task> Program for Built<'_, T> {
     }
 
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError> {
-        let weights = TensorMap::read(path)?;
+        let weights = if path.is_dir() { weights_to_evaluate(path)? } else { TensorMap::read(path)? };
         self.module.load_weights(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 

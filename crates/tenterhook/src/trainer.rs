@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
-    AnyHook, Clock, Failure, ForwardHook, Hook, HookInfo, HookRunner, Phase, PlanError, Progress,
-    Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
+    AnyHook, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
+    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
 };
 
 use crate::data::DataModule;
@@ -48,6 +48,18 @@ pub struct Trainer {
     interrupt: Interrupt,
 }
 
+/// Why a hook could not be made and registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// Its options are refused.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// There is one of its name already.
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+}
+
 struct WallClock(Instant);
 
 impl Clock for WallClock {
@@ -82,7 +94,10 @@ impl Trainer {
             accepts_other_hooks: false,
             lenient: false,
             progress: Progress::default(),
-            notify: Box::new(|notice| eprintln!("tenterhook: {notice}")),
+            notify: Box::new(|notice| match notice {
+                Notice::Printed(line) => println!("{line}"),
+                notice => eprintln!("tenterhook: {notice}"),
+            }),
             recording: None,
             interrupt: Interrupt::new(),
         })
@@ -175,6 +190,30 @@ impl Trainer {
         self.hooks.add(hook)
     }
 
+    /// Registers hooks that were made before the trainer was.
+    pub fn with_hooks(
+        mut self,
+        hooks: impl IntoIterator<Item = impl Into<AnyHook>>,
+    ) -> Result<Trainer, RosterError> {
+        hooks.into_iter().try_for_each(|hook| self.add_hook(hook))?;
+        Ok(self)
+    }
+
+    /// Registers a hook by its type, made from these options.
+    ///
+    /// ```
+    /// use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
+    /// use tenterhook::{Settings, Trainer};
+    ///
+    /// let mut trainer = Trainer::new(Settings::default())?;
+    /// trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::of("val/loss"))?;
+    /// assert_eq!(trainer.list_hooks()[0].name, "early_stopping");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add_hook_type<H: FromOptions>(&mut self, options: H::Options) -> Result<(), AddError> {
+        Ok(self.add_hook(H::from_options(options)?)?)
+    }
+
     /// Registers a hook under another name or policy, or disabled.
     pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
         self.hooks.register(hook.into(), how)
@@ -183,11 +222,6 @@ impl Trainer {
     /// Registers an update hook.
     pub fn add_update_hook(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
         self.hooks.add_update(hook)
-    }
-
-    /// Registers a forward hook.
-    pub fn add_forward_hook(&mut self, hook: impl ForwardHook) -> Result<(), RosterError> {
-        self.hooks.add_forward(hook)
     }
 
     /// Removes a hook.

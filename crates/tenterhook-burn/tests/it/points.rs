@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use tenterhook::{Activation, ForwardHook, HookResult, ModuleResult, Phase};
+use tenterhook::{Activation, HookResult, ModuleResult, Observer, Phase, hook};
 use tenterhook_burn::{BurnCx, BurnModule, Points, Step};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer};
@@ -62,12 +62,13 @@ type Heard = (Phase, String, Vec<usize>, Vec<f32>);
 
 struct Listen(Seen<Heard>);
 
-impl ForwardHook for Listen {
+#[hook]
+impl Observer for Listen {
     fn name(&self) -> String {
         "listen".into()
     }
 
-    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+    fn on_activation(&mut self, activation: &Activation) -> HookResult {
         for tensor in activation.values.iter() {
             assert_eq!(tensor.name(), activation.point);
             let (phase, name) = (activation.phase, activation.point.to_owned());
@@ -85,7 +86,7 @@ fn heard(unspeakable: bool, listen: bool) -> Result<Vec<Heard>, String> {
     let seen = Seen::new();
     let mut trainer = trainer(epochs(1));
     if listen {
-        trainer.add_forward_hook(Listen(seen.clone())).unwrap();
+        trainer.add_hook(Listen(seen.clone())).unwrap();
     }
     let run = trainer.fit(&mut module, &mut numbers(&[Numbers([1.0, -3.0], [0.0])]));
     run.map(|_| seen.take()).map_err(|error| error.to_string())

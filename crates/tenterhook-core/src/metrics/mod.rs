@@ -1,6 +1,7 @@
 //! Logged numbers: their latest values, and their aggregation over an epoch.
 
 mod aggregate;
+mod histogram;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use aggregate::{Epoch, Running};
 pub use aggregate::{LogOptions, Reduce};
+pub use histogram::Histogram;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Scope {
@@ -22,6 +24,8 @@ enum Scope {
 struct Latest {
     value: f64,
     changed: bool,
+    /// The completed steps when it was logged.
+    step: u64,
 }
 
 /// The numbers of a run: latest values by name, and what is being aggregated.
@@ -35,6 +39,10 @@ pub struct Metrics {
     scope: Cell<Scope>,
     batch_size: Cell<usize>,
     loader: RefCell<Option<String>>,
+    /// Completed optimizer steps.
+    step: Cell<u64>,
+    /// The histograms that were logged since somebody took them, each name's latest.
+    histograms: RefCell<BTreeMap<String, Histogram>>,
     /// Names that are not the hooks' to log, and whether a hook that tried has been told.
     reserved: RefCell<BTreeMap<String, bool>>,
 }
@@ -50,6 +58,9 @@ pub(crate) enum Told {
 pub struct MetricsState {
     #[serde(with = "crate::number::map")]
     latest: BTreeMap<String, f64>,
+    /// The step at which each was logged; what an older checkpoint lacks counts as logged at 0.
+    #[serde(default)]
+    steps: BTreeMap<String, u64>,
     train: Epoch,
 }
 
@@ -58,6 +69,12 @@ impl Metrics {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.latest.borrow().get(name).map(|latest| latest.value)
+    }
+
+    /// The completed optimizer steps when the metric was last logged.
+    #[must_use]
+    pub fn step_of(&self, name: &str) -> Option<u64> {
+        self.latest.borrow().get(name).map(|latest| latest.step)
     }
 
     /// The names there are, in order.
@@ -115,7 +132,7 @@ impl Metrics {
 
     fn show(&self, name: &str, value: f64) {
         let mut all = self.latest.borrow_mut();
-        let latest = Latest { value, changed: true };
+        let latest = Latest { value, changed: true, step: self.step.get() };
         if let Some(known) = all.get_mut(name) {
             *known = latest;
         } else {
@@ -163,6 +180,12 @@ impl Logged<'_> {
         self.0.get(name)
     }
 
+    /// The completed optimizer steps when the metric was last logged: whether its value is of now.
+    #[must_use]
+    pub fn step_of(self, name: &str) -> Option<u64> {
+        self.0.step_of(name)
+    }
+
     /// The names there are, in order.
     #[must_use]
     pub fn names(self) -> Vec<String> {
@@ -186,6 +209,30 @@ impl Metrics {
     /// A batch of this size comes next.
     pub fn set_batch_size(&self, size: usize) {
         self.batch_size.set(size);
+    }
+
+    /// So many optimizer steps are complete.
+    #[inline]
+    pub fn set_step(&self, step: u64) {
+        self.step.set(step);
+    }
+
+    /// Logs a histogram; only the latest of a name waits to be taken.
+    pub fn log_histogram(&self, name: &str, histogram: Histogram) {
+        self.histograms.borrow_mut().insert(name.to_owned(), histogram);
+    }
+
+    /// Whether histograms wait to be taken.
+    #[inline]
+    #[must_use]
+    pub fn has_histograms(&self) -> bool {
+        !self.histograms.borrow().is_empty()
+    }
+
+    /// The histograms that were logged since the last call, in order of name.
+    #[must_use]
+    pub fn take_histograms(&self) -> BTreeMap<String, Histogram> {
+        self.histograms.take()
     }
 
     /// An epoch of training begins.
@@ -248,14 +295,18 @@ impl Metrics {
     /// As a checkpoint holds them.
     #[must_use]
     pub fn state(&self) -> MetricsState {
-        MetricsState { latest: self.to_map(), train: self.train.borrow().clone() }
+        let steps = self.latest.borrow().iter().map(|(name, latest)| (name.clone(), latest.step)).collect();
+        MetricsState { latest: self.to_map(), steps, train: self.train.borrow().clone() }
     }
 
     /// As they were when this state was taken; of an evaluation nothing is kept.
     pub fn restore(&self, state: MetricsState) {
-        let unchanged = |value| Latest { value, changed: false };
-        *self.latest.borrow_mut() =
-            state.latest.into_iter().map(|(name, value)| (name, unchanged(value))).collect();
+        let MetricsState { latest, steps, .. } = &state;
+        let unchanged = |(name, value): (&String, &f64)| {
+            let step = steps.get(name).copied().unwrap_or(0);
+            (name.clone(), Latest { value: *value, changed: false, step })
+        };
+        *self.latest.borrow_mut() = latest.iter().map(unchanged).collect();
         self.changed.set(false);
         *self.train.borrow_mut() = state.train;
         *self.evaluate.borrow_mut() = Epoch::default();

@@ -54,6 +54,8 @@ pub struct Entry {
     pub tier: Tier,
     /// The events it wants, none when it is disabled.
     pub events: Events,
+    /// In every how many steps it fires.
+    pub every_n_steps: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +63,8 @@ struct Route {
     receivers: Vec<usize>,
     /// The receivers from here on are monitors.
     monitors_from: usize,
+    /// In every how many steps each of them fires; empty where one fires in every step.
+    every_n_steps: Vec<u64>,
 }
 
 /// For every event, its receivers in order.
@@ -87,6 +91,10 @@ impl Plan {
             let wanting = ordered.iter().filter(|entry| entry.events.contains(*event));
             let route = &mut plan.routes[*event as usize];
             route.receivers = wanting.clone().map(|entry| entry.slot).collect();
+            route.every_n_steps = wanting.clone().map(|entry| entry.every_n_steps).collect();
+            if route.every_n_steps.contains(&1) {
+                route.every_n_steps.clear();
+            }
             route.monitors_from = wanting.filter(|entry| !entry.tier.is_monitor()).count();
         }
         plan.wanted = entries.iter().fold(Events::NONE, |set, entry| set.union(entry.events));
@@ -98,6 +106,14 @@ impl Plan {
     #[must_use]
     pub fn wants(&self, event: Event) -> bool {
         self.wanted.contains(event)
+    }
+
+    /// Whether a receiver of the event fires in this step.
+    #[inline]
+    #[must_use]
+    pub fn is_due(&self, event: Event, step: u64) -> bool {
+        let every = &self.routes[event as usize].every_n_steps;
+        every.is_empty() || every.iter().any(|n| step.is_multiple_of(*n))
     }
 
     /// The receivers of an event, in order.
@@ -118,7 +134,7 @@ mod tests {
     use super::*;
 
     fn entry(slot: usize, tier: Tier) -> Entry {
-        Entry { slot, tier, events: Events::of(&[Event::TrainEpochEnd]) }
+        Entry { slot, tier, events: Events::of(&[Event::TrainEpochEnd]), every_n_steps: 1 }
     }
 
     #[test]
@@ -137,5 +153,14 @@ mod tests {
         assert!(plan.wants(Event::TrainEpochEnd));
         assert!(!plan.wants(Event::StepEnd));
         assert!(plan.receivers(Event::StepEnd).is_empty());
+    }
+
+    #[test]
+    fn an_event_is_due_when_one_of_its_receivers_fires() {
+        let rare = |slot, every_n_steps| Entry { every_n_steps, ..entry(slot, Tier::User) };
+        let due =
+            |plan: &Plan| (1..=6).filter(|step| plan.is_due(Event::TrainEpochEnd, *step)).collect::<Vec<_>>();
+        assert_eq!(due(&Plan::new(&[rare(0, 2), rare(1, 3)])), [2, 3, 4, 6]);
+        assert_eq!(due(&Plan::new(&[rare(0, 2), rare(1, 1)])), [1, 2, 3, 4, 5, 6]);
     }
 }

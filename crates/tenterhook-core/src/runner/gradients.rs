@@ -18,7 +18,7 @@ impl HookRunner {
     pub fn update(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         let shared = cx.moment.shared;
         self.publish_changes(shared);
-        let first = self.slots.len() + self.forwards.len();
+        let first = self.slots.len();
         for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.standing.enabled) {
             shared.current.set(first + at);
             let mut gradients = Gradients::new(engine);

@@ -19,10 +19,11 @@ use crate::failure::{Contained, Failure};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
+use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 
-use slots::{ForwardSlot, Slot, UpdateSlot};
 pub use slots::{Registration, RosterError};
+use slots::{Slot, UpdateSlot};
 use standing::Mishap;
 pub use states::HookStates;
 
@@ -31,16 +32,15 @@ pub use states::HookStates;
 pub struct HookRunner {
     slots: Vec<Slot>,
     updates: Vec<UpdateSlot>,
-    forwards: Vec<ForwardSlot>,
     plan: Plan,
     decisions: Vec<Decided>,
     contained: Vec<Contained>,
     refused: Vec<RosterError>,
     changed: Vec<Changed>,
-    /// Some forward hook is enabled.
-    listening: bool,
     /// Some hook judges every loss.
     judging: bool,
+    /// Some hook wants the time spent in hooks.
+    measuring: bool,
     aborted: Option<Failure>,
     /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
     paused: usize,
@@ -106,6 +106,14 @@ impl HookRunner {
         self.plan.wants(event)
     }
 
+    /// Whether anybody wants the event at this step: where all who want it declare that they fire every
+    /// so many steps, nobody does in between. For payloads that take work to build.
+    #[inline]
+    #[must_use]
+    pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
+        self.plan.wants(event) && self.plan.is_due(event, progress.current_step())
+    }
+
     /// The start of a delivery to these receivers.
     #[must_use]
     pub fn cursor(&self, event: Event, part: Part) -> Cursor {
@@ -121,6 +129,16 @@ impl HookRunner {
     /// contained and counted.
     pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
         self.publish_changes(cx.moment().shared);
+        let began = self.measuring.then(|| cx.moment().elapsed());
+        let delivered = self.deliver_from(cx, cursor);
+        if let Some(began) = began {
+            let in_hooks = &cx.moment().shared.in_hooks;
+            in_hooks.set(in_hooks.get() + cx.moment().elapsed().saturating_sub(began));
+        }
+        delivered
+    }
+
+    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
             match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {

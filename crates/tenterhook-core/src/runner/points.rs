@@ -1,48 +1,32 @@
-//! Showing the activations of a module's step to the forward hooks.
+//! Showing the activations of a module's step.
 
-use super::HookRunner;
-use super::standing::attempt;
+use super::{HookRunner, Part};
+use crate::context::Activation;
+use crate::event::Event;
 use crate::failure::Failure;
-use crate::forward::Activation;
-use crate::moment::Shared;
-use crate::progress::{Phase, Progress};
+use crate::moment::Moment;
 use crate::tensor::{TensorSource, Tensors};
 
 impl HookRunner {
-    /// Whether any forward hook would run. When none would, a point is this branch and nothing else.
+    /// Whether any hook wants activations. When none does, a point is this branch and nothing else.
     #[inline]
     #[must_use]
     pub fn listens(&self) -> bool {
-        self.listening
+        self.plan.wants(Event::Activation)
     }
 
-    /// Shows an activation to the forward hooks that want it, in registration order. What aborts the
-    /// run waits in [`HookRunner::take_aborted`], since a module's step cannot be left half-way.
-    pub fn show(
-        &mut self,
-        point: &str,
-        values: &dyn TensorSource,
-        (phase, progress): (Phase, Progress),
-        shared: &Shared,
-    ) {
-        let activation = Activation { point, values: Tensors::new(values), phase, progress, shared };
-        for slot in &mut self.forwards {
-            if !slot.standing.enabled {
-                continue;
-            }
-            let call = || if slot.hook.wants(point) { slot.hook.on_activation(&activation) } else { Ok(()) };
-            let Err(mishap) = attempt(call) else { continue };
-            self.unpublished.set(true);
-            let at = (progress.epoch, progress.step);
-            match slot.standing.judge(mishap, "on_activation", at, &mut self.contained) {
-                Ok(disabled) => slot.standing.enabled = !disabled,
-                Err(failure) => self.aborted = self.aborted.take().or(Some(failure)),
-            }
+    /// Shows an activation to the hooks that want it, in the plan's order. What aborts the run waits in
+    /// [`HookRunner::take_aborted`], since a module's step cannot be left half-way.
+    pub fn show(&mut self, point: &str, values: &dyn TensorSource, moment: Moment<'_>) {
+        let activation = Activation { moment, point, values: Tensors::new(values) };
+        let mut cursor = self.cursor(Event::Activation, Part::All);
+        let failures = self.deliver_through(&activation, &mut cursor);
+        if self.aborted.is_none() {
+            self.aborted = failures.into_iter().next();
         }
-        self.listening = self.forwards.iter().any(|slot| slot.standing.enabled);
     }
 
-    /// The failure of a forward hook that ends the run, if there was one.
+    /// The failure in an activation that ends the run, if there was one.
     #[inline]
     pub fn take_aborted(&mut self) -> Option<Failure> {
         self.aborted.take()

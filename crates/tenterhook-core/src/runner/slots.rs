@@ -7,7 +7,6 @@ use crate::cadence::Cadence;
 use crate::erased::AnyHook;
 use crate::event::{Event, Events};
 use crate::failure::Policy;
-use crate::forward::ForwardHook;
 use crate::hook::Hook;
 use crate::moment::Shared;
 use crate::plan::{Entry, Plan, TRAIN_LOSS, Tier};
@@ -24,11 +23,6 @@ pub(super) struct Slot {
 pub(super) struct UpdateSlot {
     pub(super) standing: Standing,
     pub(super) hook: Box<dyn UpdateHook>,
-}
-
-pub(super) struct ForwardSlot {
-    pub(super) standing: Standing,
-    pub(super) hook: Box<dyn ForwardHook>,
 }
 
 /// How a hook is registered, where that differs from what it says of itself.
@@ -99,14 +93,6 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Registers a forward hook.
-    pub fn add_forward(&mut self, hook: impl ForwardHook) -> Result<(), RosterError> {
-        let standing = Standing::new(self.free(hook.name())?, hook.policy());
-        self.forwards.push(ForwardSlot { standing, hook: Box::new(hook) });
-        self.replan();
-        Ok(())
-    }
-
     /// Lets a hook receive events again.
     pub fn enable(&mut self, name: &str) -> Result<(), RosterError> {
         self.switch(name, true)
@@ -125,8 +111,6 @@ impl HookRunner {
             slot.hook = AnyHook::new(crate::closure::on_fit_end("removed", |_| ()));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
             self.updates.remove(at);
-        } else if let Some(at) = self.forwards.iter().position(|slot| slot.standing.name == name) {
-            self.forwards.remove(at);
         } else {
             return Err(self.unknown(name));
         }
@@ -134,8 +118,8 @@ impl HookRunner {
         Ok(())
     }
 
-    /// All hooks: those that receive events in registration order, then forward and update hooks.
-    /// Without an update hook there is `identity`.
+    /// All hooks: those that receive events in registration order, then update hooks. Without an
+    /// update hook there is `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
         let identity = self.updates.is_empty().then(|| {
@@ -148,9 +132,8 @@ impl HookRunner {
     /// All registered hooks, by their number; a removed one leaves its number empty.
     fn infos(&self) -> Vec<Option<HookInfo>> {
         let slots = self.slots.iter().map(Slot::info);
-        let forwards = self.forwards.iter().map(|slot| slot.standing.info(HookKind::Forward, Tier::User));
         let updates = self.updates.iter().map(|slot| slot.standing.info(HookKind::Update, Tier::User));
-        slots.chain(forwards.chain(updates).map(Some)).collect()
+        slots.chain(updates.map(Some)).collect()
     }
 
     /// What every hook that receives events declares, in registration order.
@@ -229,8 +212,6 @@ impl HookRunner {
             slot.standing.enabled = on;
         } else if let Some(slot) = self.updates.iter_mut().find(|slot| slot.standing.name == name) {
             slot.standing.enabled = on;
-        } else if let Some(slot) = self.forwards.iter_mut().find(|slot| slot.standing.name == name) {
-            slot.standing.enabled = on;
         } else {
             return Err(self.unknown(name));
         }
@@ -241,8 +222,8 @@ impl HookRunner {
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
-        self.listening = self.forwards.iter().any(|slot| slot.standing.enabled);
         self.judging = self.slots.iter().any(Slot::judges_every_loss);
+        self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
         self.stale = false;
         self.unpublished.set(true);
     }
@@ -285,11 +266,16 @@ impl Slot {
 
     fn entry(&self, slot: usize) -> Entry {
         let events = if self.is_live() { self.hook.0.events() } else { Events::NONE };
-        Entry { slot, tier: self.tier, events }
+        let steps = |cadence: &Cadence| match cadence {
+            Cadence::Steps(n) => Some(*n),
+            _ => None,
+        };
+        let every_n_steps = self.hook.0.access().every.iter().find_map(steps).unwrap_or(1);
+        Entry { slot, tier: self.tier, events, every_n_steps }
     }
 
     fn info(&self) -> Option<HookInfo> {
-        (!self.removed).then(|| self.standing.info(self.hook.0.kind(), self.tier))
+        (!self.removed).then(|| self.standing.info(self.hook.kind(), self.tier))
     }
 }
 

@@ -128,6 +128,9 @@ macro_rules! gate_handlers {
             fn policy(&self) -> Policy {
                 self.hook.policy()
             }
+            fn wants_point(&self, point: &str) -> bool {
+                self.hook.wants_point(point)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }
@@ -167,6 +170,9 @@ macro_rules! gate_handlers {
             }
             fn policy(&self) -> Policy {
                 self.hook.0.policy()
+            }
+            fn wants_point(&self, point: &str) -> bool {
+                self.hook.0.wants_point(point)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.0.state_dict()?.wrapped(&self.gate.state()))

@@ -1,6 +1,7 @@
-//! Forward hooks and the points they want.
+//! Activations, and the points that hooks want.
 
-use tenterhook_core::{Activation, ForwardHook, HookResult, Phase, Policy};
+use tenterhook_core::moment::NoModel;
+use tenterhook_core::{Activation, HookResult, Moment, Observer, Phase, Policy, Stage, Status, hook};
 use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Bench, Log};
@@ -14,18 +15,19 @@ struct Watches {
     log: Log,
 }
 
-impl ForwardHook for Watches {
+#[hook]
+impl Observer for Watches {
     fn name(&self) -> String {
         self.name.into()
     }
     fn policy(&self) -> Policy {
         self.policy
     }
-    fn wants(&self, point: &str) -> bool {
+    fn wants_point(&self, point: &str) -> bool {
         assert!(!(self.pattern == "!" && point == "head"), "cannot decide");
         point.contains(self.pattern)
     }
-    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+    fn on_activation(&mut self, activation: &Activation) -> HookResult {
         self.log.note(format!("{} {} {}", self.name, activation.point, activation.values.norm()));
         match self.fails_at {
             Some((point, panics)) if point == activation.point => {
@@ -44,7 +46,9 @@ fn watcher(bench: &Bench, name: &'static str, pattern: &'static str) -> Watches 
 fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
     for point in points {
         let values = NamedTensors::from([(*point, [3.0, 4.0])]);
-        bench.runner.show(point, &values, (Phase::Train, bench.progress), &bench.shared);
+        let standing = (Stage::Fit, Phase::Train, Status::Training);
+        let moment = Moment::new(standing, bench.progress, &bench.shared, &NoModel, &NoModel);
+        bench.runner.show(point, &values, moment);
     }
     bench.log.take()
 }
@@ -54,7 +58,7 @@ fn only_wanted_points_are_shown_in_registration_order() {
     let mut bench = Bench::new();
     assert!(!bench.runner.listens());
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
-        bench.runner.add_forward(watcher(&bench, name, pattern)).unwrap();
+        bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
     assert!(bench.runner.listens());
     let seen = show(&mut bench, &["blocks.0.mlp", "blocks.0.attention", "blocks.1.mlp", "head"]);
@@ -67,7 +71,7 @@ fn only_wanted_points_are_shown_in_registration_order() {
 #[test]
 fn nobody_listens_when_all_are_disabled_or_removed() {
     let mut bench = Bench::new();
-    bench.runner.add_forward(watcher(&bench, "a", "")).unwrap();
+    bench.runner.add(watcher(&bench, "a", "")).unwrap();
     bench.runner.disable("a").unwrap();
     assert!(!bench.runner.listens());
     assert!(show(&mut bench, &["head"]).is_empty());
@@ -81,8 +85,8 @@ fn nobody_listens_when_all_are_disabled_or_removed() {
 fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
     let mut bench = Bench::new();
     let bad = Watches { fails_at: Some(("x", true)), ..watcher(&bench, "bad", "") };
-    bench.runner.add_forward(bad).unwrap();
-    bench.runner.add_forward(watcher(&bench, "good", "")).unwrap();
+    bench.runner.add(bad).unwrap();
+    bench.runner.add(watcher(&bench, "good", "")).unwrap();
     assert_eq!(show(&mut bench, &["x", "y"]), ["bad x 5", "good x 5", "good y 5"]);
     assert_eq!(
         bench.contained(),
@@ -94,7 +98,7 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
 #[test]
 fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
     let mut bench = Bench::new();
-    bench.runner.add_forward(watcher(&bench, "bad", "!")).unwrap();
+    bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
     assert!(!bench.runner.listens());
@@ -103,7 +107,7 @@ fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
 #[test]
 fn a_forward_hook_is_disabled_after_three_failures() {
     let mut bench = Bench::new();
-    bench.runner.add_forward(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
+    bench.runner.add(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
     show(&mut bench, &["x", "x"]);
     assert!(bench.runner.listens());
     show(&mut bench, &["x"]);
@@ -118,7 +122,7 @@ fn the_first_aborting_failure_waits_until_the_step_is_over() {
     for name in ["a", "b"] {
         let bad =
             Watches { policy: Policy::ABORT, fails_at: Some(("x", false)), ..watcher(&bench, name, "") };
-        bench.runner.add_forward(bad).unwrap();
+        bench.runner.add(bad).unwrap();
     }
     assert_eq!(show(&mut bench, &["x", "y"]).len(), 4, "the step goes on to its end");
     let failure = bench.runner.take_aborted().expect("it waits");

@@ -1,8 +1,6 @@
 //! Names of checkpoints from templates such as `epoch_{epoch}_loss_{val/loss:.2f}`.
 
-use tenterhook_core::Moment;
-
-use crate::OptionError;
+use tenterhook_core::{Moment, OptionError};
 
 pub(super) const DEFAULT: &str = "{epoch}-{step}";
 
@@ -34,15 +32,17 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
     if template.is_empty() || escapes {
         let problem =
             "must be a name below the directory of checkpoints; to put them elsewhere, set `dirpath`";
-        return Err(OptionError(format!("`filename = \"{template}\"` {problem}")));
+        return Err(OptionError::new(format!("`filename = \"{template}\"` {problem}")));
     }
-    for piece in pieces(template).map_err(OptionError)? {
+    for piece in pieces(template).map_err(OptionError::new)? {
         if let Piece::Value { name, spec } = piece {
             if name.is_empty() {
-                return Err(OptionError(format!("`filename = \"{template}\"` has a `{{}}` without a name")));
+                return Err(OptionError::new(format!(
+                    "`filename = \"{template}\"` has a `{{}}` without a name"
+                )));
             }
             formatted(0.0, spec).ok_or_else(|| {
-                OptionError(format!(
+                OptionError::new(format!(
                     "`{spec}` in `filename = \"{template}\"` is no format; write for example `.2f` or `03d`"
                 ))
             })?;
@@ -134,7 +134,7 @@ mod tests {
             ("{epoch:zz}", "no format"),
         ] {
             let error = check(template).expect_err(template);
-            assert!(error.0.contains(hint), "{error}");
+            assert!(error.to_string().contains(hint), "{error}");
         }
         assert!(check("sub/{epoch}").is_ok());
     }

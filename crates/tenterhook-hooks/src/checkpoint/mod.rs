@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, Controller, Decision, Exception, HookResult, Moment, Phase, Policy, Request,
-    SaveRequest, Stage, State, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
-    ValidationEnd, hook,
+    Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
+    Policy, Request, SaveRequest, Stage, State, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
+    TrainStart, ValidationEnd, hook,
 };
 
-use crate::OptionError;
 use ledger::Ledger;
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
@@ -63,6 +62,23 @@ struct Memory {
 }
 
 const VERSION: u32 = 1;
+
+impl FromOptions for Checkpoint {
+    type Options = CheckpointOptions;
+    const PURPOSE: &str = "saves checkpoints: the best, the last, or all of them";
+    const EXAMPLE: &str = r#"
+monitor = "val/loss"
+mode = "min"
+save_top_k = 3
+save_last = true
+filename = "epoch_{epoch}_loss_{val/loss:.2f}"
+auto_insert_metric_name = false
+"#;
+
+    fn from_options(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
+        Checkpoint::new(options)
+    }
+}
 
 impl Checkpoint {
     /// With these options, which are checked.

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::Cadence;
+use tenterhook_core::{Cadence, OptionError};
 
 use super::filename;
-use crate::OptionError;
 use crate::mode::Mode;
 
 /// Whether the newest checkpoint is also kept under the name `last`.
@@ -114,7 +113,7 @@ pub(super) enum Rhythm {
 impl CheckpointOptions {
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
-        let refuse = |problem: &str| Err(OptionError(problem.to_owned()));
+        let refuse = |problem: &str| Err(OptionError::new(problem));
         if self.save_top_k < -1 {
             return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
         }
@@ -141,10 +140,10 @@ impl CheckpointOptions {
 fn interval(text: &str) -> Result<Rhythm, OptionError> {
     match text.parse() {
         Ok(Cadence::Time(interval)) => Ok(Rhythm::Time(interval)),
-        Ok(_) => Err(OptionError(format!(
+        Ok(_) => Err(OptionError::new(format!(
             "`train_time_interval = \"{text}\"` is no time; write for example \"30 min\""
         ))),
-        Err(error) => Err(OptionError(format!("`train_time_interval`: {error}"))),
+        Err(error) => Err(OptionError::new(format!("`train_time_interval`: {error}"))),
     }
 }
 
@@ -160,14 +159,14 @@ mod tests {
             ..CheckpointOptions::default()
         };
         let error = steps_and_epochs.check().expect_err("refused");
-        assert!(error.0.contains("exclude each other"), "{error}");
+        assert!(error.to_string().contains("exclude each other"), "{error}");
         let blind = CheckpointOptions { save_top_k: 2, ..CheckpointOptions::default() };
-        assert!(blind.check().expect_err("refused").0.contains("needs a `monitor`"));
+        assert!(blind.check().expect_err("refused").to_string().contains("needs a `monitor`"));
         let time = CheckpointOptions {
             train_time_interval: Some("5 epochs".into()),
             ..CheckpointOptions::default()
         };
-        assert!(time.check().expect_err("refused").0.contains("\"30 min\""));
+        assert!(time.check().expect_err("refused").to_string().contains("\"30 min\""));
     }
 
     #[test]

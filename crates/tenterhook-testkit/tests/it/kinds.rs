@@ -1,8 +1,8 @@
 //! Update and forward hooks, and the checkpoint tier.
 
 use tenterhook_core::{
-    Activation, Controller, Decision, Event, ForwardHook, Gradients, HookResult, Policy, Request,
-    SaveRequest, State, Tier, TrainEpochEnd, Update, UpdateHook, hook,
+    Activation, Controller, Decision, Event, Gradients, HookResult, Observer, Policy, Request, SaveRequest,
+    State, Tier, TrainEpochEnd, Update, UpdateHook, hook,
 };
 use tenterhook_testkit::{Effect, Rig};
 
@@ -58,17 +58,18 @@ fn an_update_hook_resumes_with_its_state() {
 
 struct Sees(Vec<(String, Vec<usize>)>);
 
-impl ForwardHook for Sees {
+#[hook]
+impl Observer for Sees {
     fn name(&self) -> String {
         "sees".into()
     }
     fn policy(&self) -> Policy {
         Policy::ABORT
     }
-    fn wants(&self, point: &str) -> bool {
+    fn wants_point(&self, point: &str) -> bool {
         point.starts_with("blocks.")
     }
-    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+    fn on_activation(&mut self, activation: &Activation) -> HookResult {
         let shape = activation.values.by_name(activation.point).expect("under its own name").shape().to_vec();
         self.0.push((activation.point.to_owned(), shape));
         activation.log("seen", self.0.len() as f64);
@@ -78,7 +79,7 @@ impl ForwardHook for Sees {
 
 #[test]
 fn a_forward_hook_sees_the_points_it_wants() {
-    let mut rig = Rig::of_forward(Sees(Vec::new()));
+    let mut rig = Rig::new(Sees(Vec::new()));
     rig.activation("blocks.0", [1.0]).activation("head", [1.0]).shaped_activation(
         "blocks.1",
         [2, 1],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::BoxError;
 
-use super::{Contents, FORMAT};
+use super::{Contents, FORMAT, hook_tensors};
 use crate::tensors::TensorMap;
 
 /// The names of the files within a checkpoint's directory.
@@ -14,6 +14,8 @@ const STATE: &str = "state.json";
 /// The weights, in the directory of a checkpoint and of a run.
 pub const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZERS: &str = "optimizer.safetensors";
+/// The tensors of hooks' states, as `<hook>/<tensor>`; only where a hook has some.
+pub(super) const HOOKS: &str = "hooks.safetensors";
 
 pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> BoxError {
     format!("cannot {what} checkpoint {}: {error}", path.display()).into()
@@ -38,6 +40,9 @@ fn fill(directory: &Path, contents: &Contents) -> Result<(), BoxError> {
     contents.weights.write(&directory.join(WEIGHTS))?;
     if !contents.weights_only {
         contents.optimizers.tensors.write(&directory.join(OPTIMIZERS))?;
+    }
+    if !contents.hook_tensors.is_empty() {
+        contents.hook_tensors.write(&directory.join(HOOKS))?;
     }
     let path = directory.join(STATE);
     let written = || {
@@ -86,9 +91,23 @@ pub(super) fn relink(link: &Path, checkpoint: &Path) -> std::io::Result<()> {
 
 /// Reads a checkpoint.
 pub fn read(path: &Path) -> Result<Contents, BoxError> {
+    let mut contents = read_state(path)?;
+    contents.weights = TensorMap::read(&path.join(WEIGHTS))?;
+    if !contents.weights_only {
+        contents.optimizers.tensors = TensorMap::read(&path.join(OPTIMIZERS))?;
+    }
+    let hooks = path.join(HOOKS);
+    if hooks.exists() {
+        hook_tensors::give_back(&TensorMap::read(&hooks)?, &mut contents.hooks)?;
+    }
+    Ok(contents)
+}
+
+/// Reads what a checkpoint holds besides tensors.
+pub(super) fn read_state(path: &Path) -> Result<Contents, BoxError> {
     let file = path.join(STATE);
     let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
-    let mut contents: Contents = serde_json::from_str(&text)
+    let contents: Contents = serde_json::from_str(&text)
         .map_err(|error| format!("checkpoint {} is damaged: {error}", file.display()))?;
     if contents.format > FORMAT {
         let (found, known) = (contents.format, FORMAT);
@@ -97,10 +116,6 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
             file.display()
         )
         .into());
-    }
-    contents.weights = TensorMap::read(&path.join(WEIGHTS))?;
-    if !contents.weights_only {
-        contents.optimizers.tensors = TensorMap::read(&path.join(OPTIMIZERS))?;
     }
     Ok(contents)
 }

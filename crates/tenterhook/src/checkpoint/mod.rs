@@ -1,6 +1,7 @@
 //! Assembling and announcing checkpoints.
 
 mod disk;
+mod hook_tensors;
 mod restore;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
 
 pub use disk::{WEIGHTS, read};
 use disk::{cannot, relink, remove, write};
+pub use hook_tensors::weights_to_evaluate;
 
 pub use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
@@ -43,6 +45,9 @@ pub struct Contents {
     pub optimizers: OptimizerState,
     /// The states of the hooks, by name.
     pub hooks: HookStates,
+    /// The tensors of those states, while they are written.
+    #[serde(skip)]
+    hook_tensors: TensorMap,
     /// What hooks and module added.
     pub entries: std::collections::BTreeMap<String, serde_json::Value>,
     /// The metrics.
@@ -70,7 +75,8 @@ impl<M: Module> Running<M> {
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
         self.at(Who::Module, "weights");
-        let weights = module.weights();
+        // Weights that were swapped in to be evaluated are not what training goes on with.
+        let weights = self.own_weights.clone().map_or_else(|| module.weights(), Ok);
         let weights = self.checked(weights)?;
         self.at(Who::Module, "optimizer_state");
         let optimizers = if weights_only { Ok(OptimizerState::default()) } else { module.optimizer_state() };
@@ -84,6 +90,7 @@ impl<M: Module> Running<M> {
                 elapsed: self.shared.elapsed(),
                 weights,
                 optimizers,
+                hook_tensors: hook_tensors::take(&mut hooks),
                 hooks,
                 entries: entries.into_map(),
                 metrics: self.shared.metrics.state(),

@@ -10,23 +10,16 @@ use super::maker::{Maker, Unmade};
 use crate::config::read::Misread;
 use crate::schedule::{self, Scheduler};
 
-/// Every built-in hook.
-const HOOKS: &[fn() -> Maker<AnyHook>] = &[
-    || {
-        Maker::new("early_stopping".into(), |options| {
-            Ok::<_, String>(AnyHook::new(EarlyStopping::new(options)))
-        })
-        .for_purpose("stops training when a metric stops improving")
-    },
-    || {
-        Maker::new("checkpoint".into(), |options| Checkpoint::new(options).map(AnyHook::new))
-            .for_purpose("saves checkpoints")
-    },
-];
+/// How a built-in hook comes by its name.
+type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
+
+/// Every built-in hook, in the order in which they are listed.
+const HOOKS: &[BuiltIn] =
+    &[("checkpoint", Maker::of_type::<Checkpoint>), ("early_stopping", Maker::of_type::<EarlyStopping>)];
 
 pub(super) fn registry() -> Registry {
     Registry {
-        hooks: HOOKS.iter().map(|made| Arc::new(made())).collect(),
+        hooks: HOOKS.iter().map(|(name, made)| Arc::new(made((*name).to_owned()))).collect(),
         schedulers: schedule::BUILT_INS.iter().map(|built_in| Arc::new(scheduler(built_in))).collect(),
     }
 }
@@ -46,6 +39,7 @@ fn scheduler(built_in: &'static schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> 
     Maker {
         name: built_in.name.to_owned(),
         purpose: built_in.purpose.to_owned(),
+        example: None,
         schema: (built_in.schema)().to_value(),
         make: Box::new(make),
     }

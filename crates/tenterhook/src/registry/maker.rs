@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use tenterhook_core::{AnyHook, FromOptions};
 use toml::Value;
 
 use super::{Listed, RegistryError};
@@ -16,6 +17,8 @@ use crate::config::words::Place;
 pub(crate) struct Maker<T> {
     pub(super) name: String,
     pub(super) purpose: String,
+    /// Options that work, in TOML.
+    pub(super) example: Option<&'static str>,
     pub(super) schema: serde_json::Value,
     pub(super) make: Box<dyn Fn(Value) -> Result<T, Unmade> + Send + Sync>,
 }
@@ -43,12 +46,16 @@ impl<T: 'static> Maker<T> {
             let options = read(options).map_err(Unmade::Misread)?;
             make(options).map_err(|error| Unmade::Refused(error.to_string()))
         };
-        Maker { name, purpose, schema, make: Box::new(make) }
+        Maker { name, purpose, example: None, schema, make: Box::new(make) }
     }
+}
 
-    pub(super) fn for_purpose(mut self, purpose: &str) -> Maker<T> {
-        purpose.clone_into(&mut self.purpose);
-        self
+impl Maker<AnyHook> {
+    /// Makes hooks of this type.
+    pub(super) fn of_type<H: FromOptions>(name: String) -> Maker<AnyHook> {
+        let make = |options| H::from_options(options).map(AnyHook::new);
+        let maker = Maker::new::<H::Options, _>(name, make);
+        Maker { purpose: H::PURPOSE.to_owned(), example: Some(H::EXAMPLE), ..maker }
     }
 }
 
@@ -70,7 +77,7 @@ impl<T> Maker<T> {
     }
 
     pub(super) fn listed(&self) -> Listed<'_> {
-        Listed { name: &self.name, purpose: &self.purpose, schema: &self.schema }
+        Listed { name: &self.name, purpose: &self.purpose, example: self.example, schema: &self.schema }
     }
 }
 

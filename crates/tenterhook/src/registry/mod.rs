@@ -9,7 +9,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenterhook_core::AnyHook;
+use tenterhook_core::{AnyHook, FromOptions};
 use toml::Value;
 
 use crate::config::Problem;
@@ -63,6 +63,8 @@ pub struct Listed<'a> {
     pub name: &'a str,
     /// What it is for, in one line.
     pub purpose: &'a str,
+    /// Options that work, in TOML, where its author gave some.
+    pub example: Option<&'static str>,
     /// The JSON schema of its options.
     pub schema: &'a serde_json::Value,
 }
@@ -146,15 +148,20 @@ impl Registry {
         E: ToString,
     {
         let make = move |options| make(options).map(Into::into);
-        let maker = Maker::new(name.into(), make);
+        self.join_hook(Maker::new(name.into(), make))
+    }
+
+    /// Lets configurations use hooks of this type, under its path, such as `my_crate::hooks::MyHook`.
+    pub fn add_hook_type<H: FromOptions>(&mut self) -> Result<(), RegistryError> {
+        self.join_hook(Maker::of_type::<H>(std::any::type_name::<H>().to_owned()))
+    }
+
+    fn join_hook(&mut self, maker: Maker<AnyHook>) -> Result<(), RegistryError> {
         let reserved = maker.listed().options().into_iter().find(|key| HOOK_KEYS.contains(key));
-        if let Some(key) = reserved {
-            return Err(RegistryError::Reserved {
-                key: key.to_owned(),
-                name: maker.listed().name.to_owned(),
-            });
+        match reserved.map(str::to_owned) {
+            Some(key) => Err(RegistryError::Reserved { name: maker.name, key }),
+            None => maker.join(&mut self.hooks, "hook"),
         }
-        maker.join(&mut self.hooks, "hook")
     }
 
     /// Lets configurations use a schedule under a name.

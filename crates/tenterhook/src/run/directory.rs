@@ -7,7 +7,9 @@ use tenterhook_core::{BoxError, Stage};
 
 use super::lines::Lines;
 use super::record::{RunRecord, write_whole};
-use super::{Beginning, Ending, Entry, Happening, Line, Place, Recorder, new_id};
+use super::{
+    Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
+};
 use crate::tensors::TensorMap;
 
 /// What a run directory needs to know beyond what the trainer knows. Nothing is made before training
@@ -61,8 +63,22 @@ struct Open {
     record: RunRecord,
     metrics: Lines,
     events: Lines,
+    /// Made when the first one is logged.
+    histograms: Option<Lines>,
     /// The call that it was made for.
     made_for: Stage,
+}
+
+impl Open {
+    fn flush(&mut self) -> std::io::Result<()> {
+        let histograms = self.histograms.as_mut().map_or(Ok(()), Lines::flush);
+        self.metrics.flush().and(self.events.flush()).and(histograms)
+    }
+
+    fn lost(&self) -> u64 {
+        let histograms = self.histograms.as_ref().map_or(0, Lines::lost);
+        self.metrics.lost() + self.events.lost() + histograms
+    }
 }
 
 fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
@@ -162,7 +178,7 @@ impl Recorder for RunDirectory {
             let lines =
                 |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
             let (metrics, events) = (lines("metrics.jsonl")?, lines("events.jsonl")?);
-            self.open = Some(Open { path, record, metrics, events, made_for: stage });
+            self.open = Some(Open { path, record, metrics, events, histograms: None, made_for: stage });
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         for entry in self.waiting.drain(..).chain([start]) {
@@ -174,6 +190,23 @@ impl Recorder for RunDirectory {
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         Ok(open.metrics.push(line, line.time)?)
+    }
+
+    fn histograms(&mut self, line: &HistogramLine<'_>) -> Result<(), BoxError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let lines = match &mut open.histograms {
+            Some(lines) => lines,
+            unmade => {
+                let path = open.path.join("histograms.jsonl");
+                unmade.insert(Lines::append_to(&path).map_err(cannot("open", &path))?)
+            }
+        };
+        Ok(lines.push(line, line.time)?)
+    }
+
+    fn introduction(&self) -> Option<Introduction> {
+        let open = self.open.as_ref()?;
+        Some(Introduction::from(&open.record))
     }
 
     fn happened(&mut self, entry: Entry) -> Result<(), BoxError> {
@@ -194,8 +227,7 @@ impl Recorder for RunDirectory {
 
     fn flush(&mut self) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let (metrics, events) = (open.metrics.flush(), open.events.flush());
-        Ok(metrics.and(events)?)
+        Ok(open.flush()?)
     }
 
     fn end(&mut self, ending: &Ending<'_>) -> Result<(), BoxError> {
@@ -205,7 +237,7 @@ impl Recorder for RunDirectory {
         let what = Happening::End { stage: *stage, outcome: (*outcome).clone() };
         let end = Entry { step: progress.step, epoch: progress.epoch, time: *time, what };
         let told = RunDirectory::push(open, end);
-        let flushed = open.metrics.flush().and(open.events.flush());
+        let flushed = open.flush();
         let is_the_run = *stage == open.made_for;
         open.record.note(ending, is_the_run);
         let path = open.path.join("run.json");
@@ -216,7 +248,7 @@ impl Recorder for RunDirectory {
     }
 
     fn lost(&self) -> u64 {
-        self.lost + self.open.as_ref().map_or(0, |open| open.metrics.lost() + open.events.lost())
+        self.lost + self.open.as_ref().map_or(0, Open::lost)
     }
 
     fn next_place(&mut self) -> Option<Place> {

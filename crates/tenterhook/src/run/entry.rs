@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tenterhook_core::{Decided, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
 
+use super::Introduction;
 use crate::notice::Notice;
 
 /// Something that happened, and when.
@@ -35,6 +36,8 @@ pub enum Happening {
         #[serde(skip_serializing_if = "Option::is_none")]
         resumed_from: Option<PathBuf>,
     },
+    /// A run began: what can be said of it before its first step.
+    Run(Introduction),
     /// A hook, or the module, decided something.
     Decision {
         /// Who.
@@ -136,6 +139,8 @@ impl From<&Notice> for Happening {
             }
             Notice::Refused(error) => Happening::Refused { error: error.to_string() },
             Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
+            Notice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
+            Notice::Began(introduction) => Happening::Run(introduction.clone()),
             Notice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
             Notice::Decided { decided, .. } => decision(decided),
             Notice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
@@ -173,6 +178,8 @@ fn request(request: &Request) -> Value {
             json!({ "request": "save", "path": path, "weights_only": weights_only })
         }
         Request::Validate => json!({ "request": "validate" }),
+        Request::SwapWeights(_) => json!({ "request": "swap_weights" }),
+        Request::SwapBack => json!({ "request": "swap_back" }),
     }
 }
 

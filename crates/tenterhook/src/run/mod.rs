@@ -6,6 +6,7 @@
 mod directory;
 mod entry;
 mod interrupt;
+mod introduction;
 mod lines;
 mod machine;
 mod record;
@@ -15,11 +16,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tenterhook_core::{BoxError, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
+use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
+pub use introduction::{IntroducedHook, Introduction};
 pub use machine::{Git, Machine};
 pub use record::{RunRecord, RunStatus};
 pub(crate) use recording::Recording;
@@ -36,6 +38,16 @@ pub trait Recorder: Send {
 
     /// Metrics were logged.
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError>;
+
+    /// Histograms were logged.
+    fn histograms(&mut self, _line: &HistogramLine<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// What can be said of the run that began, where there is something to be found of it later.
+    fn introduction(&self) -> Option<Introduction> {
+        None
+    }
 
     /// Something else happened, perhaps before the beginning.
     fn happened(&mut self, entry: Entry) -> Result<(), BoxError>;
@@ -125,6 +137,21 @@ pub struct Line<'a> {
     /// What was logged since the last line, in order of name.
     #[serde(with = "tenterhook_core::number::map")]
     pub metrics: &'a BTreeMap<String, f64>,
+}
+
+/// The histograms that were logged at one moment: a line of `histograms.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HistogramLine<'a> {
+    /// Completed optimizer steps.
+    pub step: u64,
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// `train`, `validate`, `test` or `predict`.
+    pub stage: Phase,
+    /// Seconds since the run began.
+    pub time: f64,
+    /// What was logged since the last line, in order of name.
+    pub histograms: &'a BTreeMap<String, Histogram>,
 }
 
 /// A new id: sorted by time, and never the same twice.

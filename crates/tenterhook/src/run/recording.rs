@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use tenterhook_core::{Failure, Outcome, Phase, Progress, Status};
+use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
 
-use super::{Beginning, Ending, Entry, Happening, Line, Recorder};
+use super::{Beginning, Ending, Entry, Happening, HistogramLine, Line, Recorder};
 use crate::module::Module;
 use crate::notice::Notice;
 use crate::running::{Running, Who};
@@ -32,6 +32,14 @@ impl<M: Module> Running<M> {
             let Progress { step, epoch, .. } = self.progress;
             let time = self.shared.elapsed().as_secs_f64();
             self.record(|recorder| recorder.metrics(&Line { step, epoch, stage, time, metrics: &metrics }));
+        }
+        if self.recording.is_some() && self.shared.metrics.has_histograms() {
+            let Progress { step, epoch, .. } = self.progress;
+            let time = self.shared.elapsed().as_secs_f64();
+            let histograms = &self.shared.metrics.take_histograms();
+            self.record(|recorder| {
+                recorder.histograms(&HistogramLine { step, epoch, stage, time, histograms })
+            });
         }
     }
 
@@ -76,8 +84,13 @@ impl<M: Module> Running<M> {
         let run = &self.shared.run;
         let begun =
             recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, progress, time });
+        let introduction = recording.recorder.introduction();
         self.at(Who::Trainer, "begin");
-        self.checked(begun)
+        self.checked(begun)?;
+        if let Some(introduction) = introduction.filter(|_| stage == Stage::Fit) {
+            self.note(Notice::Began(introduction));
+        }
+        Ok(())
     }
 
     /// The weights as training leaves them.

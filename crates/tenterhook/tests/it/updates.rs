@@ -2,8 +2,8 @@
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Activation, ForwardHook, Gradients, HookResult, Origin, Phase, Policy, RunError, Settings, Update,
-    UpdateHook, closure,
+    Activation, Gradients, HookResult, Observer, Origin, Phase, Policy, RunError, Settings, Update,
+    UpdateHook, closure, hook,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -109,17 +109,18 @@ impl Points {
     }
 }
 
-impl ForwardHook for Points {
+#[hook]
+impl Observer for Points {
     fn name(&self) -> String {
         "points".into()
     }
     fn policy(&self) -> Policy {
         self.policy
     }
-    fn wants(&self, point: &str) -> bool {
+    fn wants_point(&self, point: &str) -> bool {
         point == self.pattern
     }
-    fn on_activation(&mut self, activation: &Activation<'_>) -> HookResult {
+    fn on_activation(&mut self, activation: &Activation) -> HookResult {
         let values = activation.values.iter().next().unwrap().to_vec();
         self.seen.push((activation.phase, activation.progress.batches, values));
         self.error.map_or(Ok(()), |error| Err(error.into()))
@@ -136,7 +137,7 @@ fn a_forward_hook_sees_its_points_in_training_and_validation() {
     let mut trainer = trainer(Settings { num_sanity_val_steps: 1, ..epochs(1) });
     let hook = Points::named("line");
     let seen = hook.seen.clone();
-    trainer.add_forward_hook(hook).unwrap();
+    trainer.add_hook(hook).unwrap();
     trainer.fit(&mut Line::new(0.25), &mut lines()).unwrap();
     let expected = [
         (Phase::SanityCheck, 0, vec![0.0]),
@@ -154,7 +155,7 @@ fn a_forward_hook_is_shown_nothing_it_did_not_want() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("another point");
     let seen = hook.seen.clone();
-    trainer.add_forward_hook(hook).unwrap();
+    trainer.add_hook(hook).unwrap();
     trainer.fit(&mut Line::new(0.25), &mut lines()).unwrap();
     assert!(seen.take().is_empty());
 }
@@ -165,7 +166,7 @@ fn a_failing_forward_hook_is_judged_by_its_policy() {
         let mut trainer = trainer(epochs(1));
         let hook = Points { error: Some("too bright"), policy, ..Points::named("line") };
         let seen = hook.seen.clone();
-        trainer.add_forward_hook(hook).unwrap();
+        trainer.add_hook(hook).unwrap();
         let ran = trainer.fit(&mut Line::new(0.25), &mut lines());
         (ran.map(|report| report.notices.len()), seen.take().len())
     };
@@ -185,7 +186,7 @@ fn when_hook_and_module_fail_in_one_step_the_first_of_them_is_reported() {
         let tape = Tape::default();
         let mut trainer = trainer(epochs(1));
         let hook = Points { error: Some("too bright"), policy: Policy::ABORT, ..Points::named("lab") };
-        trainer.add_forward_hook(hook).unwrap();
+        trainer.add_hook(hook).unwrap();
         let mut lab = Lab::new(Toy::default(), &tape).with_step(move |lab, _, cx| {
             cx.show("lab", tenterhook::ModelView::params(&lab.toy));
             assert!(!panics, "the module panics after the hook has failed");

@@ -1,0 +1,62 @@
+//! A histogram of values, for what one number cannot say.
+
+use serde::{Deserialize, Serialize};
+
+/// How many values lie in each of several bins of equal width, from the smallest to the largest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// The borders of the bins, one more than there are bins, rising.
+    pub edges: Vec<f64>,
+    /// How many values lie in each bin. The last one holds its upper border, too.
+    pub counts: Vec<u64>,
+    /// How many values were NaN or infinite and are in no bin.
+    pub non_finite: u64,
+}
+
+impl Histogram {
+    /// The histogram of these values. Where all are the same, there is one bin around them.
+    #[must_use]
+    pub fn of(values: &[f32], bins: usize) -> Histogram {
+        let finite = || values.iter().copied().filter(|value| value.is_finite()).map(f64::from);
+        let (low, high) = finite()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let count = finite().count();
+        let non_finite = (values.len() - count) as u64;
+        if count == 0 {
+            return Histogram { edges: Vec::new(), counts: Vec::new(), non_finite };
+        }
+        if bins < 2 || low >= high {
+            return Histogram { edges: vec![low, high], counts: vec![count as u64], non_finite };
+        }
+        let width = (high - low) / bins as f64;
+        let mut counts = vec![0; bins];
+        for value in finite() {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and `bins`
+            let bin = ((value - low) / width) as usize;
+            counts[bin.min(bins - 1)] += 1;
+        }
+        let mut edges: Vec<f64> = (0..bins).map(|bin| low + width * bin as f64).collect();
+        edges.push(high);
+        Histogram { edges, counts, non_finite }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finite_value_lies_in_one_bin() {
+        let histogram = Histogram::of(&[0.0, 1.0, 1.5, 2.0, 4.0, f32::NAN], 4);
+        assert_eq!(histogram.edges, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(histogram.counts, [1, 2, 1, 1]);
+        assert_eq!(histogram.non_finite, 1);
+    }
+
+    #[test]
+    fn what_has_no_width_has_one_bin_and_nothing_has_none() {
+        assert_eq!(Histogram::of(&[3.0, 3.0], 8).counts, [2]);
+        assert_eq!(Histogram::of(&[3.0, 5.0], 1).edges, [3.0, 5.0]);
+        assert!(Histogram::of(&[f32::INFINITY], 8).counts.is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! The tensors of hooks' states, which lie beside `state.json` and not within it.
+
+use std::path::Path;
+
+use tenterhook_core::BoxError;
+use tenterhook_core::runner::HookStates;
+
+use super::disk::{HOOKS, WEIGHTS, read_state};
+use crate::tensors::TensorMap;
+
+/// The entry of a checkpoint that names the hook whose tensors are to be evaluated instead of the weights,
+/// such as an average of them.
+const EVALUATE_WITH: &str = tenterhook_core::state::EVALUATE_WITH;
+
+/// Takes the tensors out of the states, as `<hook>/<tensor>`.
+pub(super) fn take(states: &mut HookStates) -> TensorMap {
+    let mut all = TensorMap::default();
+    for (hook, state) in states {
+        for (name, shape, values) in std::mem::take(&mut state.tensors).iter() {
+            all.insert_f32(format!("{hook}/{name}"), shape, values);
+        }
+    }
+    all
+}
+
+/// Gives the tensors back to the states that they were taken from.
+pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), BoxError> {
+    let mut hooks: Vec<_> = states.keys().cloned().collect();
+    // A hook's name may begin with another's.
+    hooks.sort_by_key(|hook| std::cmp::Reverse(hook.len()));
+    for (full, tensor) in all.iter() {
+        let owner = hooks.iter().find_map(|hook| Some((hook, full.strip_prefix(hook)?.strip_prefix('/')?)));
+        let (hook, name) = owner.ok_or_else(|| format!("tensor `{full}` of {HOOKS} belongs to no hook"))?;
+        let values = tensor.to_f32().map_err(|problem| format!("tensor `{full}` of {HOOKS}: {problem}"))?;
+        if let Some(state) = states.get_mut(hook) {
+            let so_far = std::mem::take(&mut state.tensors);
+            state.tensors = so_far.with(name, tensor.shape.clone(), values);
+        }
+    }
+    Ok(())
+}
+
+/// The weights of a checkpoint or a run as they were evaluated: where a hook averaged them for that, the
+/// average; else the weights themselves.
+pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
+    let weights = directory.join(WEIGHTS);
+    let averaging = match read_state(directory) {
+        Ok(contents) => contents.entries.get(EVALUATE_WITH).and_then(|hook| Some(hook.as_str()?.to_owned())),
+        // The directory of a run, or weights alone, have no state.
+        Err(_) if weights.is_file() => None,
+        Err(error) => return Err(error),
+    };
+    let Some(hook) = averaging else { return Ok(TensorMap::read(&weights)?) };
+    let prefix = format!("{hook}/");
+    let of_hook = TensorMap::read(&directory.join(HOOKS))?;
+    let own = of_hook
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((name.strip_prefix(&prefix)?.to_owned(), tensor)));
+    Ok(own.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::{NamedTensors, State};
+
+    use super::*;
+
+    fn states(hooks: &[(&str, &str, f32)]) -> HookStates {
+        let state = |name: &str, value| State::empty().with_tensors(NamedTensors::from([(name, [value])]));
+        hooks.iter().map(|(hook, name, value)| ((*hook).to_owned(), state(name, *value))).collect()
+    }
+
+    #[test]
+    fn tensors_go_back_to_the_hook_they_came_from() {
+        let before = states(&[("a", "w", 1.0), ("a/b", "w", 2.0), ("c", "b/w", 3.0)]);
+        let mut after = before.clone();
+        let taken = take(&mut after);
+        assert_eq!(taken.names().collect::<Vec<_>>(), ["a/b/w", "a/w", "c/b/w"]);
+        assert!(after.values().all(|state| state.tensors.has_none()));
+        give_back(&taken, &mut after).expect("all of them have owners");
+        assert_eq!(after, before);
+        after.remove("c");
+        let error = give_back(&taken, &mut after).expect_err("its hook is gone").to_string();
+        assert_eq!(error, "tensor `c/b/w` of hooks.safetensors belongs to no hook");
+    }
+}
