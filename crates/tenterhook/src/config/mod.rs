@@ -36,6 +36,7 @@ mod resolve;
 mod resolved;
 pub(crate) mod schema;
 mod tree;
+mod whole_schema;
 pub(crate) mod words;
 
 pub use hooks::HookTable;
@@ -43,6 +44,7 @@ pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};
 pub use resolve::Sources;
 pub use resolved::Resolved;
+pub use whole_schema::schema_of_all;
 
 /// A configuration that has been read and works.
 pub type Config = Resolved;

@@ -8,6 +8,12 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }
 
+/// The other names of an option, which serde knows and its schema has to say:
+/// `#[schemars(extend("x-aliases" = ["old_name"]))]`.
+pub(crate) fn aliases(option: &Value) -> impl Iterator<Item = &str> {
+    option.get("x-aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
 /// A place in a schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Schema<'a> {

@@ -46,7 +46,7 @@ fn a_gate_changes_nothing_else_of_a_boxed_hook() {
     let controller = AnyHook::new(closure::on_train_batch_start("stops", stops)).gated(Once::default());
     bench.runner.add(controller).unwrap();
     let listed = bench.runner.list();
-    assert_eq!((listed[0].name.as_str(), listed[0].kind), ("recorder", HookKind::Observer));
+    assert_eq!((listed[0].name.as_str(), listed[0].kind), ("recorder", HookKind::Forward));
     assert_eq!((listed[0].tier, listed[0].on_error), (Tier::Monitor, OnError::Warn));
     assert_eq!((listed[1].name.as_str(), listed[1].kind), ("stops", HookKind::Controller));
     assert_eq!(bench.runner.declared()[0].1.every, [Cadence::Steps(2)]);

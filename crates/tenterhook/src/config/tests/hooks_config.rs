@@ -4,7 +4,7 @@ use super::stubs::{Seen, error_with_stubs, registry, works_with_stubs};
 use super::*;
 
 /// The documented configurations, all in one.
-const DOCUMENTED: &str = r#"
+pub(super) const DOCUMENTED: &str = r#"
 [hooks_config]
 enable_logging_hook = true
 enable_gradient_monitor = true

@@ -5,6 +5,7 @@ mod lost_ways;
 mod mistakes;
 mod printing;
 mod stubs;
+mod whole_schema;
 
 use std::collections::BTreeMap;
 
