@@ -44,7 +44,7 @@ pub struct HookKeys {
     #[schemars(example = &"10 epochs")]
     pub after: Option<Cadence>,
     /// Fire only in the first training batch it gets, and once at each event around the batches.
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default)]
     pub once: bool,
     /// Fire in this share of all training batches, above 0 and at most 1, chosen at random by the seed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,11 +59,6 @@ pub struct HookKeys {
 
 fn yes() -> bool {
     true
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
-fn is_no(switch: &bool) -> bool {
-    !switch
 }
 
 /// The same, as they are written.

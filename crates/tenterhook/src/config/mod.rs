@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod hash;
 mod hooks;
 mod hooks_config;
 pub(crate) mod keys;
@@ -35,6 +36,7 @@ pub(crate) mod repair;
 mod resolve;
 mod resolved;
 pub(crate) mod schema;
+mod secrets;
 mod tree;
 mod whole_schema;
 pub(crate) mod words;

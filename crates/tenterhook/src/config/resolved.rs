@@ -11,6 +11,8 @@ use super::print;
 use super::problem::{ConfigError, Problem};
 use super::render::Places;
 use super::resolve::Sources;
+use super::schema::Schema;
+use super::secrets;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::task::{AnyTask, Build, Program};
@@ -120,23 +122,39 @@ impl Resolved {
         if fix.is_empty() { problem } else { problem.fix(fix) }
     }
 
-    /// The complete configuration, commented, ready to edit. Read back, it resolves to the same.
+    /// The complete configuration, commented, ready to edit. Read back, it resolves to the same, but for secrets:
+    /// they are not in it.
     #[must_use]
     pub fn to_toml(&self) -> String {
         print::page(self)
     }
 
-    /// The complete configuration, for programs.
+    /// A text, such as a command line, with a mask in the place of each secret of this configuration.
+    #[must_use]
+    pub fn without_secrets(&self, text: &str) -> String {
+        let of_hooks = self.hooks.iter().zip(&self.hook_schemas);
+        let tables = of_hooks.map(|(hook, schema)| (&hook.options, schema));
+        let tables = tables.chain([(&self.options, &self.task_schema)]);
+        let secrets = tables.flat_map(|(table, schema)| secrets::texts(table.clone(), Schema::new(schema)));
+        secrets.fold(text.to_owned(), |text, secret| text.replace(&secret, secrets::MASK))
+    }
+
+    /// The complete configuration, for programs. Secrets are masked.
     #[must_use]
     pub fn to_json(&self) -> Value {
+        let hooks = self.hooks.iter().zip(&self.hook_schemas).map(|(hook, schema)| HookTable {
+            options: secrets::masked(hook.options.clone(), Schema::new(schema)),
+            ..hook.clone()
+        });
+        let hooks: Vec<_> = hooks.collect();
         let mut all = json!({
             "task": self.task,
             "device": self.device,
             "runs_dir": self.runs_dir,
             "trainer": self.trainer,
-            "hooks": self.hooks,
+            "hooks": hooks,
         });
-        let options = json!(self.options);
+        let options = json!(secrets::masked(self.options.clone(), Schema::new(&self.task_schema)));
         if let (Some(all), Value::Object(options)) = (all.as_object_mut(), options) {
             all.extend(options);
         }

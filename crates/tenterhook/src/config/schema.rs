@@ -102,6 +102,24 @@ impl<'a> Schema<'a> {
         self.all().into_iter().find_map(free).map(|values| self.at(values))
     }
 
+    /// Whether it is never to be written down.
+    pub(crate) fn is_secret(self) -> bool {
+        self.all().iter().any(|part| part.here.get("writeOnly") == Some(&Value::Bool(true)))
+    }
+
+    /// Whether it is a number that need not be whole, and nothing else.
+    pub(crate) fn is_number(self) -> bool {
+        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "number" || kind == "null");
+        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
+        !kinds.is_empty()
+            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+    }
+
+    /// The schema itself.
+    pub(crate) fn json(self) -> &'a Value {
+        self.here
+    }
+
     /// What is said about it.
     pub(crate) fn description(self) -> Option<&'a str> {
         // Its own words, or those of the one thing it refers to; not those of an alternative.

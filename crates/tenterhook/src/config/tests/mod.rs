@@ -1,4 +1,5 @@
 mod common_keys;
+mod hashing;
 mod hooks_config;
 mod layering;
 mod lost_ways;
