@@ -38,10 +38,11 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     if !resolved.trainer.fast_dev_run.is_on() {
         trainer = trainer.with_run_directory(RunDirectoryPlan {
             config: resolved.to_toml(),
+            config_hash: Some(resolved.hash()),
             task: Some(resolved.task.clone()),
             device: Some(resolved.device.clone()),
             engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
-            command: std::env::args().collect(),
+            command: std::env::args().map(|argument| resolved.without_secrets(&argument)).collect(),
             ..RunDirectoryPlan::below(&resolved.runs_dir)
         });
     }

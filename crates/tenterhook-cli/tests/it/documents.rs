@@ -94,9 +94,14 @@ fn the_documented_checkpoints_are_the_three_best_and_the_last() {
 #[test]
 fn the_documented_early_stopping_waits_ten_checks_and_says_how_each_went() {
     let place = Place::new();
-    let set = ["--set", "hooks_config.early_stopping_config.min_delta=100.0", "--set", "trainer.max_epochs=30"];
+    let set =
+        ["--set", "hooks_config.early_stopping_config.min_delta=100.0", "--set", "trainer.max_epochs=30"];
     let (printed, told) = trained(&place, "early_stopping.toml", &set);
-    assert_eq!(place.json("runs/latest/run.json")["epochs"], 11, "one to compare with, and ten without improvement");
+    assert_eq!(
+        place.json("runs/latest/run.json")["epochs"],
+        11,
+        "one to compare with, and ten without improvement"
+    );
     assert!(printed.contains("stopped by `early_stopping`") && printed.contains("in 10 checks"), "{printed}");
     assert!(told.contains("improved to") && told.contains("no improvement"), "{told}");
 }
@@ -155,10 +160,12 @@ mod custom {
 
     fn run(more: &[&str]) -> (ExitCode, Place) {
         let place = Place::new();
-        let app = App::new("mine").task(ToyTask).hook("mypackage::hooks::MyCustomHook", |options: MyOptions| {
-            Ok::<_, String>(MyCustomHook(options.threshold))
-        });
-        let (file, runs) = (documented("custom_hooks.toml"), format!("runs_dir={}/runs", place.path().display()));
+        let app =
+            App::new("mine").task(ToyTask).hook("mypackage::hooks::MyCustomHook", |options: MyOptions| {
+                Ok::<_, String>(MyCustomHook(options.threshold))
+            });
+        let (file, runs) =
+            (documented("custom_hooks.toml"), format!("runs_dir={}/runs", place.path().display()));
         let file = file.to_str().expect("it is text");
         let mut arguments = vec!["mine", "train", file, "--quiet", "--set", &runs];
         arguments.extend(more);

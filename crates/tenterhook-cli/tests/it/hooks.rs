@@ -18,10 +18,24 @@ fn described() -> Vec<Value> {
 #[test]
 fn every_hook_is_listed_with_its_purpose() {
     let list = printed(&["hooks"]);
-    let names: Vec<_> = described().iter().map(|hook| hook["name"].as_str().expect("text").to_owned()).collect();
+    let names: Vec<_> =
+        described().iter().map(|hook| hook["name"].as_str().expect("text").to_owned()).collect();
     for name in [
-        "console", "jsonl", "logging", "gradient_monitor", "checkpoint", "early_stopping", "lr_monitor", "nan_guard",
-        "plateau_detector", "loss_spike", "throughput", "timer", "profiler", "model_summary", "ema_weights",
+        "console",
+        "jsonl",
+        "logging",
+        "gradient_monitor",
+        "checkpoint",
+        "early_stopping",
+        "lr_monitor",
+        "nan_guard",
+        "plateau_detector",
+        "loss_spike",
+        "throughput",
+        "timer",
+        "profiler",
+        "model_summary",
+        "ema_weights",
     ] {
         assert!(names.iter().any(|known| known == name), "{name} is missing: {names:?}");
         assert!(list.contains(&format!("  {name} ")), "{list}");

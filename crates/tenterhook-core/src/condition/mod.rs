@@ -246,3 +246,17 @@ impl<'de> serde::Deserialize<'de> for Condition {
         text.parse().map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Condition {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Condition".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A condition, such as \"val/loss < 0.5 and epoch % 5 == 0\".",
+            "type": "string",
+            "minLength": 1,
+        })
+    }
+}

@@ -68,7 +68,7 @@ pub struct CheckpointOptions {
     pub save_on_train_epoch_end: Option<bool>,
     /// Save in every so many epochs; 1 unless another rhythm is set.
     #[serde(alias = "save_every_n_epochs")]
-    #[schemars(example = 1)]
+    #[schemars(example = 1, extend("x-aliases" = ["save_every_n_epochs"]))]
     pub every_n_epochs: Option<u64>,
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]

@@ -8,6 +8,12 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }
 
+/// The other names of an option, which serde knows and its schema has to say:
+/// `#[schemars(extend("x-aliases" = ["old_name"]))]`.
+pub(crate) fn aliases(option: &Value) -> impl Iterator<Item = &str> {
+    option.get("x-aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
 /// A place in a schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Schema<'a> {
@@ -64,6 +70,20 @@ impl<'a> Schema<'a> {
         keys
     }
 
+    /// The keys of the table, of whichever kind it is.
+    pub(crate) fn all_keys(self) -> Vec<&'a str> {
+        let mut keys: Vec<&str> = Vec::new();
+        for part in self.all() {
+            let properties = part.here.get("properties").and_then(Value::as_object);
+            for key in properties.into_iter().flat_map(|properties| properties.keys()) {
+                if !keys.contains(&key.as_str()) {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
+    }
+
     /// The schema of one key, or of the elements of a list.
     pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
         let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
@@ -80,6 +100,24 @@ impl<'a> Schema<'a> {
         let free =
             |part: Schema<'a>| part.here.get("additionalProperties").filter(|values| values.is_object());
         self.all().into_iter().find_map(free).map(|values| self.at(values))
+    }
+
+    /// Whether it is never to be written down.
+    pub(crate) fn is_secret(self) -> bool {
+        self.all().iter().any(|part| part.here.get("writeOnly") == Some(&Value::Bool(true)))
+    }
+
+    /// Whether it is a number that need not be whole, and nothing else.
+    pub(crate) fn is_number(self) -> bool {
+        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "number" || kind == "null");
+        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
+        !kinds.is_empty()
+            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+    }
+
+    /// The schema itself.
+    pub(crate) fn json(self) -> &'a Value {
+        self.here
     }
 
     /// What is said about it.

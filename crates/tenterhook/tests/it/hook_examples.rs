@@ -2,7 +2,7 @@
 
 use tenterhook::config::Sources;
 use tenterhook::registry::Registry;
-use tenterhook::task::{AnyTask, Program};
+use tenterhook::task::AnyTask;
 use tenterhook::toy::ToyTask;
 
 fn tasks() -> Vec<Box<dyn AnyTask>> {
@@ -60,7 +60,12 @@ fn an_option_of_the_wrong_type_is_refused_with_its_line() {
             let text = format!("{}\n{} = [[\"nonsense\"]]", others.join("\n"), option.key);
             let error = train(&text).expect_err(&format!("{}.{} takes anything", listed.name, option.key));
             let line = others.len() + 1;
-            assert!(error.contains(&format!("train.toml:{line}:")), "{}.{}: {error}", listed.name, option.key);
+            assert!(
+                error.contains(&format!("train.toml:{line}:")),
+                "{}.{}: {error}",
+                listed.name,
+                option.key
+            );
         }
     }
 }
