@@ -46,6 +46,18 @@ pub enum Phase {
     Predict,
 }
 
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Phase::SanityCheck => "sanity_check",
+            Phase::Train => "train",
+            Phase::Validate => "validate",
+            Phase::Test => "test",
+            Phase::Predict => "predict",
+        })
+    }
+}
+
 /// How the run is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

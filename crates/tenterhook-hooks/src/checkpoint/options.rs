@@ -67,11 +67,9 @@ pub struct CheckpointOptions {
     #[schemars(example = true)]
     pub save_on_train_epoch_end: Option<bool>,
     /// Save in every so many epochs; 1 unless another rhythm is set, 0 is never.
-    #[schemars(example = 1)]
+    #[serde(alias = "save_every_n_epochs")]
+    #[schemars(example = 1, extend("x-aliases" = ["save_every_n_epochs"]))]
     pub every_n_epochs: Option<u64>,
-    /// Another name of `every_n_epochs`; set one of them.
-    #[schemars(example = 1)]
-    pub save_every_n_epochs: Option<u64>,
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]
     pub every_n_train_steps: Option<u64>,
@@ -96,7 +94,6 @@ impl Default for CheckpointOptions {
             save_on_exception: false,
             save_on_train_epoch_end: None,
             every_n_epochs: None,
-            save_every_n_epochs: None,
             every_n_train_steps: None,
             train_time_interval: None,
             verbose: false,
@@ -124,11 +121,6 @@ impl CheckpointOptions {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
         filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
-        if self.every_n_epochs.is_some() && self.save_every_n_epochs.is_some() {
-            return refuse(
-                "`save_every_n_epochs` and `every_n_epochs` are two names of one option; leave one of them out",
-            );
-        }
         let epochs = self
             .every_n_epochs
             .or(self.save_every_n_epochs)
