@@ -121,10 +121,7 @@ impl CheckpointOptions {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
         filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
-        let epochs = self
-            .every_n_epochs
-            .or(self.save_every_n_epochs)
-            .map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
+        let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
         let time = self.train_time_interval.as_deref().map(interval).transpose()?;
         let mut rhythms =
