@@ -14,6 +14,7 @@ use tenterhook_core::{
     TrainStart, ValidationEnd, hook,
 };
 
+use crate::mode::Mode;
 use ledger::Ledger;
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
@@ -32,12 +33,12 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// [[hooks]]
 /// use = "checkpoint"
 /// save_top_k = 1
-/// mode = "min"
 /// every_n_epochs = 1
 /// auto_insert_metric_name = true
 /// save_weights_only = false
 /// save_on_exception = false
 /// verbose = false
+/// # mode: unset is what the name of `monitor` tells
 /// # monitor, filename, dirpath, save_last, save_on_train_epoch_end: unset
 /// # every_n_train_steps or train_time_interval instead of every_n_epochs
 /// ```
@@ -45,6 +46,7 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 pub struct Checkpoint {
     options: CheckpointOptions,
     rhythm: Rhythm,
+    mode: Mode,
     memory: Memory,
     /// A validation has run since training began, so a missing metric is an error.
     validated: bool,
@@ -84,13 +86,14 @@ impl Checkpoint {
     /// With these options, which are checked.
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
-        Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false })
+        let mode = options.direction()?;
+        Ok(Checkpoint { options, rhythm, mode, memory: Memory::default(), validated: false })
     }
 
     /// The best checkpoint that is kept, and its score where something is monitored.
     #[must_use]
     pub fn best(&self) -> Option<(&Path, Option<f64>)> {
-        self.memory.ledger.best(self.options.mode)
+        self.memory.ledger.best(self.mode)
     }
 
     /// What it monitors.
@@ -169,13 +172,13 @@ impl Checkpoint {
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
             let keep = usize::try_from(self.options.save_top_k).ok();
-            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.options.mode)) {
+            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.mode)) {
                 return Ok(());
             }
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
         let path = self.free_path(moment, None);
-        let replaces = self.memory.ledger.add(path.clone(), score, keep, self.options.mode);
+        let replaces = self.memory.ledger.add(path.clone(), score, keep, self.mode);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
         Ok(())
     }

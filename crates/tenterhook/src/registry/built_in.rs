@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
-use tenterhook_hooks::{Checkpoint, EarlyStopping};
+use tenterhook_hooks::{Checkpoint, EarlyStopping, GradientMonitor, LossSpike, LrMonitor, PlateauDetector};
 
 use super::Registry;
 use super::maker::{Maker, Unmade};
@@ -14,8 +14,14 @@ use crate::schedule::{self, Scheduler};
 type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
 
 /// Every built-in hook, in the order in which they are listed.
-const HOOKS: &[BuiltIn] =
-    &[("checkpoint", Maker::of_type::<Checkpoint>), ("early_stopping", Maker::of_type::<EarlyStopping>)];
+const HOOKS: &[BuiltIn] = &[
+    ("checkpoint", Maker::of_type::<Checkpoint>),
+    ("early_stopping", Maker::of_type::<EarlyStopping>),
+    ("gradient_monitor", Maker::of_type::<GradientMonitor>),
+    ("lr_monitor", Maker::of_type::<LrMonitor>),
+    ("plateau_detector", Maker::of_type::<PlateauDetector>),
+    ("loss_spike", Maker::of_type::<LossSpike>),
+];
 
 pub(super) fn registry() -> Registry {
     Registry {
