@@ -78,13 +78,13 @@ const VERSION: u32 = 1;
 impl FromOptions for LossSpike {
     type Options = LossSpikeOptions;
     const PURPOSE: &str = "lowers the learning rates when there were too many high losses";
-    const EXAMPLE: &str = r#"
+    const EXAMPLE: &str = "
 threshold = 5.0
 count = 10
 factor = 0.5
 min_lr = 1e-6
 cooldown = 100
-"#;
+";
 
     fn from_options(options: LossSpikeOptions) -> Result<LossSpike, OptionError> {
         LossSpike::new(options)
