@@ -74,6 +74,18 @@ pub(crate) struct New {
     pub(crate) version: Option<String>,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Hooks {
+    /// Which hook, as it stands behind `use`; without one, all of them are listed.
+    pub(crate) name: Option<String>,
+    /// Print JSON, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the reference page of all hooks, in Markdown.
+    #[arg(long, conflicts_with_all = ["name", "json"])]
+    pub(crate) markdown: bool,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Train, then test the best weights.
@@ -96,6 +108,13 @@ pub(crate) enum Command {
     },
     /// Make a small project of your own: a module, a hook, a configuration.
     New(New),
+    /// List the hooks that a configuration can use, or say everything about one of them.
+    ///
+    /// Of one hook: its purpose, the events it receives, every option with its type, default and
+    /// meaning, and an example.
+    Hooks(Hooks),
+    /// Print the JSON schema of a configuration, for editors and validators.
+    Schema,
     /// Show the order of events: of the first batches of a training, or of a scenario.
     ///
     /// A configuration in TOML is run for a few batches, and its events are shown as a tree with

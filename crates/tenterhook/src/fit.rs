@@ -22,6 +22,7 @@ pub(crate) struct Training<B> {
 
 impl<M: Module> Session<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
+        self.run.shared.metrics.set_step(self.run.progress.step);
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_fit_start);
         self.restore_optimizers()?;

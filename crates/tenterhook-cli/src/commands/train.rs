@@ -10,7 +10,7 @@ use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
 use tenterhook::{Notice, Outcome, Report, Trainer};
 
-use super::{failed, print, resolve};
+use super::{counted, failed, print, resolve};
 use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
@@ -177,10 +177,6 @@ impl Summary<'_> {
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// JSON has no number for what is not finite.

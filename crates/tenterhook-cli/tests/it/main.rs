@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod conformance;
+mod documents;
+mod hooks;
 mod plan;
 mod python;
 mod tenter;

@@ -178,13 +178,13 @@ fn who_begins_to_vanish_or_explode_is_counted_and_said_by_name() {
     }));
     let counts = |rig: &mut Rig<GradientMonitor>, at: u64, a: f32, b: f32| {
         rig.step(at - 1).gradients([("a", vec![a]), ("b", vec![b])]).on_before_optimizer_step();
-        ["grad_vanishing", "grad_exploding"].map(|name| rig.metrics().get(name).expect("it is logged"))
+        ["grad_vanishing", "grad_exploding"].map(|name| rig.metrics().get(name))
     };
-    assert_eq!(counts(&mut rig, 1, 0.5, 10.0), [0.0, 0.0]);
-    assert_eq!(counts(&mut rig, 2, 0.1, 0.0), [2.0, 0.0]);
-    assert_eq!(counts(&mut rig, 3, 0.1, 11.0), [1.0, 1.0]);
-    assert_eq!(counts(&mut rig, 4, 1.0, f32::NAN), [0.0, 1.0]);
-    assert_eq!(counts(&mut rig, 5, 0.1, 1.0), [1.0, 0.0]);
+    assert_eq!(counts(&mut rig, 1, 0.5, 10.0), [0.0, 0.0].map(Some));
+    assert_eq!(counts(&mut rig, 2, 0.1, 0.0), [2.0, 0.0].map(Some));
+    assert_eq!(counts(&mut rig, 3, 0.1, 11.0), [1.0, 1.0].map(Some));
+    assert_eq!(counts(&mut rig, 4, 1.0, f32::NAN), [0.0, 1.0].map(Some));
+    assert_eq!(counts(&mut rig, 5, 0.1, 1.0), [1.0, 0.0].map(Some));
     assert_eq!(
         said(&rig),
         [

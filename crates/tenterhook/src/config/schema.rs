@@ -109,21 +109,53 @@ impl<'a> Schema<'a> {
         words.filter_map(Value::as_str).collect()
     }
 
+    /// What kind of value it takes, in words: `text`, `whole number`, `list of numbers`, `"min" or "max"`.
+    pub(crate) fn kind_in_words(self) -> String {
+        let mut kinds: Vec<String> = Vec::new();
+        let mut add = |kind: String| {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        };
+        for part in self.all() {
+            if part.here.get("enum").is_some() || part.here.get("const").is_some() {
+                part.own_choices().for_each(|word| add(format!("\"{word}\"")));
+                continue;
+            }
+            let types = match part.here.get("type") {
+                Some(Value::String(one)) => vec![one.as_str()],
+                Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+                _ => Vec::new(),
+            };
+            for kind in types {
+                let word = match kind {
+                    "boolean" => "true or false",
+                    "integer" => "whole number",
+                    "number" => "number",
+                    "string" => "text",
+                    "array" => {
+                        let of = self.at(part.here).items().map(Schema::kind_in_words).unwrap_or_default();
+                        add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}s") });
+                        continue;
+                    }
+                    "object" => "table",
+                    // Unset is no value.
+                    _ => continue,
+                };
+                add(word.to_owned());
+            }
+        }
+        kinds.join(" or ")
+    }
+
     /// The words it can be, where it is one of a few.
     pub(crate) fn choices(self) -> Vec<&'a str> {
-        let mut choices = Vec::new();
-        for part in self.all() {
-            choices.extend(part.here.get("const").and_then(Value::as_str));
-            choices.extend(
-                part.here
-                    .get("enum")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(Value::as_str),
-            );
-        }
-        choices
+        self.all().into_iter().flat_map(Schema::own_choices).collect()
+    }
+
+    fn own_choices(self) -> impl Iterator<Item = &'a str> {
+        let several = self.here.get("enum").and_then(Value::as_array).into_iter().flatten();
+        self.here.get("const").into_iter().chain(several).filter_map(Value::as_str)
     }
 }
 

@@ -2,6 +2,7 @@
 //! them.
 
 mod built_in;
+mod describe;
 mod maker;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::config::Problem;
 use crate::config::repair::read_repairing;
 use crate::config::words::suggestion;
 use crate::schedule::Scheduler;
+pub use describe::{Description, Made, OptionHelp};
 use maker::Maker;
 pub(crate) use maker::Unmade;
 

@@ -12,6 +12,7 @@ mod doc_is_the_loop;
 mod early_stopping;
 mod failures;
 mod gradient_monitor;
+mod hook_examples;
 mod horizon;
 mod interruption;
 mod lab;
