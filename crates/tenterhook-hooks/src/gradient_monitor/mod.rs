@@ -85,7 +85,7 @@ impl FromOptions for GradientMonitor {
     type Options = GradientMonitorOptions;
     const PURPOSE: &str = "watches gradients: norms, percentiles, histograms, clipping and update ratios";
     const EXAMPLE: &str = r#"
-log_frequency = 100
+log_frequency = 10
 log_norm = true
 log_histogram = true
 percentiles = [10, 50, 90]
