@@ -51,8 +51,10 @@ pub struct CheckpointOptions {
     /// The metric that says which are the best.
     #[schemars(example = &"val/loss")]
     pub monitor: Option<String>,
-    /// Which direction is better.
-    pub mode: Mode,
+    /// Which direction is better. Unset: what the metric's name tells, such as `loss` or `accuracy`; a name
+    /// that leaves doubt is an error.
+    #[schemars(example = &"min")]
+    pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
     pub save_top_k: i64,
     /// Keep the newest under the name `last` as well.
@@ -87,7 +89,7 @@ impl Default for CheckpointOptions {
             filename: None,
             auto_insert_metric_name: true,
             monitor: None,
-            mode: Mode::Min,
+            mode: None,
             save_top_k: 1,
             save_last: SaveLast::Unset,
             save_weights_only: false,
@@ -111,6 +113,11 @@ pub(super) enum Rhythm {
 }
 
 impl CheckpointOptions {
+    /// Which direction is better; without a monitor nothing asks for it.
+    pub(super) fn direction(&self) -> Result<Mode, OptionError> {
+        self.monitor.as_ref().map_or(Ok(Mode::Min), |monitor| Mode::resolve(self.mode, monitor))
+    }
+
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
         let refuse = |problem: &str| Err(OptionError::new(problem));
@@ -121,10 +128,7 @@ impl CheckpointOptions {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
         filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
-        let epochs = self
-            .every_n_epochs
-            .or(self.save_every_n_epochs)
-            .map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
+        let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
         let time = self.train_time_interval.as_deref().map(interval).transpose()?;
         let mut rhythms =

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
-use tenterhook_hooks::{Checkpoint, EarlyStopping, EmaWeights, NanGuard};
+use tenterhook_hooks::{
+    Checkpoint, EarlyStopping, EmaWeights, GradientMonitor, LossSpike, LrMonitor, NanGuard, PlateauDetector,
+};
 
 use super::Registry;
 use super::maker::{Maker, Unmade};
@@ -17,6 +19,10 @@ type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
 const HOOKS: &[BuiltIn] = &[
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
+    ("gradient_monitor", Maker::of_type::<GradientMonitor>),
+    ("lr_monitor", Maker::of_type::<LrMonitor>),
+    ("plateau_detector", Maker::of_type::<PlateauDetector>),
+    ("loss_spike", Maker::of_type::<LossSpike>),
     ("nan_guard", Maker::of_type::<NanGuard>),
     ("ema_weights", Maker::of_type::<EmaWeights>),
 ];
