@@ -110,6 +110,8 @@ pub struct RunInfo {
     pub total_epochs: Option<u64>,
     /// How many micro-batches training will last at most, where that is known.
     pub total_batches: Option<u64>,
+    /// How many micro-batches an epoch has, where that is known.
+    pub epoch_batches: Option<u64>,
     /// When `fit` validates.
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
-use tenterhook_hooks::{Checkpoint, EarlyStopping};
+use tenterhook_hooks::{
+    Checkpoint, Console, EarlyStopping, Jsonl, Logging, ModelSummary, Profiler, Throughput, Timer,
+};
 
 use super::Registry;
 use super::maker::{Maker, Unmade};
@@ -14,8 +16,17 @@ use crate::schedule::{self, Scheduler};
 type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
 
 /// Every built-in hook, in the order in which they are listed.
-const HOOKS: &[BuiltIn] =
-    &[("checkpoint", Maker::of_type::<Checkpoint>), ("early_stopping", Maker::of_type::<EarlyStopping>)];
+const HOOKS: &[BuiltIn] = &[
+    ("checkpoint", Maker::of_type::<Checkpoint>),
+    ("early_stopping", Maker::of_type::<EarlyStopping>),
+    ("console", Maker::of_type::<Console>),
+    ("jsonl", Maker::of_type::<Jsonl>),
+    ("logging", Maker::of_type::<Logging>),
+    ("throughput", Maker::of_type::<Throughput>),
+    ("timer", Maker::of_type::<Timer>),
+    ("profiler", Maker::of_type::<Profiler>),
+    ("model_summary", Maker::of_type::<ModelSummary>),
+];
 
 pub(super) fn registry() -> Registry {
     Registry {
