@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod built_in_logs;
+mod built_in_times;
 mod checkpoints;
 mod claims;
 mod clipping;
 mod clock;
 mod control;
 mod doc_is_the_loop;
+mod document_002;
 mod failures;
 mod horizon;
 mod interruption;
