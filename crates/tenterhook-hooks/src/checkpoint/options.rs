@@ -103,6 +103,13 @@ impl Default for CheckpointOptions {
     }
 }
 
+impl From<u64> for CheckpointOptions {
+    /// A checkpoint every so many epochs.
+    fn from(every_n_epochs: u64) -> CheckpointOptions {
+        CheckpointOptions { every_n_epochs: Some(every_n_epochs), ..CheckpointOptions::default() }
+    }
+}
+
 /// When it saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rhythm {

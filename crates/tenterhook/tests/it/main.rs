@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod built_in_logs;
+mod built_in_times;
 mod checkpoint_options;
 mod checkpoints;
 mod claims;
@@ -10,6 +12,7 @@ mod clipping;
 mod clock;
 mod control;
 mod doc_is_the_loop;
+mod document_002;
 mod early_stopping;
 mod ema_weights;
 mod failures;
