@@ -86,7 +86,7 @@ fn every_bad_input_says_its_place_and_its_fix() {
         ("hooks = 3", "train.toml:1:9", "[[hooks]]"),
         ("hooks = [3]", "train.toml:1:10", "[[hooks]]"),
         ("[[hooks]]\nmonitor = \"m\"", "train.toml:1:1", "missing key `use` in [[hooks]]"),
-        ("[[hooks]]\nuse = \"cat\"", "train.toml:2:7", "there are: checkpoint"),
+        ("[[hooks]]\nuse = \"cat\"", "train.toml:2:7", "checkpoint, early_stopping"),
         ("[[hooks]]\nuse = \"checkpoint\"\nenable = true", "train.toml:3:1", "did you mean `enabled`?"),
         ("[[hooks]]\nuse = \"checkpoint\"\non_error = \"wern\"", "train.toml:3:12", "did you mean `warn`?"),
         ("[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = 3", "train.toml:3:14", "needs a `monitor`"),
