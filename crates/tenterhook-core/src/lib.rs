@@ -61,7 +61,7 @@ pub use event::{Event, Events};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
 pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
 pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
-pub use metrics::{Histogram, LogOptions, Metrics, Reduce};
+pub use metrics::{Histogram, LogOptions, Mark, Metrics, Reduce};
 pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
 #[cfg(feature = "schemars")]

@@ -141,6 +141,13 @@ impl<'a> Moment<'a> {
         self.shared.elapsed()
     }
 
+    /// The run's time at the checkpoint that it goes on from; zero when it was not resumed. What passed between
+    /// the checkpoint and the first event was spent on starting again.
+    #[must_use]
+    pub fn resumed_at(&self) -> Duration {
+        self.shared.elapsed_before
+    }
+
     /// The last loss, if there was one. Reading it makes it materialise.
     #[must_use]
     pub fn latest_loss(&self) -> Option<f64> {

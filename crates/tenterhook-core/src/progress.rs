@@ -124,6 +124,8 @@ pub struct RunInfo {
     pub total_batches: Option<u64>,
     /// How many micro-batches an optimizer step is made of; 0 counts as 1.
     pub accumulate_grad_batches: u64,
+    /// How many micro-batches an epoch has, where that is known.
+    pub epoch_batches: Option<u64>,
     /// When `fit` validates.
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.

@@ -1,13 +1,40 @@
 //! The built-in hooks, one file each.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 mod checkpoint;
+mod console;
 mod early_stopping;
 mod ema_weights;
+mod gradient_monitor;
+mod jsonl;
+mod logging;
+mod loss_spike;
+mod lr_monitor;
 mod mode;
+mod model_summary;
 mod nan_guard;
+mod plateau_detector;
+mod profiler;
+mod stopwatch;
+mod table;
+mod text;
+mod throughput;
+mod timer;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
+pub use console::{Console, ConsoleOptions};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
 pub use ema_weights::{EmaWeights, EmaWeightsOptions};
+pub use gradient_monitor::{GradientMonitor, GradientMonitorOptions};
+pub use jsonl::{Jsonl, JsonlOptions};
+pub use logging::{Logging, LoggingOptions};
+pub use loss_spike::{LossSpike, LossSpikeOptions};
+pub use lr_monitor::{LrFrequency, LrMonitor, LrMonitorOptions};
 pub use mode::Mode;
+pub use model_summary::{ModelSummary, ModelSummaryOptions};
 pub use nan_guard::{NanAction, NanGuard, NanGuardOptions};
+pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
+pub use profiler::{Profiler, ProfilerOptions};
+pub use throughput::{Throughput, ThroughputOptions};
+pub use timer::{Timer, TimerInterval, TimerOptions};

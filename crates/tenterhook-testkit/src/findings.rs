@@ -135,6 +135,12 @@ impl<H> Rig<H> {
         self.world.shared.said.borrow().clone()
     }
 
+    /// The lines that hooks printed on the console so far.
+    #[must_use]
+    pub fn printed(&self) -> Vec<String> {
+        self.world.shared.printed.borrow().clone()
+    }
+
     /// The free entries of the made-up checkpoint, which `on_save_checkpoint` and `on_load_checkpoint` see.
     #[must_use]
     pub fn entries(&self) -> &Entries {

@@ -38,7 +38,8 @@ impl<H> Rig<H> {
 
     /// The time since the run began.
     pub fn elapsed(&mut self, elapsed: Duration) -> &mut Rig<H> {
-        self.world.shared.clock = Box::new(FixedClock(elapsed));
+        let before = self.world.shared.elapsed_before;
+        self.world.shared.clock = Box::new(FixedClock(elapsed.saturating_sub(before)));
         self
     }
 

@@ -199,7 +199,8 @@ impl World {
     /// The same point of another run, as a checkpoint carries it over.
     pub(crate) fn resumed(&self) -> World {
         let run = self.shared.run.clone();
-        let shared = Shared::new(run, 0, Box::new(FixedClock(self.shared.clock.elapsed())));
+        let mut shared = Shared::new(run, 0, Box::new(FixedClock::default()));
+        shared.elapsed_before = self.shared.elapsed();
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
             shared.board.restore(board);

@@ -1,5 +1,7 @@
 //! The trainer: holds hooks and settings, and runs the four calls.
 
+mod built_ins;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

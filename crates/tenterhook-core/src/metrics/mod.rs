@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod histogram;
+mod since;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use aggregate::{Epoch, Running};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
+pub use since::Mark;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Scope {
@@ -26,6 +28,14 @@ struct Latest {
     changed: bool,
     /// The step that it belongs to.
     step: u64,
+    place: Place,
+}
+
+/// Where a metric's latest value stands among everything that was logged, and whose it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Place {
+    number: u64,
+    by_hook: bool,
 }
 
 /// The numbers of a run: latest values by name, and what is being aggregated.
@@ -34,6 +44,8 @@ pub struct Metrics {
     latest: RefCell<BTreeMap<String, Latest>>,
     /// Something was logged since it was last asked what.
     changed: Cell<bool>,
+    /// How often anything was logged, and whether a hook is logging now.
+    place: Cell<Place>,
     train: RefCell<Epoch>,
     evaluate: RefCell<Epoch>,
     scope: Cell<Scope>,
@@ -61,6 +73,10 @@ pub struct MetricsState {
     /// The step that each belongs to; what an older checkpoint lacks counts as logged at 0.
     #[serde(default)]
     steps: BTreeMap<String, u64>,
+    #[serde(default)]
+    places: BTreeMap<String, Place>,
+    #[serde(default)]
+    place: Place,
     train: Epoch,
 }
 
@@ -126,13 +142,18 @@ impl Metrics {
         if let Some(told) = self.reserved.borrow_mut().get_mut(name) {
             return Err(if std::mem::replace(told, true) { Told::Before } else { Told::Now });
         }
+        self.place.set(Place { by_hook: true, ..self.place.get() });
         self.log(name, value, options);
+        self.place.set(Place { by_hook: false, ..self.place.get() });
         Ok(())
     }
 
     fn show(&self, name: &str, value: f64) {
         let mut all = self.latest.borrow_mut();
-        let latest = Latest { value, changed: true, step: self.step.get() };
+        let Place { number, by_hook } = self.place.get();
+        let place = Place { number: number + 1, by_hook };
+        self.place.set(place);
+        let latest = Latest { value, changed: true, step: self.step.get(), place };
         if let Some(known) = all.get_mut(name) {
             *known = latest;
         } else {
@@ -302,19 +323,23 @@ impl Metrics {
     /// As a checkpoint holds them.
     #[must_use]
     pub fn state(&self) -> MetricsState {
-        let steps = self.latest.borrow().iter().map(|(name, latest)| (name.clone(), latest.step)).collect();
-        MetricsState { latest: self.to_map(), steps, train: self.train.borrow().clone() }
+        let (latest, place) = (self.latest.borrow(), self.place.get());
+        let steps = latest.iter().map(|(name, latest)| (name.clone(), latest.step)).collect();
+        let places = latest.iter().map(|(name, latest)| (name.clone(), latest.place)).collect();
+        MetricsState { latest: self.to_map(), steps, places, place, train: self.train.borrow().clone() }
     }
 
     /// As they were when this state was taken; of an evaluation nothing is kept.
     pub fn restore(&self, state: MetricsState) {
-        let MetricsState { latest, steps, .. } = &state;
+        let MetricsState { latest, steps, places, .. } = &state;
         let unchanged = |(name, value): (&String, &f64)| {
             let step = steps.get(name).copied().unwrap_or(0);
-            (name.clone(), Latest { value: *value, changed: false, step })
+            let place = places.get(name).copied().unwrap_or_default();
+            (name.clone(), Latest { value: *value, changed: false, step, place })
         };
         *self.latest.borrow_mut() = latest.iter().map(unchanged).collect();
         self.changed.set(false);
+        self.place.set(state.place);
         *self.train.borrow_mut() = state.train;
         *self.evaluate.borrow_mut() = Epoch::default();
     }

@@ -16,6 +16,7 @@ use tenterhook_core::{
     TrainStart, ValidationEnd, hook,
 };
 
+use crate::mode::Mode;
 use ledger::Ledger;
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
@@ -37,12 +38,12 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// [[hooks]]
 /// use = "checkpoint"
 /// save_top_k = 1
-/// mode = "min"
 /// every_n_epochs = 1
 /// auto_insert_metric_name = true
 /// save_weights_only = false
 /// save_on_exception = false
 /// verbose = false
+/// # mode: unset is what the name of `monitor` tells
 /// # monitor, filename, dirpath, save_last, save_on_train_epoch_end: unset
 /// # every_n_train_steps or train_time_interval instead of every_n_epochs
 /// ```
@@ -50,6 +51,7 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 pub struct Checkpoint {
     options: CheckpointOptions,
     rhythm: Rhythm,
+    mode: Mode,
     memory: Memory,
     /// A validation has run since training began, so a missing metric is an error.
     validated: bool,
@@ -93,9 +95,11 @@ impl Checkpoint {
     /// With these options, which are checked.
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
+        let mode = options.direction()?;
         Ok(Checkpoint {
             options,
             rhythm,
+            mode,
             memory: Memory::default(),
             validated: false,
             told_missing: false,
@@ -106,7 +110,7 @@ impl Checkpoint {
     /// The best checkpoint that is kept, and its score where something is monitored.
     #[must_use]
     pub fn best(&self) -> Option<(&Path, Option<f64>)> {
-        self.memory.ledger.best(self.options.mode)
+        self.memory.ledger.best(self.mode)
     }
 
     /// What it monitors.
@@ -189,13 +193,13 @@ impl Checkpoint {
                 return Ok(());
             }
             let keep = usize::try_from(self.options.save_top_k).ok();
-            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.options.mode)) {
+            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.mode)) {
                 return Ok(());
             }
             self.tell_old(moment);
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
-        let replaces = self.memory.ledger.make_room(keep, self.options.mode);
+        let replaces = self.memory.ledger.make_room(keep, self.mode);
         let path = self.free_path(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);

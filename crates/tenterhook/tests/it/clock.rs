@@ -13,14 +13,14 @@ use crate::tape::Seen;
 
 /// Seconds, turned by whoever holds a copy.
 #[derive(Clone)]
-struct Hand(Arc<AtomicU64>);
+pub struct Hand(Arc<AtomicU64>);
 
 impl Hand {
-    fn at(seconds: u64) -> Hand {
+    pub fn at(seconds: u64) -> Hand {
         Hand(Arc::new(AtomicU64::new(seconds)))
     }
 
-    fn turn(&self, seconds: u64) {
+    pub fn turn(&self, seconds: u64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
 }
@@ -36,7 +36,7 @@ fn time(seconds: u64) -> Time {
 }
 
 /// A trainer whose clock reads an hour before training, and whose batches take ten seconds.
-fn ten_seconds_a_batch(settings: Settings) -> (Trainer, Hand) {
+pub fn ten_seconds_a_batch(settings: Settings) -> (Trainer, Hand) {
     let hand = Hand::at(3600);
     let mut trainer = trainer(settings).with_clock(hand.clone());
     let turned = hand.clone();

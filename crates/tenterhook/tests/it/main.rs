@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod built_in_logs;
+mod built_in_times;
 mod checkpoint_options;
 mod checkpoints;
 mod claims;
@@ -10,8 +12,11 @@ mod clipping;
 mod clock;
 mod control;
 mod doc_is_the_loop;
+mod document_002;
+mod early_stopping;
 mod ema_weights;
 mod failures;
+mod gradient_monitor;
 mod hook_examples;
 mod horizon;
 mod interruption;
@@ -24,6 +29,7 @@ mod nan_guard;
 mod neutrality;
 mod optimizers;
 mod plan;
+mod rates_and_plateaus;
 mod reading;
 mod resume;
 mod roster;

@@ -63,7 +63,7 @@ fn the_hash_is_another_one_for_any_other_value() {
         ("patience = 5", "patience = 6"),
         ("patience = 5", "patience = 5\nenabled = false"),
         ("patience = 5", "patience = 5\nname = \"stop\""),
-        ("patience = 5", "patience = 5\nmin_delta = inf"),
+        ("patience = 5", "patience = 5\nmin_delta = 1e300"),
         ("threshold = 1.0", "threshold = 1.5"),
         ("threshold = 1.0", "threshold = nan"),
         ("threshold = 1.0", "threshold = 1.0\nlayers = [\"1\"]"),

@@ -148,7 +148,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
         (
             "enable_lr_monitor = true\nlr_monitor_config = { frequency = \"day\" }",
             "3:35",
-            "`step` or `epoch`",
+            "there are: step, epoch",
         ),
         (
             "enable_lr_monitor = true\nlr_monitor_config = { frequncy = \"day\" }",
@@ -210,7 +210,7 @@ fn programs_get_the_key_inside_the_table() {
 #[test]
 fn what_is_found_later_points_at_the_table_too() {
     let file = "task = \"toy\"\n[hooks_config]\nenable_early_stopping_hook = true\n\
-                early_stopping_config = { monitor = \"val/los\" }\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
+                early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
                 hook_configs.\"mycrate::hooks::Seen\" = { every = \"9999 steps\" }";
     let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
     let mut trainer = resolved.trainer(&registry).expect("a trainer");

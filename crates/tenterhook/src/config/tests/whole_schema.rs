@@ -20,7 +20,7 @@ const RIGHT: &[&str] = &[
     "[model.head]\nbias = true\n[weights]\na = 1.5\n[[schedulers]]\nuse = \"cosine\"\nwarmup = 3",
     "hooks = []",
     "[[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nsave_top_k = 3\nsave_last = \"link\"\nname = \"c\"",
-    "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"m\"\nevery = \"2 epochs\"\nafter = \"5 min\"\nonce = true\n\
+    "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"m\"\nmode = \"min\"\nevery = \"2 epochs\"\nafter = \"5 min\"\nonce = true\n\
      sampled = 0.5\nwhen = \"epoch > 3\"\non_error = \"disable\"\nmax_failures = 2\nenabled = false",
     "[[hooks]]\nuse = \"checkpoint\"\nsave_every_n_epochs = 2",
     "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nthreshold = 1\nnested = { user = \"me\" }",

@@ -1,0 +1,254 @@
+//! Prints how training goes.
+
+use std::fmt::Write as _;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{
+    FromOptions, Mark, Moment, Observer, OptionError, Phase, Stage, TestEnd, TestStart, TrainBatchEnd,
+    TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
+};
+
+use crate::text;
+
+/// The options of [`Console`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConsoleOptions {
+    /// Print a line after every so many batches of an epoch.
+    pub log_every_n_batches: u64,
+}
+
+impl Default for ConsoleOptions {
+    fn default() -> ConsoleOptions {
+        ConsoleOptions { log_every_n_batches: 10 }
+    }
+}
+
+impl From<u64> for ConsoleOptions {
+    /// A line after every so many batches.
+    fn from(log_every_n_batches: u64) -> ConsoleOptions {
+        ConsoleOptions { log_every_n_batches }
+    }
+}
+
+/// Prints progress on the console: a line every so many batches, and one at the end of each epoch.
+///
+/// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches of an epoch: epoch, batch,
+///   step, latest and average loss, learning rate, and what the module logged for this batch; at
+///   `on_train_epoch_end`: the epoch's metrics and those of its validations. In an evaluation without training:
+///   one line at its end. Nothing in a sanity check.
+/// - **Reads** the losses, on the batches it prints and no others; the learning rate is the one that the next
+///   update will use. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
+///   nothing.
+/// - **Cost**: a line, and the reading of the losses since the last one; on other batches a division.
+/// - **When it fails**: it cannot.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "console"
+/// log_every_n_batches = 10
+/// ```
+#[derive(Clone, Debug)]
+pub struct Console {
+    options: ConsoleOptions,
+    /// What was logged since then belongs to the current epoch, batch or evaluation.
+    epoch: Mark,
+    batch: Mark,
+    evaluation: Mark,
+}
+
+impl FromOptions for Console {
+    type Options = ConsoleOptions;
+    const PURPOSE: &str = "prints progress on the console: loss, learning rate and metrics";
+    const EXAMPLE: &str = "log_every_n_batches = 50";
+
+    fn from_options(options: ConsoleOptions) -> Result<Console, OptionError> {
+        if options.log_every_n_batches == 0 {
+            return Err(OptionError::new(
+                "`log_every_n_batches` must be 1 or more; to print nothing, write `enabled = false`",
+            ));
+        }
+        let mark = Mark::default();
+        Ok(Console { options, epoch: mark, batch: mark, evaluation: mark })
+    }
+}
+
+impl Console {
+    fn batch_line(&self, cx: &TrainBatchEnd<'_>) -> String {
+        let mut line = epoch_of(cx);
+        let _ = write!(line, "  batch {}", cx.batches);
+        if let Some(batches) = cx.run.epoch_batches {
+            let _ = write!(line, "/{batches}");
+        }
+        let _ = write!(line, "  step {}", cx.step);
+        match &cx.loss {
+            Some(loss) => {
+                let _ = write!(line, "  loss {}", text::number(loss.value()));
+            }
+            None => line.push_str("  no loss"),
+        }
+        if let Some(average) = cx.average_loss() {
+            let _ = write!(line, "  average {}", text::number(average));
+        }
+        line.push_str(&learning_rates(cx));
+        text::add_metrics(&mut line, &text::without_loss(cx.metrics().since_without_hooks(self.batch)));
+        line
+    }
+
+    fn evaluated(&mut self, cx: &Moment<'_>, what: &str) {
+        if cx.stage != Stage::Fit {
+            let mut line = what.to_owned();
+            text::add_metrics(&mut line, &cx.metrics().since(self.evaluation));
+            cx.print(line);
+        }
+        self.batch = cx.metrics().mark();
+    }
+}
+
+/// The epoch as people count: from 1, of how many.
+pub(crate) fn epoch_of(cx: &Moment<'_>) -> String {
+    match cx.run.total_epochs {
+        Some(epochs) => format!("epoch {}/{epochs}", cx.epoch + 1),
+        None => format!("epoch {}", cx.epoch + 1),
+    }
+}
+
+/// The learning rates in force, each once, as far as there are any.
+fn learning_rates(cx: &Moment<'_>) -> String {
+    let optimizers = cx.optimizers();
+    let groups = (0..optimizers.count()).flat_map(|index| optimizers.groups(index));
+    let mut rates: Vec<_> = groups.map(|group| text::short(group.lr)).collect();
+    rates.dedup();
+    if rates.is_empty() { String::new() } else { format!("  lr {}", rates.join(" ")) }
+}
+
+#[hook(name = "console_log", tier = "built_in")]
+impl Observer for Console {
+    fn on_train_start(&mut self, cx: &TrainStart) {
+        // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
+        // this hook, and nothing else needs it there.
+        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+    }
+
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+    }
+
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+        if cx.batches.is_multiple_of(self.options.log_every_n_batches) {
+            cx.print(self.batch_line(cx));
+        }
+        self.batch = cx.metrics().mark();
+    }
+
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+        let mut line = epoch_of(cx);
+        let _ = write!(line, " done  step {}", cx.step);
+        text::add_metrics(&mut line, &cx.metrics().since_without_hooks(self.epoch));
+        cx.print(line);
+    }
+
+    fn on_validation_start(&mut self, cx: &ValidationStart) {
+        self.evaluation = cx.metrics().mark();
+    }
+
+    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+        if cx.phase != Phase::SanityCheck {
+            self.evaluated(cx, "validation");
+        }
+    }
+
+    fn on_test_start(&mut self, cx: &TestStart) {
+        self.evaluation = cx.metrics().mark();
+    }
+
+    fn on_test_end(&mut self, cx: &TestEnd) {
+        self.evaluated(cx, "test");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::{Event, RunInfo};
+    use tenterhook_testkit::{Fit, Rig};
+
+    use super::*;
+
+    fn console(every: u64) -> Console {
+        Console::from_options(every.into()).expect("the options fit")
+    }
+
+    fn known() -> RunInfo {
+        RunInfo { total_epochs: Some(2), epoch_batches: Some(4), ..RunInfo::default() }
+    }
+
+    #[test]
+    fn a_line_comes_every_so_many_batches_and_at_the_end_of_each_epoch() {
+        let mut rig = Rig::new(console(2));
+        rig.run(known()).play(&Fit::new(2, 5).losses(|batch| Some(batch as f64)).script());
+        let begin = |line: String| line.split("  ").take(2).collect::<Vec<_>>().join(" ");
+        let lines: Vec<_> = rig.printed().into_iter().map(begin).collect();
+        assert_eq!(
+            lines,
+            [
+                "epoch 1/2 batch 2/4",
+                "epoch 1/2 batch 4/4",
+                "epoch 1/2 done step 5",
+                "epoch 2/2 batch 2/4",
+                "epoch 2/2 batch 4/4",
+                "epoch 2/2 done step 10",
+            ]
+        );
+        let mut rig = Rig::new(console(5));
+        rig.play(&Fit::new(2, 5).script());
+        assert_eq!(rig.printed().len(), 4, "every option counts");
+    }
+
+    #[test]
+    fn a_line_holds_losses_learning_rate_and_what_the_module_logged_in_this_batch() {
+        let mut rig = Rig::new(console(1));
+        rig.lr(0.001).metric("old", 7.0).on_train_epoch_start();
+        rig.loss(0.25).average_loss(0.5).metric("accuracy", 0.75).metric("train/loss", 0.25);
+        rig.on_train_batch_end();
+        rig.no_loss().on_train_batch_end();
+        let expected = [
+            "epoch 1  batch 0  step 0  loss 0.2500  average 0.5000  lr 0.001  accuracy 0.7500",
+            "epoch 1  batch 0  step 0  no loss  average 0.5000  lr 0.001",
+        ];
+        assert_eq!(rig.printed(), expected);
+        rig.optimizers([("a", &[0.1, 0.1]), ("b", &[0.01])]).on_train_batch_end();
+        assert!(rig.printed()[2].contains("lr 0.1 0.01"), "{:?}", rig.printed());
+    }
+
+    #[test]
+    fn the_end_of_an_epoch_has_its_metrics_and_those_of_its_validation() {
+        let mut rig = Rig::new(console(9));
+        rig.metric("old", 7.0).on_train_epoch_start();
+        rig.metric("train/loss", 2.0).on_validation_start();
+        rig.metric("val/loss", 3.0).on_validation_end();
+        rig.step(4).on_train_epoch_end();
+        assert_eq!(rig.printed(), ["epoch 1 done  step 4  train/loss 2.0000  val/loss 3.0000"]);
+    }
+
+    #[test]
+    fn nothing_is_printed_in_a_sanity_check_and_a_line_after_an_evaluation_alone() {
+        let mut rig = Rig::new(console(1));
+        for event in [Event::SanityCheckStart, Event::ValidationStart, Event::ValidationEnd] {
+            rig.deliver(event);
+        }
+        assert!(rig.printed().is_empty());
+        let mut rig = Rig::new(console(1));
+        rig.on_test_start();
+        rig.metric("test/loss", 1.5).on_test_end();
+        rig.stage(Stage::Validate).on_validation_start();
+        rig.metric("val/loss", 2.5).on_validation_end();
+        assert_eq!(rig.printed(), ["test  test/loss 1.5000", "validation  val/loss 2.5000"]);
+    }
+
+    #[test]
+    fn zero_batches_are_refused_by_the_name_of_the_option() {
+        let error = Console::from_options(0.into()).expect_err("refused").to_string();
+        assert!(error.starts_with("`log_every_n_batches` must be 1 or more"), "{error}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Writes what happens into a file of JSON lines.
+
+mod file;
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{
+    Exception, FromOptions, HookResult, Mark, Moment, Observer, OptionError, Phase, Scalar, Stage, State,
+    TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd,
+    ValidationStart, hook,
+};
+
+use file::Lines;
+use line::{Line, What};
+
+/// The options of [`Jsonl`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JsonlOptions {
+    /// Write a line after every so many batches of an epoch.
+    pub log_every_n_batches: u64,
+    /// The file. A relative one is below the run directory; where there is none, beside the checkpoints.
+    pub path: PathBuf,
+}
+
+impl Default for JsonlOptions {
+    fn default() -> JsonlOptions {
+        JsonlOptions { log_every_n_batches: 100, path: "json_log.jsonl".into() }
+    }
+}
+
+impl From<u64> for JsonlOptions {
+    /// A line after every so many batches.
+    fn from(log_every_n_batches: u64) -> JsonlOptions {
+        JsonlOptions { log_every_n_batches, ..JsonlOptions::default() }
+    }
+}
+
+/// Writes a structured log: one JSON object per line, append-only.
+///
+/// - **Fires** at `on_train_start`, at `on_train_batch_end` after every `log_every_n_batches` batches of an epoch,
+///   at `on_train_epoch_end`, `on_validation_end`, `on_test_end`, `on_train_end` and `on_exception`. Not in a
+///   sanity check, nor in a dry run.
+/// - **Reads** the losses, on the batches it writes and no others. **Writes** its file. Every line has `event`
+///   (`train_start`, `batch`, `epoch_end`, `validation_end`, `test_end`, `train_end` or `exception`), `time` in
+///   seconds since the run began, `epoch` from 0, and `step`; then what belongs to the event: `batch` from 0,
+///   `loader`, `loss`, `average_loss`, `lr` (of the first group of the first optimizer, as the next update will
+///   use it), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
+///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
+///   at the checkpoint, where it is the same file, so that nothing stands there twice.
+/// - **Cost**: a line that is flushed, and the reading of the losses since the last one; on other batches a
+///   division.
+/// - **When it fails**, because the file cannot be written, its policy decides: it is reported, and the hook
+///   disabled after three failures.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "jsonl"
+/// log_every_n_batches = 100
+/// path = "json_log.jsonl"
+/// ```
+#[derive(Debug)]
+pub struct Jsonl {
+    options: JsonlOptions,
+    lines: Option<Lines>,
+    /// The file as a checkpoint knew it; taken when it is opened again.
+    known: Option<Known>,
+    epoch: Mark,
+    batch: Mark,
+    evaluation: Mark,
+}
+
+/// What a checkpoint keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Memory {
+    file: Option<Known>,
+    epoch: Mark,
+    batch: Mark,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Known {
+    path: PathBuf,
+    length: u64,
+}
+
+const VERSION: u32 = 1;
+
+impl FromOptions for Jsonl {
+    type Options = JsonlOptions;
+    const PURPOSE: &str = "writes a structured log, one JSON object per line";
+    const EXAMPLE: &str = r#"
+log_every_n_batches = 20
+path = "training.jsonl"
+"#;
+
+    fn from_options(options: JsonlOptions) -> Result<Jsonl, OptionError> {
+        if options.log_every_n_batches == 0 {
+            return Err(OptionError::new(
+                "`log_every_n_batches` must be 1 or more; to write nothing, write `enabled = false`",
+            ));
+        }
+        if options.path.file_name().is_none() {
+            return Err(OptionError::new("`path` must name a file, such as \"json_log.jsonl\""));
+        }
+        let mark = Mark::default();
+        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
+    }
+}
+
+impl Jsonl {
+    fn is_due(&self, cx: &Moment<'_>) -> bool {
+        cx.batches.is_multiple_of(self.options.log_every_n_batches)
+    }
+
+    /// Where the file is, unless this call leaves nothing behind: a dry run, or an evaluation whose run
+    /// directory nobody makes.
+    fn path(&self, cx: &Moment<'_>) -> Option<PathBuf> {
+        let path = &self.options.path;
+        if cx.run.fast_dev_run {
+            return None;
+        }
+        let below = match &cx.run.directory {
+            Some(directory) if path.is_absolute() || directory.exists() => Some(directory.as_path()),
+            Some(_) => return None,
+            None => cx.run.checkpoints.parent(),
+        };
+        Some(below.map_or_else(|| path.clone(), |below| below.join(path)))
+    }
+
+    fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
+        let Some(path) = self.path(cx) else { return Ok(()) };
+        let cannot = |path: &PathBuf, error: &dyn std::error::Error| {
+            format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
+        };
+        // The working directory may be another one when the run is resumed.
+        let path = std::path::absolute(&path).map_err(|error| cannot(&path, &error))?;
+        let lines = match self.lines.take().filter(|lines| lines.is_at(&path)) {
+            Some(lines) => lines,
+            None => {
+                // An evaluation of an older checkpoint must not cut off what came after it.
+                let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
+                let keep = self.known.as_ref().filter(same).map(|known| known.length);
+                Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?
+            }
+        };
+        self.known = None;
+        let lines = self.lines.insert(lines);
+        let mut text = serde_json::to_vec(&Line::of(cx, what))?;
+        text.push(b'\n');
+        Ok(lines.push(&text).map_err(|error| cannot(&path, &error))?)
+    }
+}
+
+#[hook(name = "json_log", tier = "built_in")]
+impl Observer for Jsonl {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
+        let run = cx.run;
+        let what = What::TrainStart {
+            run: &run.id,
+            resumed: cx.total_batches > 0,
+            parameters: run.parameters,
+            total_epochs: run.total_epochs,
+            total_batches: run.total_batches,
+        };
+        self.write(cx, what)
+    }
+
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+    }
+
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
+        let mut written = Ok(());
+        if self.is_due(cx) {
+            let optimizers = cx.optimizers();
+            let first = (optimizers.count() > 0).then(|| optimizers.groups(0)).unwrap_or_default();
+            let what = What::Batch {
+                batch: cx.batch.index,
+                loader: cx.batch.loader,
+                loss: cx.loss.as_ref().map(Scalar::value),
+                average_loss: cx.average_loss(),
+                lr: first.first().map(|group| group.lr),
+                metrics: cx.metrics().since(self.batch),
+            };
+            written = self.write(cx, what);
+        }
+        self.batch = cx.metrics().mark();
+        written
+    }
+
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
+        let metrics = cx.metrics().since(self.epoch);
+        self.write(cx, What::EpochEnd { average_loss: cx.average_loss(), metrics })
+    }
+
+    fn on_validation_start(&mut self, cx: &ValidationStart) {
+        self.evaluation = cx.metrics().mark();
+    }
+
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
+        if cx.phase == Phase::SanityCheck {
+            return Ok(());
+        }
+        self.batch = cx.metrics().mark();
+        let metrics = cx.metrics().since(self.evaluation);
+        self.write(cx, What::ValidationEnd { stage: cx.stage, metrics })
+    }
+
+    fn on_test_start(&mut self, cx: &TestStart) {
+        self.evaluation = cx.metrics().mark();
+    }
+
+    fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
+        let metrics = cx.metrics().since(self.evaluation);
+        self.write(cx, What::TestEnd { metrics })
+    }
+
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
+        self.write(cx, What::TrainEnd { outcome: cx.outcome, metrics: cx.metrics().to_map() })
+    }
+
+    fn on_exception(&mut self, cx: &Exception) -> HookResult {
+        let failure = cx.failure;
+        let (origin, error) = (failure.origin.to_string(), failure.error.to_string());
+        self.write(cx, What::Exception { origin, place: failure.place, error })
+    }
+
+    fn state_dict(&self) -> HookResult<State> {
+        let open = self.lines.as_ref();
+        let file = open.map(|lines| Known { path: lines.path.clone(), length: lines.length });
+        let memory = Memory { file: file.or(self.known.clone()), epoch: self.epoch, batch: self.batch };
+        Ok(State::of(VERSION, &memory)?)
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        let memory: Memory = state.read(VERSION)?;
+        (self.known, self.epoch, self.batch) = (memory.file, memory.epoch, memory.batch);
+        self.lines = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! What a profile came to: the table for people and the file for programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::PARTS;
+use super::times::{BOUND, Times};
+use crate::{table, text};
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    batches: u64,
+    skipped: u64,
+    /// How far `p50_s` and `p99_s` can be from the true ones, as a share of them.
+    quantile_error: f64,
+    parts: BTreeMap<&'static str, Part>,
+}
+
+#[derive(Serialize)]
+struct Part {
+    count: u64,
+    total_s: f64,
+    mean_s: f64,
+    p50_s: f64,
+    p99_s: f64,
+    share: f64,
+}
+
+impl Report {
+    pub(super) fn of(times: &[Times; PARTS.len()], batches: u64, skipped: u64) -> Report {
+        let whole: f64 = times.iter().map(|times| times.total.as_secs_f64()).sum();
+        let part = |times: &Times| Part {
+            count: times.count,
+            total_s: times.total.as_secs_f64(),
+            mean_s: times.mean(),
+            p50_s: times.quantile(0.5),
+            p99_s: times.quantile(0.99),
+            share: if whole > 0.0 { times.total.as_secs_f64() / whole } else { 0.0 },
+        };
+        let parts = PARTS.into_iter().zip(times.iter().map(part)).collect();
+        Report { batches, skipped, quantile_error: BOUND, parts }
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut rows =
+            vec![["part", "count", "total", "mean", "p50", "p99", "share"].map(str::to_owned).to_vec()];
+        for (name, part) in PARTS.iter().filter_map(|name| self.parts.get_key_value(name)) {
+            rows.push(vec![
+                (*name).to_owned(),
+                text::count(part.count),
+                text::fine(part.total_s),
+                text::fine(part.mean_s),
+                text::fine(part.p50_s),
+                text::fine(part.p99_s),
+                format!("{:.1} %", part.share * 100.0),
+            ]);
+        }
+        let batches = if self.batches == 1 { "batch" } else { "batches" };
+        let head = format!(
+            "where the time of {} {batches} went (the first {} not counted; p50 and p99 within {:.1} %):",
+            text::count(self.batches),
+            self.skipped,
+            self.quantile_error * 100.0
+        );
+        std::iter::once(head).chain(table::lines(&rows)).collect()
+    }
+}

@@ -1,0 +1,368 @@
+//! Measures the time of training and evaluations, and ends training when it is over.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{
+    Access, Cadence, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Stage, State,
+    TestEnd, TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
+    ValidationStart, hook,
+};
+
+use crate::stopwatch::Stopwatch;
+use crate::text;
+
+/// The options of [`Timer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimerOptions {
+    /// Stop training after so long, such as `2 h`, `90 min` or `00:12:00:00` (`DD:HH:MM:SS`). Validations within it
+    /// count. Unset: only measure.
+    #[schemars(example = &"00:12:00:00")]
+    pub duration: Option<String>,
+    /// When to look whether the time is over: after every batch (`step`) or at the end of every `epoch`.
+    pub interval: TimerInterval,
+    /// Say when the time is over.
+    pub verbose: bool,
+}
+
+/// When a [`Timer`] looks whether the time is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TimerInterval {
+    /// After every batch.
+    #[default]
+    Step,
+    /// At the end of every epoch.
+    Epoch,
+}
+
+impl Default for TimerOptions {
+    fn default() -> TimerOptions {
+        TimerOptions { duration: None, interval: TimerInterval::Step, verbose: true }
+    }
+}
+
+/// Measures how long training, validations and tests take, each apart, and stops training when its time is over.
+///
+/// - **Fires** at the starts and ends of training, validations and tests, at `on_train_epoch_end`, and with a
+///   `duration` and `interval = "step"` at `on_train_batch_end`. What is over already when a resumed run begins is
+///   stopped at `on_train_start`. Silent in a sanity check; a dry run is measured and not stopped.
+/// - **Writes** `timer/train_s` and `timer/validation_s` at the end of every epoch, `timer/test_s` at the end of a
+///   test. Stopping is a request like any other, so `min_epochs` and `min_steps` come first.
+/// - **Cost**: a look at the clock each time it fires; without a `duration` nothing per batch.
+/// - **When it fails**: it cannot.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "timer"
+/// interval = "step"
+/// verbose = true
+/// # duration: unset
+/// ```
+#[derive(Clone, Debug)]
+pub struct Timer {
+    options: TimerOptions,
+    duration: Option<Duration>,
+    memory: Memory,
+    resumed: bool,
+    /// It has asked to stop; that stays asked.
+    asked: bool,
+    /// The run's time when it last looked.
+    now: Duration,
+}
+
+/// What a checkpoint keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Memory {
+    train: Stopwatch,
+    validation: Stopwatch,
+    test: Stopwatch,
+}
+
+const VERSION: u32 = 1;
+
+impl FromOptions for Timer {
+    type Options = TimerOptions;
+    const PURPOSE: &str = "measures the time of training and evaluations, and stops training when it is over";
+    const EXAMPLE: &str = r#"
+duration = "12 h"
+interval = "epoch"
+"#;
+
+    fn from_options(options: TimerOptions) -> Result<Timer, OptionError> {
+        let duration = options.duration.as_deref().map(parse).transpose()?;
+        let memory = Memory::default();
+        Ok(Timer { options, duration, memory, resumed: false, asked: false, now: Duration::ZERO })
+    }
+}
+
+/// `DD:HH:MM:SS`, or a time with its unit.
+fn parse(text: &str) -> Result<Duration, OptionError> {
+    let seconds = [86_400, 3600, 60, 1];
+    let parts: Result<Vec<u64>, _> = text.split(':').map(|part| part.trim().parse()).collect();
+    let duration = match (parts, text.parse()) {
+        (Ok(parts), _) if parts.len() == seconds.len() => {
+            let add = |sum: u64, (part, unit): (&u64, u64)| sum.saturating_add(part.saturating_mul(unit));
+            Duration::from_secs(parts.iter().zip(seconds).fold(0, add))
+        }
+        (_, Ok(Cadence::Time(time))) => time,
+        _ => Duration::ZERO,
+    };
+    if duration.is_zero() {
+        return Err(OptionError::new(format!(
+            "`duration` is \"{text}\", which is no time; write for example \"90 min\", \"2 h\", or \
+             \"00:12:00:00\" for days, hours, minutes and seconds"
+        )));
+    }
+    Ok(duration)
+}
+
+impl Timer {
+    /// How long training without its validations, all validations, or all tests have taken, as far as the last
+    /// event that it looked at the clock at. Other loops are not measured.
+    #[must_use]
+    pub fn elapsed(&self, phase: Phase) -> Duration {
+        match phase {
+            Phase::Train => self.memory.train.read(self.now),
+            Phase::Validate => self.memory.validation.read(self.now),
+            Phase::Test => self.memory.test.read(self.now),
+            Phase::SanityCheck | Phase::Predict => Duration::ZERO,
+        }
+    }
+
+    /// How much of the `duration` is left, where one is set.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        Some(self.duration?.saturating_sub(self.spent()))
+    }
+
+    /// What counts towards the duration.
+    fn spent(&self) -> Duration {
+        self.elapsed(Phase::Train) + self.elapsed(Phase::Validate)
+    }
+
+    /// Whether it is time to stop.
+    fn judge(&mut self, cx: &Moment<'_>) -> Decision {
+        self.now = cx.elapsed();
+        let Some(duration) = self.duration.filter(|duration| self.spent() >= *duration) else {
+            return Decision::CONTINUE;
+        };
+        if cx.run.fast_dev_run || std::mem::replace(&mut self.asked, true) {
+            return Decision::CONTINUE;
+        }
+        let reason = format!("`duration` of {} is over", text::duration(duration));
+        if self.options.verbose {
+            cx.say(format!("{reason} after {} of training", text::duration(self.spent())));
+        }
+        Decision::stop(reason)
+    }
+}
+
+/// A validation alone is measured like one within training.
+fn counts(cx: &Moment<'_>) -> bool {
+    cx.phase == Phase::Validate
+}
+
+#[hook]
+impl Controller for Timer {
+    fn access(&self) -> Access {
+        ["timer/train_s", "timer/validation_s", "timer/test_s"]
+            .into_iter()
+            .fold(Access::none(), Access::writes)
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::BuiltIn
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
+        self.asked = false;
+        if std::mem::take(&mut self.resumed) && cx.total_batches > 0 {
+            for watch in [&mut self.memory.train, &mut self.memory.validation, &mut self.memory.test] {
+                watch.stop(cx.resumed_at());
+            }
+        } else {
+            self.memory = Memory { test: self.memory.test, ..Memory::default() };
+        }
+        self.memory.train.start(cx.elapsed());
+        Ok(self.judge(cx))
+    }
+
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
+        if self.duration.is_none() || self.options.interval == TimerInterval::Epoch {
+            return Ok(Decision::CONTINUE);
+        }
+        Ok(self.judge(cx))
+    }
+
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult<Decision> {
+        let decision = self.judge(cx);
+        cx.log("timer/train_s", self.elapsed(Phase::Train).as_secs_f64());
+        cx.log("timer/validation_s", self.elapsed(Phase::Validate).as_secs_f64());
+        Ok(decision)
+    }
+
+    fn on_validation_start(&mut self, cx: &ValidationStart) {
+        if counts(cx) {
+            self.now = cx.elapsed();
+            self.memory.train.stop(self.now);
+            self.memory.validation.start(self.now);
+        }
+    }
+
+    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+        if counts(cx) {
+            self.now = cx.elapsed();
+            self.memory.validation.stop(self.now);
+            if cx.stage == Stage::Fit {
+                self.memory.train.start(self.now);
+            }
+        }
+    }
+
+    fn on_test_start(&mut self, cx: &TestStart) {
+        self.memory.test.start(cx.elapsed());
+    }
+
+    fn on_test_end(&mut self, cx: &TestEnd) {
+        self.now = cx.elapsed();
+        self.memory.test.stop(self.now);
+        cx.log("timer/test_s", self.elapsed(Phase::Test).as_secs_f64());
+    }
+
+    fn on_train_end(&mut self, cx: &TrainEnd) {
+        self.now = cx.elapsed();
+        self.memory.train.stop(self.now);
+        let [train, validation] =
+            [Phase::Train, Phase::Validate].map(|phase| text::duration(self.elapsed(phase)));
+        cx.say(format!("training took {train}, its validations {validation}"));
+    }
+
+    fn state_dict(&self) -> HookResult<State> {
+        Ok(State::of(VERSION, &self.memory)?)
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        (self.memory, self.resumed) = (state.read(VERSION)?, true);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::Event;
+    use tenterhook_testkit::{Cue, Fit, Rig};
+
+    use super::*;
+
+    fn timer(options: TimerOptions) -> Timer {
+        Timer::from_options(options).expect("the options fit")
+    }
+
+    fn of(duration: &str) -> TimerOptions {
+        TimerOptions { duration: Some(duration.into()), ..TimerOptions::default() }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn training_validations_and_tests_are_measured_apart() {
+        let mut rig = Rig::new(timer(TimerOptions::default()));
+        rig.play(&Fit::new(2, 4).validate(3).script());
+        assert_eq!(rig.metrics().get("timer/train_s"), Some(8.0));
+        assert_eq!(rig.metrics().get("timer/validation_s"), Some(6.0));
+        assert_eq!(rig.said()[0].1, "training took 8.0 s, its validations 6.0 s");
+        assert!(rig.decisions().is_empty() && rig.hook().remaining().is_none());
+        rig.elapsed(seconds(100)).on_test_start();
+        rig.on_test_epoch_end();
+        rig.elapsed(seconds(102)).on_test_end();
+        assert_eq!(rig.metrics().get("timer/test_s"), Some(2.0));
+        rig.stage(Stage::Validate).on_validation_start();
+        rig.elapsed(seconds(103)).on_validation_end();
+        let hook = rig.hook();
+        assert_eq!(
+            [Phase::Train, Phase::Validate, Phase::Test].map(|phase| hook.elapsed(phase)),
+            [8, 7, 2].map(seconds)
+        );
+    }
+
+    #[test]
+    fn training_stops_when_its_time_is_over_validations_included() {
+        let script = Fit::new(3, 4).validate(3).script();
+        for (interval, event, step) in
+            [(TimerInterval::Step, Event::TrainBatchEnd, 6), (TimerInterval::Epoch, Event::TrainEpochEnd, 8)]
+        {
+            let mut rig = Rig::new(timer(TimerOptions { interval, ..of("9 s") }));
+            let stopped = script.iter().find(|cue| !rig.cue(cue).decision.is_continue());
+            let stopped = stopped.expect("it stops");
+            assert_eq!((stopped.event, stopped.progress.step), (event, step));
+            assert_eq!(rig.stop_reason(), Some("`duration` of 9.0 s is over"));
+            assert_eq!(rig.hook().remaining(), Some(Duration::ZERO));
+            rig.play(&script[script.len() - 20..]);
+            assert_eq!(rig.decisions().len(), 1, "it asks once");
+        }
+    }
+
+    #[test]
+    fn it_says_so_unless_told_to_be_quiet() {
+        for verbose in [true, false] {
+            let mut rig = Rig::new(timer(TimerOptions { verbose, ..of("2 s") }));
+            rig.play(&Fit::new(1, 3).script());
+            let said = rig.said().iter().any(|(_, text)| text.contains("is over after 2.0 s of training"));
+            assert_eq!(said, verbose);
+            assert_eq!(rig.decisions().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_dry_run_is_not_stopped_and_a_sanity_check_not_measured() {
+        let mut rig = Rig::new(timer(of("2 s")));
+        rig.fast_dev_run(true).play(&Fit::new(1, 3).script());
+        assert!(rig.decisions().is_empty());
+        let mut rig = Rig::new(timer(of("2 s")));
+        rig.on_sanity_check_start();
+        rig.on_validation_start();
+        rig.elapsed(seconds(50)).on_validation_end();
+        assert_eq!(rig.hook().elapsed(Phase::Validate), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_time_of_a_resumed_run_goes_on_and_its_starting_again_does_not_count() {
+        let script = Fit::new(2, 4).validate(3).script();
+        let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
+        let late = |cue: &Cue| Cue { elapsed: cue.elapsed + seconds(300), ..*cue };
+        for cut in (1..script.len()).filter(|cut| ends.contains(&script[cut - 1].event)) {
+            let (before, after) = script.split_at(cut);
+            let mut whole = Rig::new(timer(of("1 h")));
+            whole.play(before);
+            let mut resumed = whole.resumed(timer(of("1 h")));
+            resumed.elapsed(late(&before[cut - 1]).elapsed).on_train_start();
+            after.iter().for_each(|cue| drop(resumed.cue(&late(cue)).clone()));
+            whole.play(after);
+            assert_eq!(whole.metrics().to_map(), resumed.metrics().to_map(), "cut at {cut}");
+            assert_eq!(whole.said(), resumed.said(), "cut at {cut}");
+            assert_eq!(whole.hook().remaining(), resumed.hook().remaining());
+        }
+        let mut over = Rig::new(timer(of("5 s")));
+        over.play(&script[..script.len() - 3]);
+        let mut resumed = over.resumed(timer(of("5 s")));
+        assert!(!resumed.on_train_start().decision.is_continue(), "it is over already");
+    }
+
+    #[test]
+    fn a_duration_is_written_in_either_way_and_anything_else_refused() {
+        for (text, expected) in
+            [("2 h", 7200), ("90min", 5400), ("00:12:00:00", 43_200), ("01:00:00:05", 86_405), ("3 s", 3)]
+        {
+            assert_eq!(parse(text), Ok(seconds(expected)));
+        }
+        for text in ["12", "2 epochs", "12:00:00", "00:00:00:00", "x:1:2:3", ""] {
+            let error = Timer::from_options(of(text)).expect_err(text).to_string();
+            assert!(error.starts_with("`duration` is ") && error.contains("\"90 min\""), "{error}");
+        }
+    }
+}

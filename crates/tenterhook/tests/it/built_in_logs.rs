@@ -1,0 +1,227 @@
+//! `console`, `jsonl` and `logging` in real runs.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tenterhook::hooks::{CheckpointOptions, Console, Jsonl, Logging, LoggingOptions};
+use tenterhook::moment::{FixedClock, LossHistory, NoModel};
+use tenterhook::registry::Registry;
+use tenterhook::tensor::{NoTensors, ReadScalar};
+use tenterhook::toy::{Toy, ToyData};
+use tenterhook::{
+    Batch, Event, FromOptions, HookRunner, LogOptions, Moment, Part, Phase, Progress, RunInfo, Scalar,
+    Settings, Shared, Stage, Status, Tensors, TrainBatchEnd, closure,
+};
+
+use crate::document_002::printing;
+use crate::lab::{Lab, LabData, data, epochs, trainer};
+use crate::run_directory::{latest, recorded};
+use crate::tape::Tape;
+
+#[test]
+fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings { num_sanity_val_steps: 2, ..epochs(1) };
+    let (mut trainer, seen) = printing(root.path(), settings);
+    trainer.add_console_logging(2).unwrap();
+    trainer.add_hook(closure::on_step_end("noise", |cx| cx.log("noise", 9.0))).unwrap();
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| match place {
+        "training_step" => {
+            cx.log("right", cx.batch_index() as f64);
+            cx.log_with("error", 0.5, LogOptions::BOTH);
+        }
+        "on_validation_epoch_end" => cx.log("val/late", 7.0),
+        _ => {}
+    });
+    trainer.fit(&mut lab, &mut data(3, 1)).unwrap();
+    let lines = seen.take();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("epoch 1/1  batch 2/3  step 2  loss "), "{lines:?}");
+    assert!(lines[0].ends_with("  lr 0.1  error 0.5000  right 1.0000"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("epoch 1/1 done  step 3  error 0.5000  right 2.0000  train/loss "),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("  val/late 7.0000  val/loss "), "{lines:?}");
+    assert!(!lines[1].contains("noise"), "{lines:?}");
+}
+
+#[test]
+fn an_epoch_of_unknown_length_and_accumulated_batches_are_shown_as_they_are() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings { accumulate_grad_batches: 2, ..epochs(1) };
+    let (mut trainer, seen) = printing(root.path(), settings);
+    trainer.add_console_logging(1).unwrap();
+    let mut data = ToyData { sized: false, ..data(3, 0) };
+    trainer.fit(&mut Toy::default(), &mut data).unwrap();
+    let lines: Vec<_> = seen
+        .take()
+        .iter()
+        .map(|line| line.split("  ").skip(1).take(2).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(lines[..3], ["batch 1 step 0", "batch 2 step 1", "batch 3 step 2"]);
+}
+
+/// Losses that count how often they are read.
+struct Counted(Cell<u32>);
+
+impl Counted {
+    fn count(&self) -> f64 {
+        self.0.set(self.0.get() + 1);
+        1.0
+    }
+}
+
+impl ReadScalar for Counted {
+    fn read(&self) -> f64 {
+        self.count()
+    }
+}
+
+impl LossHistory for Counted {
+    fn latest(&self) -> Option<f64> {
+        Some(self.count())
+    }
+    fn average(&self) -> Option<f64> {
+        Some(self.count())
+    }
+}
+
+#[test]
+fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunInfo { checkpoints: dir.path().join("checkpoints"), ..RunInfo::default() };
+    let shared = Shared::new(run, 0, Box::new(FixedClock::default()));
+    let mut hooks = HookRunner::default();
+    hooks.add(Console::from_options(3.into()).unwrap()).unwrap();
+    hooks.add(Jsonl::from_options(4.into()).unwrap()).unwrap();
+    hooks.publish(&shared);
+    let losses = Counted(Cell::new(0));
+    let mut read_on = Vec::new();
+    for batches in 1..=12 {
+        losses.0.set(0);
+        let progress = Progress { batches, ..Progress::default() };
+        let standing = (Stage::Fit, Phase::Train, Status::Training);
+        let tensors = Tensors::new(&NoTensors);
+        let batch =
+            Batch { index: batches - 1, size: 1, loader_index: 0, loader: "a", is_last: false, tensors };
+        let moment = Moment::new(standing, progress, &shared, &NoModel, &losses);
+        let event = TrainBatchEnd { moment, batch, loss: Some(Scalar::new(&losses)) };
+        let mut cursor = hooks.cursor(Event::TrainBatchEnd, Part::All);
+        hooks.deliver(&event, &mut cursor).unwrap();
+        if losses.0.get() > 0 {
+            read_on.push(batches);
+        }
+    }
+    assert_eq!(read_on, [3, 4, 6, 8, 9, 12]);
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Two epochs of four batches, from the beginning or from a checkpoint, with a log beside the checkpoints.
+fn logged(root: &Path, from: Option<&Path>) -> Vec<Value> {
+    let settings =
+        Settings { val_check_interval: Some(serde_json::from_value(2.into()).unwrap()), ..epochs(2) };
+    let mut trainer = trainer(settings)
+        .with_checkpoints_in(root.join("checkpoints"))
+        .with_clock(FixedClock(Duration::ZERO));
+    if let Some(from) = from {
+        trainer = trainer.restoring(from);
+    }
+    trainer.add_json_logging(1).unwrap();
+    let every_step =
+        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    trainer.add_checkpointing(every_step).unwrap();
+    trainer.add_hook(closure::on_step_end("log", |cx| cx.log("step", cx.step as f64))).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    lines(&root.join("json_log.jsonl"))
+}
+
+#[test]
+fn a_resumed_run_leaves_the_lines_of_an_uninterrupted_one() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = logged(root.path(), None);
+    let events: Vec<_> = whole.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let epoch = ["batch", "batch", "validation_end", "batch", "batch", "validation_end", "epoch_end"];
+    assert_eq!(events, [&["train_start"][..], &epoch, &epoch, &["train_end"]].concat());
+    for step in [1, 3, 5, 7] {
+        let checkpoint = root.path().join(format!("checkpoints/epoch={}-step={step}", (step - 1) / 4));
+        let mut resumed = logged(root.path(), Some(&checkpoint));
+        let start = resumed.iter().position(|line| line["resumed"] == true).unwrap();
+        assert_eq!(resumed.remove(start)["step"], step);
+        assert_eq!(resumed, whole, "from step {step}");
+    }
+}
+
+#[test]
+fn the_log_is_in_the_run_directory_and_tells_of_evaluations_and_failures() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    trainer.add_json_logging(3).unwrap();
+    let tape = Tape::default();
+    let mut lab = Lab::new(Toy::default(), &tape);
+    let all = ToyData { train: vec![2, 2], ..ToyData::default() };
+    trainer.fit(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
+    let path = latest(root.path()).join("json_log.jsonl");
+    trainer.test(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
+    trainer.validate(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
+    let log = lines(&path);
+    let events: Vec<_> = log.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let expected =
+        ["train_start", "batch", "validation_end", "epoch_end", "train_end", "test_end", "validation_end"];
+    assert_eq!(events, expected);
+    assert_eq!((&log[1]["batch"], &log[1]["loader"]), (&2.into(), &"train0".into()));
+    assert_eq!([&log[2]["stage"], &log[6]["stage"]], ["fit", "validate"]);
+
+    tape.fails_at("module", "backward");
+    trainer.fit(&mut lab, &mut LabData::new(all, &tape)).unwrap_err();
+    let log = lines(&latest(root.path()).join("json_log.jsonl"));
+    assert_eq!(log.len(), 2, "another run has its own file: {log:?}");
+    assert_eq!(log[1]["error"], "module fails in backward");
+}
+
+#[test]
+fn logging_tells_the_course_of_a_run() {
+    let root = tempfile::tempdir().unwrap();
+    let (trainer, seen) = printing(root.path(), Settings { num_sanity_val_steps: 1, ..epochs(2) });
+    let mut trainer = trainer.with_clock(FixedClock(Duration::ZERO));
+    trainer.add_hook_type::<Logging>(LoggingOptions::default()).unwrap();
+    trainer.add_checkpointing(2).unwrap();
+    let id = trainer.run_info().id.clone();
+    trainer.fit(&mut Toy::default(), &mut data(3, 1)).unwrap();
+    let told = seen.take();
+    let expected = [
+        format!("logging: run {id}: 3 parameters on cpu, 2 epochs of 3 batches"),
+        "validation after step 3  val/loss ".into(),
+        "epoch 1/2 done in 0 s  train/loss ".into(),
+        "validation after step 6  val/loss ".into(),
+        "epoch 2/2 done in 0 s  train/loss ".into(),
+        "checkpoint of step 6 saved as ".into(),
+        "logging: completed after 2 epochs and 6 steps in 0 s; best val/loss ".into(),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(&expected), "{told} for {expected}");
+    }
+}
+
+#[test]
+fn every_one_of_them_is_made_by_its_name() {
+    for (used, name) in [
+        ("console", "console_log"),
+        ("jsonl", "json_log"),
+        ("logging", "logging"),
+        ("throughput", "throughput"),
+        ("timer", "timer"),
+        ("profiler", "profiler"),
+        ("model_summary", "model_summary"),
+    ] {
+        let made = Registry::default().hook(used, serde_json::json!({}));
+        assert_eq!(made.map(|hook| hook.name()).ok().as_deref(), Some(name));
+    }
+}
