@@ -52,7 +52,8 @@ impl From<u64> for JsonlOptions {
 ///   `loader`, `loss`, `average_loss`, `lr` (of the first group of the first optimizer, as the next update will
 ///   use it), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
 ///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
-///   at the checkpoint, where it is the same file, so that nothing stands there twice.
+///   at the checkpoint, where it is the same file, so that nothing stands there twice; one that another run has
+///   gone on with since stays as it is.
 /// - **Cost**: a line that is flushed, and the reading of the losses since the last one; on other batches a
 ///   division.
 /// - **When it fails**, because the file cannot be written, its policy decides: it is reported, and the hook
