@@ -297,7 +297,12 @@ macro_rules! implement_module {
             }
 
             fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
-                saved::load_weights(&mut self.live, weights)
+                saved::load_weights(&mut self.live, weights)?;
+                if self.evaluated.is_some() {
+                    // Swapped in to be evaluated.
+                    self.evaluated = Some(self.valid());
+                }
+                Ok(())
             }
 
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {

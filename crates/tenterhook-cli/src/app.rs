@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use tenterhook::Hook;
 use tenterhook::registry::Registry;
 use tenterhook::schedule::Scheduler;
 use tenterhook::task::{AnyTask, Task};
+use tenterhook::{FromOptions, Hook};
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{self, WRONG_INPUT};
@@ -67,6 +67,14 @@ impl App {
         self
     }
 
+    /// Adds the hooks of this type, which a configuration can `use` under its path, such as
+    /// `my_crate::hooks::MyHook`.
+    #[must_use]
+    pub fn hook_type<H: FromOptions>(mut self) -> App {
+        self.wrong.extend(self.registry.add_hook_type::<H>().err().map(|error| error.to_string()));
+        self
+    }
+
     /// Adds a schedule that a configuration can `use`, made from its options.
     #[must_use]
     pub fn scheduler<O, S, E>(
@@ -113,10 +121,15 @@ impl App {
             Command::Predict(evaluate) => commands::evaluate::predict(&self, evaluate),
             Command::Init { file, settings, force } => commands::init::run(&self, &file, &settings, force),
             Command::New(new) => commands::new::run(&new),
+            Command::Hooks(hooks) => commands::hooks::run(&self, &hooks),
+            Command::Schema => Ok(commands::schema::run(&self)),
             Command::Trace { file, settings, json, all, batches } => {
                 commands::trace::run(&self, &file, &settings, json, all, batches)
             }
             Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
+            Command::Runs(runs) => commands::runs::run(&runs),
+            Command::Show(show) => commands::show::run(&show),
+            Command::Compare(compare) => commands::compare::run(&compare),
         };
         done.unwrap_or_else(|message| {
             eprintln!("error: {message}");

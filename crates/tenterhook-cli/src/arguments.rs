@@ -74,6 +74,87 @@ pub(crate) struct New {
     pub(crate) version: Option<String>,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Hooks {
+    /// Which hook, as it stands behind `use`; without one, all of them are listed.
+    pub(crate) name: Option<String>,
+    /// Print JSON, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the reference page of all hooks, in Markdown.
+    #[arg(long, conflicts_with_all = ["name", "json"])]
+    pub(crate) markdown: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Runs {
+    /// The directory of all runs.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) dir: PathBuf,
+    /// Keep the runs for which this holds, as in 'val/loss < 0.1 and status == completed'.
+    ///
+    /// Names are metrics, fields of the run (as for --sort) and keys of its configuration, as in
+    /// 'optimizer.lr == 0.005'. Of several filters, all must hold.
+    #[arg(long, value_name = "EXPR")]
+    pub(crate) filter: Vec<String>,
+    /// Sort by a metric, a field or a key of the configuration, the smallest first.
+    ///
+    /// So the best loss is on top; for the best accuracy add --reverse. Runs without it come last. Fields
+    /// are created, seconds, steps, epochs, seed, status, task and others. Unset, the newest run is first.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) sort: Option<String>,
+    /// Turn the order around.
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// Show so many at most, from the top.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Print one JSON document, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Show {
+    /// The run: its id, the beginning or end of it, a path, `latest`, or `latest~1` for the one before it.
+    #[arg(default_value = "latest")]
+    pub(crate) run: String,
+    /// The directory of all runs.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) dir: PathBuf,
+    /// Draw this metric, such as val/loss, or all of one end, such as loss; may be given several times.
+    #[arg(long = "metric", value_name = "NAME")]
+    pub(crate) metrics: Vec<String>,
+    /// How wide the curves are drawn, in characters.
+    #[arg(long, value_name = "N", default_value_t = 80, value_parser = clap::value_parser!(u16).range(20..=1000))]
+    pub(crate) width: u16,
+    /// How high the curves are drawn, in lines.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(3..=200))]
+    pub(crate) height: u16,
+    /// Draw with plain characters; so it is on a terminal that says TERM=dumb.
+    #[arg(long)]
+    pub(crate) ascii: bool,
+    /// Print one JSON document, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Compare {
+    /// The runs: ids, beginnings or ends of ids, paths, `latest`, `latest~1`.
+    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    pub(crate) runs: Vec<String>,
+    /// The directory of all runs.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) dir: PathBuf,
+    /// Show what is equal, too.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print one JSON document, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Train, then test the best weights.
@@ -96,6 +177,13 @@ pub(crate) enum Command {
     },
     /// Make a small project of your own: a module, a hook, a configuration.
     New(New),
+    /// List the hooks that a configuration can use, or say everything about one of them.
+    ///
+    /// Of one hook: its purpose, the events it receives, every option with its type, default and
+    /// meaning, and an example.
+    Hooks(Hooks),
+    /// Print the JSON schema of a configuration, for editors and validators.
+    Schema,
     /// Show the order of events: of the first batches of a training, or of a scenario.
     ///
     /// A configuration in TOML is run for a few batches, and its events are shown as a tree with
@@ -129,4 +217,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List the runs there are, with their metrics.
+    Runs(Runs),
+    /// Show a run: what it was, how it ended, its hooks, checkpoints and failures, and its curves.
+    Show(Show),
+    /// Show what differs between runs: in configuration, source, machine and result.
+    Compare(Compare),
 }

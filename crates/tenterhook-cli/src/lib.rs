@@ -4,8 +4,10 @@
 mod app;
 mod arguments;
 mod commands;
+mod curves;
 mod progress;
 mod scenario;
 mod signals;
+mod table;
 
 pub use app::App;

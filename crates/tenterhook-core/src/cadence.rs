@@ -59,9 +59,44 @@ impl std::fmt::Display for Cadence {
             Cadence::Epochs(n) => (*n, "epoch"),
             Cadence::Batches(1) => return f.write_str("1 batch"),
             Cadence::Batches(n) => return write!(f, "{n} batches"),
-            Cadence::Time(time) => return write!(f, "{} s", time.as_secs()),
+            Cadence::Time(time) => {
+                let (seconds, minute, hour) = (time.as_secs(), 60, 3600);
+                return match seconds {
+                    0 => f.write_str("0 s"),
+                    _ if seconds.is_multiple_of(hour) => write!(f, "{} h", seconds / hour),
+                    _ if seconds.is_multiple_of(minute) => write!(f, "{} min", seconds / minute),
+                    _ => write!(f, "{seconds} s"),
+                };
+            }
         };
         write!(f, "{number} {unit}{}", if number == 1 { "" } else { "s" })
+    }
+}
+
+impl serde::Serialize for Cadence {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Cadence {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cadence, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Cadence {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cadence".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A distance in the course of training, such as \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\".",
+            "type": "string",
+            "pattern": "^\\s*0*[1-9][0-9]*\\s*(steps?|epochs?|batch|batches|s|sec|seconds?|min|minutes?|h|hours?)\\s*$",
+        })
     }
 }
 
@@ -75,7 +110,11 @@ mod tests {
         assert_eq!("1 epoch".parse(), Ok(Cadence::Epochs(1)));
         assert_eq!("32batches".parse(), Ok(Cadence::Batches(32)));
         assert_eq!(" 5 min ".parse(), Ok(Cadence::Time(Duration::from_mins(5))));
-        assert_eq!(Cadence::Epochs(2).to_string().parse(), Ok(Cadence::Epochs(2)));
+        for text in ["1 step", "2 epochs", "1 batch", "3 batches", "90 s", "5 min", "2 h"] {
+            assert_eq!(text.parse::<Cadence>().expect(text).to_string(), text);
+            let read: Cadence = serde_json::from_value(text.into()).expect(text);
+            assert_eq!(serde_json::to_value(read).expect(text), text);
+        }
     }
 
     #[test]

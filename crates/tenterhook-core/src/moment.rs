@@ -225,7 +225,8 @@ impl<'a> Moment<'a> {
     }
 
     /// The name that the hook which is running now is registered under.
-    pub(crate) fn hook_name(&self) -> Ref<'a, str> {
+    #[must_use]
+    pub fn hook_name(&self) -> Ref<'a, str> {
         self.shared.roster.name(self.shared.current.get())
     }
 

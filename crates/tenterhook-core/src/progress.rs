@@ -46,6 +46,18 @@ pub enum Phase {
     Predict,
 }
 
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Phase::SanityCheck => "sanity_check",
+            Phase::Train => "train",
+            Phase::Validate => "validate",
+            Phase::Test => "test",
+            Phase::Predict => "predict",
+        })
+    }
+}
+
 /// How the run is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -110,6 +122,8 @@ pub struct RunInfo {
     pub total_epochs: Option<u64>,
     /// How many micro-batches training will last at most, where that is known.
     pub total_batches: Option<u64>,
+    /// How many micro-batches an optimizer step is made of; 0 counts as 1.
+    pub accumulate_grad_batches: u64,
     /// How many micro-batches an epoch has, where that is known.
     pub epoch_batches: Option<u64>,
     /// When `fit` validates.

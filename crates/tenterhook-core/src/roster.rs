@@ -2,7 +2,7 @@
 
 use std::cell::{Ref, RefCell};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::erased::AnyHook;
 use crate::failure::OnError;
@@ -10,7 +10,7 @@ use crate::hook::Hook;
 use crate::plan::Tier;
 
 /// The kind of a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookKind {
     /// Watches events.
@@ -43,19 +43,21 @@ impl std::fmt::Display for HookKind {
 }
 
 /// What a list of hooks says about one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HookInfo {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: HookKind,
     /// Where it stands among the others.
+    #[serde(default)]
     pub tier: Tier,
     /// Whether it receives events.
     pub enabled: bool,
     /// What its errors do.
     pub on_error: OnError,
     /// How often it has failed.
+    #[serde(default)]
     pub failures: u32,
 }
 
@@ -79,7 +81,7 @@ impl Change {
 }
 
 /// A change of the list of hooks, in words: asked for, or made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RosterRequest {
     /// Let the hook of this name receive events again.

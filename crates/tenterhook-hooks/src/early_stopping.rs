@@ -21,9 +21,10 @@ pub struct EarlyStoppingOptions {
     /// Checks without an improvement before it stops. Checks, not epochs.
     #[serde(default = "three")]
     pub patience: u64,
-    /// Which direction is better.
-    #[serde(default)]
-    pub mode: Mode,
+    /// Which direction is better. Unset: what the metric's name tells, such as `loss` or `accuracy`; a name
+    /// that leaves doubt is an error.
+    #[schemars(example = &"min")]
+    pub mode: Option<Mode>,
     /// A missing metric is an error.
     #[serde(default = "yes")]
     pub strict: bool,
@@ -60,7 +61,7 @@ impl EarlyStoppingOptions {
             monitor: monitor.into(),
             min_delta: 0.0,
             patience: three(),
-            mode: Mode::Min,
+            mode: None,
             strict: true,
             check_finite: true,
             stopping_threshold: None,
@@ -68,6 +69,25 @@ impl EarlyStoppingOptions {
             check_on_train_epoch_end: None,
             verbose: false,
         }
+    }
+
+    /// Which direction is better by these options, or what is wrong with them.
+    fn check(&self) -> Result<Mode, OptionError> {
+        if self.monitor.is_empty() {
+            return Err(OptionError::new("`monitor` is empty; name a metric, such as \"val/loss\""));
+        }
+        if !(self.min_delta >= 0.0 && self.min_delta.is_finite()) {
+            return Err(OptionError::new(format!("`min_delta` is {}; it must be 0 or more", self.min_delta)));
+        }
+        for (key, threshold) in [
+            ("stopping_threshold", self.stopping_threshold),
+            ("divergence_threshold", self.divergence_threshold),
+        ] {
+            if threshold.is_some_and(f64::is_nan) {
+                return Err(OptionError::new(format!("`{key}` must be a number, or left out")));
+            }
+        }
+        Mode::resolve(self.mode, &self.monitor)
     }
 }
 
@@ -85,17 +105,20 @@ impl EarlyStoppingOptions {
 /// use = "early_stopping"
 /// monitor = "val/loss"
 /// patience = 3
-/// mode = "min"
 /// min_delta = 0.0
 /// strict = true
 /// check_finite = true
 /// verbose = false
+/// # mode: unset is what the name of `monitor` tells
 /// # stopping_threshold, divergence_threshold, check_on_train_epoch_end: unset
 /// ```
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     options: EarlyStoppingOptions,
+    mode: Mode,
     memory: Memory,
+    /// That the metric is missing has been said.
+    missed: bool,
 }
 
 /// What a checkpoint keeps.
@@ -118,15 +141,15 @@ min_delta = 0.0001
 "#;
 
     fn from_options(options: EarlyStoppingOptions) -> Result<EarlyStopping, OptionError> {
-        Ok(EarlyStopping::new(options))
+        EarlyStopping::new(options)
     }
 }
 
 impl EarlyStopping {
-    /// With these options.
-    #[must_use]
-    pub fn new(options: EarlyStoppingOptions) -> EarlyStopping {
-        EarlyStopping { options, memory: Memory::default() }
+    /// With these options, which are checked.
+    pub fn new(options: EarlyStoppingOptions) -> Result<EarlyStopping, OptionError> {
+        let mode = options.check()?;
+        Ok(EarlyStopping { options, mode, memory: Memory::default(), missed: false })
     }
 
     fn checks_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
@@ -143,11 +166,15 @@ impl EarlyStopping {
         }
         let monitor = &self.options.monitor;
         let Some(value) = moment.metrics().get(monitor) else {
-            if !self.options.strict {
-                return Ok(Decision::CONTINUE);
-            }
             let known = moment.metrics().names().join("`, `");
-            return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
+            let missing = format!("metric `{monitor}` was not logged; there are: `{known}`");
+            if self.options.strict {
+                return Err(missing.into());
+            }
+            if !std::mem::replace(&mut self.missed, true) {
+                moment.say(format!("warning: {missing}; it is not checked"));
+            }
+            return Ok(Decision::CONTINUE);
         };
         let best = self.memory.best;
         let reason = self.judge(value);
@@ -165,7 +192,8 @@ impl EarlyStopping {
 
     /// Why to stop, if so.
     fn judge(&mut self, value: f64) -> Option<String> {
-        let EarlyStoppingOptions { monitor, mode, min_delta, patience, .. } = &self.options;
+        let EarlyStoppingOptions { monitor, min_delta, patience, .. } = &self.options;
+        let mode = self.mode;
         if self.options.check_finite && !value.is_finite() {
             return Some(format!("`{monitor}` = {value} is not finite"));
         }
@@ -232,46 +260,4 @@ impl Controller for EarlyStopping {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stops_at(options: EarlyStoppingOptions, values: &[f64]) -> Option<(usize, String)> {
-        let mut hook = EarlyStopping::new(options);
-        values.iter().enumerate().find_map(|(at, value)| Some((at, hook.judge(*value)?)))
-    }
-
-    #[test]
-    fn patience_counts_checks_without_improvement() {
-        let options = EarlyStoppingOptions { patience: 2, ..EarlyStoppingOptions::of("m") };
-        assert_eq!(
-            stops_at(options.clone(), &[3.0, 2.0, 2.0, 1.0, 1.5, 1.0, 0.0]).map(|(at, _)| at),
-            Some(5)
-        );
-        assert_eq!(stops_at(options, &[3.0, 2.0, 1.0]), None);
-    }
-
-    #[test]
-    fn an_improvement_smaller_than_min_delta_is_none() {
-        let options = EarlyStoppingOptions { patience: 1, min_delta: 0.5, ..EarlyStoppingOptions::of("m") };
-        assert_eq!(stops_at(options.clone(), &[3.0, 2.4, 2.0]).map(|(at, _)| at), Some(2));
-        let max = EarlyStoppingOptions { mode: Mode::Max, ..options };
-        assert_eq!(stops_at(max, &[1.0, 2.0, 2.5]).map(|(at, _)| at), Some(2));
-    }
-
-    #[test]
-    fn thresholds_and_what_is_not_finite_stop_at_once_and_say_why() {
-        let options = EarlyStoppingOptions {
-            stopping_threshold: Some(0.1),
-            divergence_threshold: Some(10.0),
-            ..EarlyStoppingOptions::of("m")
-        };
-        for (value, reason) in [
-            (0.05, "`m` = 0.05 is better than the stopping threshold 0.1"),
-            (11.0, "`m` = 11 is worse than the divergence threshold 10"),
-            (f64::NAN, "`m` = NaN is not finite"),
-        ] {
-            assert_eq!(stops_at(options.clone(), &[1.0, value]), Some((1, reason.to_owned())));
-        }
-        assert_eq!(stops_at(options, &[1.0, 0.1, 10.0]), None);
-    }
-}
+mod tests;

@@ -209,7 +209,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), HANDLERS.len() + OTHER_METHODS.len());
-        assert_eq!(HANDLERS.len(), 44);
+        assert_eq!(HANDLERS.len(), 45);
     }
 
     #[test]

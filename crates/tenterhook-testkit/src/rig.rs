@@ -88,7 +88,7 @@ impl<H> Rig<H> {
     ///
     /// When there is a hook of that name already.
     #[track_caller]
-    pub fn beside(&mut self, hook: impl Hook) -> &mut Rig<H> {
+    pub fn beside(&mut self, hook: impl Into<AnyHook>) -> &mut Rig<H> {
         if let Err(error) = self.runner.add(hook) {
             panic!("{error}");
         }

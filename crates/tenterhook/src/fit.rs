@@ -22,6 +22,7 @@ pub(crate) struct Training<B> {
 
 impl<M: Module> Session<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
+        self.run.shared.metrics.set_step(self.run.progress.step);
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_fit_start);
         self.restore_optimizers()?;
@@ -167,6 +168,7 @@ impl<M: Module> Session<'_, M> {
         run.progress.batches += 1;
         run.progress.total_batches += 1;
         run.progress.step_counted = false;
+        run.shared.metrics.set_step(run.progress.current_step());
         run.shared.metrics.set_batch_size(batch.size());
         let window_begins = run.batch.index.is_multiple_of(run.limits.accumulate);
         let window_ends = run.progress.batches.is_multiple_of(run.limits.accumulate);
@@ -181,7 +183,7 @@ impl<M: Module> Session<'_, M> {
         let (run, module) = (&mut self.run, &mut *self.module);
         if std::mem::take(&mut run.signals.end_epoch) {
             run.batch.is_last = true;
-            run.within_batch = false;
+            run.leave_batch();
             run.step_schedulers(module, Interval::Step, false)?;
             run.step_schedulers(module, Interval::Epoch, false)?;
             return Ok(true);
@@ -233,7 +235,7 @@ impl<M: Module> Session<'_, M> {
             }
         );
         tell!(run, module, on_train_batch_end);
-        run.within_batch = false;
+        run.leave_batch();
         self.stop_when_time_is_over();
         Ok(false)
     }

@@ -161,6 +161,12 @@ impl<M: Module> Running<M> {
         result.map_err(|error| self.failed(error, false))
     }
 
+    /// The batch is done: what is logged from here on belongs to the step that was completed last.
+    pub(crate) fn leave_batch(&mut self) {
+        self.within_batch = false;
+        self.shared.metrics.set_step(self.progress.step);
+    }
+
     /// A batch as hooks see it.
     pub(crate) fn view<'b>(&self, batch: &'b M::Batch, loader: &'b str) -> Batch<'b> {
         let BatchPlace { index, loader: loader_index, is_last } = self.batch;

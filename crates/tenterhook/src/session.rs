@@ -133,6 +133,9 @@ impl<'t, M: Module> Session<'t, M> {
 
     fn set_up(&mut self) -> Result<(), Failure> {
         let stage = self.run.stage;
+        if stage == Stage::Fit {
+            self.run.shared.metrics.begin_fit();
+        }
         self.run.hooks.publish(&self.run.shared);
         self.run.at(Who::Module, "prepare");
         self.module.prepare(self.seed, self.deterministic);

@@ -83,6 +83,7 @@ impl Trainer {
             id,
             device: "cpu".into(),
             config: serde_json::json!({ "trainer": settings }),
+            accumulate_grad_batches: settings.accumulate_grad_batches,
             fast_dev_run: settings.fast_dev_run.0 > 0,
             ..RunInfo::default()
         };

@@ -74,7 +74,7 @@ fn with_weights(
     };
     let resolved = resolve(app, Some(&config), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    program.load_weights(&found.file).map_err(|error| error.to_string())?;
+    program.load_weights(&found.path).map_err(|error| error.to_string())?;
     // Hooks of the configuration watch and steer training; an evaluation by hand has none.
     let mut trainer = Trainer::new(resolved.trainer.clone()).map_err(|error| error.to_string())?;
     Ok(call(&mut *program, &mut trainer, arguments.output))
@@ -82,7 +82,8 @@ fn with_weights(
 
 /// Weights, and the configuration of the run they belong to.
 struct Weights {
-    file: PathBuf,
+    /// A file, or a directory that holds one and may know better ones to evaluate.
+    path: PathBuf,
     config: Option<PathBuf>,
 }
 
@@ -101,6 +102,6 @@ impl Weights {
         // Beside the weights of a run, above those of its checkpoints.
         let config = file.ancestors().skip(1).take(4).map(|above| above.join("config.toml"));
         let config = config.into_iter().find(|config| config.is_file());
-        Ok(Weights { file, config })
+        Ok(Weights { path: path.to_path_buf(), config })
     }
 }

@@ -1,9 +1,14 @@
 //! The commands, and what they share.
 
+pub(crate) mod compare;
 pub(crate) mod evaluate;
+pub(crate) mod hooks;
 pub(crate) mod init;
 pub(crate) mod new;
 pub(crate) mod plan;
+pub(crate) mod runs;
+pub(crate) mod schema;
+pub(crate) mod show;
 pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;
@@ -26,6 +31,11 @@ const FAILED: u8 = 1;
 /// Prints a line. A reader that has seen enough and hangs up is not our failure.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// `1 hook`, `2 hooks`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The configuration of all layers.

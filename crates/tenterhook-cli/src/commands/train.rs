@@ -10,11 +10,12 @@ use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
 use tenterhook::{Notice, Outcome, Report, Trainer};
 
-use super::{failed, print, resolve};
+use super::{counted, failed, print, resolve};
 use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
 use crate::signals;
+use crate::table::counted;
 
 pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
@@ -37,10 +38,11 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     if !resolved.trainer.fast_dev_run.is_on() {
         trainer = trainer.with_run_directory(RunDirectoryPlan {
             config: resolved.to_toml(),
+            config_hash: Some(resolved.hash()),
             task: Some(resolved.task.clone()),
             device: Some(resolved.device.clone()),
             engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
-            command: std::env::args().collect(),
+            command: std::env::args().map(|argument| resolved.without_secrets(&argument)).collect(),
             ..RunDirectoryPlan::below(&resolved.runs_dir)
         });
     }
@@ -55,8 +57,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let mut tested = None;
     if !arguments.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
         if let Some(Best { path, .. }) = &best {
-            let weights = path.join(tenterhook::checkpoint::WEIGHTS);
-            program.load_weights(&weights).map_err(|error| error.to_string())?;
+            program.load_weights(path).map_err(|error| error.to_string())?;
         }
         match program.test(&mut trainer) {
             Ok(report) => tested = Some(report),
@@ -177,10 +178,6 @@ impl Summary<'_> {
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// JSON has no number for what is not finite.

@@ -162,6 +162,11 @@ impl Scenario {
                         .map_err(|error| error.to_string())?;
                 }
                 HookSpec::BuiltIn(table) => {
+                    let mut table = table.clone();
+                    // Ours have no silent default; Lightning's is this, and that is what was recorded.
+                    if ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str()) {
+                        table.options.entry("mode").or_insert_with(|| "min".into());
+                    }
                     table.register(&mut trainer, &registry).map_err(|problem| problem.to_string())?;
                 }
             }

@@ -4,8 +4,11 @@
 
 mod bad_input;
 mod conformance;
+mod documents;
+mod hooks;
 mod plan;
 mod python;
+mod runs;
 mod tenter;
 mod train;
 

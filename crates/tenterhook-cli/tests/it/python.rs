@@ -4,21 +4,29 @@ use std::process::Command;
 
 use crate::tenter::Place;
 
-/// A Python that has `safetensors` and `numpy`; CI installs one and names it.
-fn python() -> Option<String> {
+/// A Python that has these modules; CI installs one and names it.
+fn python_with(modules: &str) -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has_it = Command::new(&python).args(["-c", "import safetensors.numpy"]).output();
-    if has_it.is_ok_and(|output| output.status.success()) {
+    let has_them = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
+    if has_them.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    assert!(std::env::var_os("CI").is_none(), "CI must have a Python with safetensors and numpy");
-    eprintln!("SKIPPED: there is no Python with safetensors and numpy (name one in TENTERHOOK_PYTHON)");
+    assert!(std::env::var_os("CI").is_none(), "CI must have a Python with {modules}");
+    eprintln!("SKIPPED: there is no Python with {modules} (name one in TENTERHOOK_PYTHON)");
     None
+}
+
+/// Runs a script that prints `done` when all is well.
+fn run(python: String, place: &Place, script: &str) {
+    let output =
+        Command::new(python).args(["-c", script]).current_dir(place.path()).output().expect("python runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{said}");
 }
 
 #[test]
 fn weights_and_optimizer_state_are_read_by_python() {
-    let Some(python) = python() else { return };
+    let Some(python) = python_with("numpy, safetensors.numpy") else { return };
     let place = Place::new();
     place.train(&["--quiet"]).succeeded();
     let script = r#"
@@ -33,14 +41,49 @@ assert all(numpy.isfinite(values).all() and values.std() > 0 for values in weigh
 moments = load_file(state)
 assert {name.rsplit(".", 1)[1] for name in moments} == {"moment_1", "moment_2"}, sorted(moments)
 assert moments["fc1.weight.momentum.moment_1"].shape == weights["fc1.weight"].shape
-print("read")
+print("done")
 "#;
-    let output =
-        Command::new(python).args(["-c", script]).current_dir(place.path()).output().expect("python runs");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "read\n",
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    run(python, &place, script);
+}
+
+#[test]
+fn a_validator_accepts_the_configurations_that_work_and_no_others() {
+    let Some(python) = python_with("jsonschema, tomllib") else { return };
+    let place = Place::new();
+    place.write("schema.json", place.run(&["schema"]).stdout);
+    place.write("printed.toml", place.run(&["train", "--print-config"]).stdout);
+    place.write("text.toml", place.run(&["train", "--set", "task=text", "--print-config"]).stdout);
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let script = r#"
+import glob, json, tomllib
+from jsonschema import Draft202012Validator
+schema = json.load(open("schema.json"))
+Draft202012Validator.check_schema(schema)
+validator = Draft202012Validator(schema)
+files = glob.glob("EXAMPLES/*.toml") + glob.glob("EXAMPLES/documented/*.toml") + ["printed.toml", "text.toml"]
+# A hook of somebody's own program is not in the schema of this one.
+files = [file for file in files if not file.endswith("custom_hooks.toml")]
+assert len(files) >= 8, files
+for file in files:
+    errors = [error.message for error in validator.iter_errors(tomllib.load(open(file, "rb")))]
+    assert not errors, (file, errors)
+wrong = {
+    "an unknown table": "[trainr]",
+    "an unknown key": "[trainer]\nmax_epoch = 3",
+    "a wrong type": "[trainer]\nmax_epochs = 'three'",
+    "an unknown hook": "[[hooks]]\nuse = 'cat'",
+    "an unknown option": "[[hooks]]\nuse = 'early_stopping'\nmonitor = 'val/loss'\npatients = 3",
+    "a missing option": "[[hooks]]\nuse = 'early_stopping'",
+    "a wrong policy": "[[hooks]]\nuse = 'checkpoint'\non_error = 'panic'",
+    "an option of another hook": "[[hooks]]\nuse = 'checkpoint'\npatience = 3",
+    "an unknown task": "task = 'cat'",
+    "a key of another task": "task = 'text'\n[model]\nuse = 'cnn'",
+    "an unknown flag": "[hooks_config]\nenable_cat = true",
+    "a wrong documented option": "[hooks_config]\nenable_lr_monitor = true\n[hooks_config.lr_monitor_config]\nfrequency = 'day'",
+}
+for what, text in wrong.items():
+    assert not validator.is_valid(tomllib.loads(text)), what
+print("done")
+"#;
+    run(python, &place, &script.replace("EXAMPLES", examples));
 }

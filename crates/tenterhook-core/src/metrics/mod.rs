@@ -26,7 +26,7 @@ enum Scope {
 struct Latest {
     value: f64,
     changed: bool,
-    /// The completed steps when it was logged.
+    /// The step that it belongs to.
     step: u64,
     place: Place,
 }
@@ -51,7 +51,7 @@ pub struct Metrics {
     scope: Cell<Scope>,
     batch_size: Cell<usize>,
     loader: RefCell<Option<String>>,
-    /// Completed optimizer steps.
+    /// The optimizer step that is being worked on, or that was completed last.
     step: Cell<u64>,
     /// The histograms that were logged since somebody took them, each name's latest.
     histograms: RefCell<BTreeMap<String, Histogram>>,
@@ -70,7 +70,7 @@ pub(crate) enum Told {
 pub struct MetricsState {
     #[serde(with = "crate::number::map")]
     latest: BTreeMap<String, f64>,
-    /// The step at which each was logged; what an older checkpoint lacks counts as logged at 0.
+    /// The step that each belongs to; what an older checkpoint lacks counts as logged at 0.
     #[serde(default)]
     steps: BTreeMap<String, u64>,
     #[serde(default)]
@@ -87,7 +87,7 @@ impl Metrics {
         self.latest.borrow().get(name).map(|latest| latest.value)
     }
 
-    /// The completed optimizer steps when the metric was last logged.
+    /// The optimizer step that the metric's latest value belongs to.
     #[must_use]
     pub fn step_of(&self, name: &str) -> Option<u64> {
         self.latest.borrow().get(name).map(|latest| latest.step)
@@ -201,7 +201,8 @@ impl Logged<'_> {
         self.0.get(name)
     }
 
-    /// The completed optimizer steps when the metric was last logged: whether its value is of now.
+    /// The optimizer step that the metric's latest value belongs to: within a batch the one being worked
+    /// on, else the one completed last. It is less than `cx.step` when the value is from before.
     #[must_use]
     pub fn step_of(self, name: &str) -> Option<u64> {
         self.0.step_of(name)
@@ -232,7 +233,13 @@ impl Metrics {
         self.batch_size.set(size);
     }
 
-    /// So many optimizer steps are complete.
+    /// A fit begins, which counts its steps anew: what was logged before belongs to none of them.
+    pub fn begin_fit(&self) {
+        self.step.set(0);
+        self.latest.borrow_mut().values_mut().for_each(|latest| latest.step = 0);
+    }
+
+    /// What is logged from here on belongs to this optimizer step.
     #[inline]
     pub fn set_step(&self, step: u64) {
         self.step.set(step);

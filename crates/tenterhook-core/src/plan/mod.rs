@@ -2,14 +2,14 @@
 
 mod check;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Events};
 
 pub use check::{DeclaredMetric, PlanError, TRAIN_LOSS, World, check, nearest};
 
 /// Where a hook stands among the others. Within a tier, registration order decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// The user's hooks come first, however late they are registered.

@@ -16,14 +16,15 @@ impl HookRunner {
     }
 
     /// Shows an activation to the hooks that want it, in the plan's order. What aborts the run waits in
-    /// [`HookRunner::take_aborted`], since a module's step cannot be left half-way.
+    /// [`HookRunner::take_aborted`], since a module's step cannot be left half-way; nobody is shown anything
+    /// after it.
     pub fn show(&mut self, point: &str, values: &dyn TensorSource, moment: Moment<'_>) {
+        if self.aborted.is_some() {
+            return;
+        }
         let activation = Activation { moment, point, values: Tensors::new(values) };
         let mut cursor = self.cursor(Event::Activation, Part::All);
-        let failures = self.deliver_through(&activation, &mut cursor);
-        if self.aborted.is_none() {
-            self.aborted = failures.into_iter().next();
-        }
+        self.aborted = self.deliver(&activation, &mut cursor).err();
     }
 
     /// The failure in an activation that ends the run, if there was one.

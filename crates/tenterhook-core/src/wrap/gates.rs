@@ -45,7 +45,9 @@ pub struct Every {
 }
 
 impl Every {
-    pub(super) fn new(cadence: Cadence) -> Every {
+    /// Opens this often.
+    #[must_use]
+    pub fn new(cadence: Cadence) -> Every {
         Every { cadence, last: Duration::ZERO, batch: PerBatch::default() }
     }
 
@@ -130,7 +132,9 @@ pub struct After {
 }
 
 impl After {
-    pub(super) fn new(start: Cadence) -> After {
+    /// Opens once so much of training has passed.
+    #[must_use]
+    pub fn new(start: Cadence) -> After {
         After { start, batch: PerBatch::default() }
     }
 }
@@ -179,7 +183,15 @@ impl<P: FnMut(&Moment<'_>) -> bool + Send + 'static> Gate for When<P> {
 /// Passes a share of all training batches.
 #[derive(Debug)]
 pub struct Sampled {
-    pub(super) share: f64,
+    share: f64,
+}
+
+impl Sampled {
+    /// Opens for this share of all training batches: 0 is none, 1 is all.
+    #[must_use]
+    pub fn new(share: f64) -> Sampled {
+        Sampled { share }
+    }
 }
 
 impl Gate for Sampled {

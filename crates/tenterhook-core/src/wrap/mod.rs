@@ -5,20 +5,26 @@
 //! whole, so that a hook that gets the start of something gets its end too. Events that belong to
 //! neither (set-up, teardown, checkpoints, failures, …), and those outside of `fit`, always pass.
 
+mod conditioned;
 mod gates;
+
+use std::any::Any;
 
 use crate::access::Access;
 use crate::cadence::{Cadence, CadenceError};
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
+use crate::erased::{AnyHook, Erased, Reply};
 use crate::event::{Event, Events};
 use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
 use crate::moment::Moment;
 use crate::plan::Tier;
 use crate::progress::{Phase, Stage};
+use crate::roster::HookKind;
 use crate::state::State;
 
+pub use conditioned::Conditioned;
 pub use gates::{After, Declares, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.
@@ -37,6 +43,36 @@ pub trait Gate: Send + 'static {
     fn load(&mut self, _state: &serde_json::Value) {}
 }
 
+impl Gate for Box<dyn Gate> {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        (**self).open(event, moment)
+    }
+    fn access(&self, inner: Access) -> Access {
+        (**self).access(inner)
+    }
+    fn state(&self) -> serde_json::Value {
+        (**self).state()
+    }
+    fn load(&mut self, state: &serde_json::Value) {
+        (**self).load(state);
+    }
+}
+
+/// Whether an event passes a gate.
+#[inline]
+fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
+    !is_gated(event, moment) || gate.open(event, moment)
+}
+
+/// Gives a gate its own part of a state; the rest is the hook's.
+fn load(gate: &mut impl Gate, state: &State) -> HookResult<State> {
+    let (own, inner) = state.unwrapped()?;
+    if let Some(own) = own {
+        gate.load(&own);
+    }
+    Ok(inner)
+}
+
 /// A hook behind a gate.
 pub struct Gated<H, G> {
     hook: H,
@@ -50,6 +86,21 @@ impl<H, G> Gated<H, G> {
     }
 }
 
+/// A hook of either kind behind a gate.
+struct AnyGated<G> {
+    hook: AnyHook,
+    gate: G,
+}
+
+impl AnyHook {
+    /// The same behind a gate, as the wrappers of [`HookExt`] put it. Several gates are asked from the
+    /// last one added to the first, until one is closed.
+    #[must_use]
+    pub fn gated(self, gate: impl Gate) -> AnyHook {
+        AnyHook(Box::new(AnyGated { hook: self, gate }))
+    }
+}
+
 macro_rules! returned {
     (steer) => { HookResult<Self::Verdict> };
     (watch) => { HookResult };
@@ -59,7 +110,7 @@ macro_rules! gate_handlers {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
         impl<H: Hook, G: Gate> Hook for Gated<H, G> {
             type Verdict = H::Verdict;
-            fn __any(&self) -> &dyn std::any::Any {
+            fn __any(&self) -> &dyn Any {
                 self.hook.__any()
             }
             fn __events(&self) -> Events {
@@ -84,18 +135,58 @@ macro_rules! gate_handlers {
                 Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let (gate, inner) = state.unwrapped()?;
-                if let Some(gate) = gate {
-                    self.gate.load(&gate);
-                }
+                let inner = load(&mut self.gate, state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
             }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
-                    if !is_gated(Event::$Event, &cx.moment) || self.gate.open(Event::$Event, &cx.moment) {
+                    if passes(&mut self.gate, Event::$Event, &cx.moment) {
                         self.hook.$handler(cx)
                     } else {
                         Ok(Default::default())
+                    }
+                }
+            )*
+        }
+
+        impl<G: Gate> Erased for AnyGated<G> {
+            fn kind(&self) -> HookKind {
+                self.hook.0.kind()
+            }
+            fn any(&self) -> &dyn Any {
+                self.hook.0.any()
+            }
+            fn events(&self) -> Events {
+                self.hook.0.events()
+            }
+            fn name(&self) -> String {
+                self.hook.0.name()
+            }
+            fn access(&self) -> Access {
+                self.gate.access(self.hook.0.access())
+            }
+            fn tier(&self) -> Tier {
+                self.hook.0.tier()
+            }
+            fn policy(&self) -> Policy {
+                self.hook.0.policy()
+            }
+            fn wants_point(&self, point: &str) -> bool {
+                self.hook.0.wants_point(point)
+            }
+            fn state_dict(&self) -> HookResult<State> {
+                Ok(self.hook.0.state_dict()?.wrapped(&self.gate.state()))
+            }
+            fn load_state_dict(&mut self, state: &State) -> HookResult {
+                let inner = load(&mut self.gate, state)?;
+                if inner.is_empty() { Ok(()) } else { self.hook.0.load_state_dict(&inner) }
+            }
+            $(
+                fn $handler(&mut self, cx: &$Event<'_>) -> Reply {
+                    if passes(&mut self.gate, Event::$Event, &cx.moment) {
+                        self.hook.0.$handler(cx)
+                    } else {
+                        Ok(())
                     }
                 }
             )*
@@ -141,7 +232,7 @@ pub trait HookExt: Hook + Sized {
     /// Fires in this share of all training batches (0 is none, 1 is all), chosen at random: the choice
     /// depends on the seed, the name the hook is registered under and the batch, and on nothing else.
     fn sampled(self, share: f64) -> Gated<Self, Sampled> {
-        Gated { hook: self, gate: Sampled { share } }
+        Gated { hook: self, gate: Sampled::new(share) }
     }
 
     /// Declares that it reads this metric or place on the board; for closures, which have no attribute.

@@ -2,6 +2,8 @@
 
 use tenterhook_core::{Moment, OptionError};
 
+use super::format::{EXAMPLES, formatted};
+
 pub(super) const DEFAULT: &str = "{epoch}-{step}";
 
 enum Piece<'t> {
@@ -28,35 +30,44 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
 
 /// Refuses a template that cannot be filled, or that leads out of the directory of checkpoints.
 pub(super) fn check(template: &str) -> Result<(), OptionError> {
-    let escapes = template.starts_with('/') || template.split('/').any(|part| part == "..");
-    if template.is_empty() || escapes {
-        let problem =
-            "must be a name below the directory of checkpoints; to put them elsewhere, set `dirpath`";
-        return Err(OptionError::new(format!("`filename = \"{template}\"` {problem}")));
+    let refuse = |problem: String| Err(OptionError::new(format!("`filename = \"{template}\"` {problem}")));
+    let pieces = pieces(template).map_err(OptionError::new)?;
+    // A name may hold slashes of its own, which stay out of the path.
+    let outline: String =
+        pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "0" }).collect();
+    if outline.split('/').any(|part| part.is_empty() || part == "." || part == "..") || outline.contains('\0')
+    {
+        return refuse(
+            "must be a name below the directory of checkpoints; to put them elsewhere, set `dirpath`".into(),
+        );
     }
-    for piece in pieces(template).map_err(OptionError::new)? {
-        if let Piece::Value { name, spec } = piece {
-            if name.is_empty() {
-                return Err(OptionError::new(format!(
-                    "`filename = \"{template}\"` has a `{{}}` without a name"
-                )));
-            }
-            formatted(0.0, spec).ok_or_else(|| {
-                OptionError::new(format!(
-                    "`{spec}` in `filename = \"{template}\"` is no format; write for example `.2f` or `03d`"
-                ))
-            })?;
+    for piece in pieces {
+        let Piece::Value { name, spec } = piece else { continue };
+        if name.is_empty() {
+            return refuse("has a `{}` without a name".into());
+        }
+        if formatted(0.0, spec).is_none() {
+            return refuse(format!("has `{spec}`, which is no format; write for example {EXAMPLES}"));
         }
     }
     Ok(())
 }
 
-/// The name at this moment. A metric that does not exist is 0.
+/// The metrics that a template names.
+pub(super) fn metrics(template: &str) -> Vec<&str> {
+    let named = pieces(template).unwrap_or_default().into_iter().filter_map(|piece| match piece {
+        Piece::Value { name, .. } if name != "epoch" && name != "step" => Some(name),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// The name at this moment. A metric that does not exist is not a number.
 pub(super) fn fill(template: &str, insert_names: bool, moment: &Moment<'_>) -> String {
     let value = |name: &str| match name {
         "epoch" => moment.epoch as f64,
         "step" => moment.step as f64,
-        name => moment.metrics().get(name).unwrap_or(0.0),
+        name => moment.metrics().get(name).unwrap_or(f64::NAN),
     };
     fill_with(template, insert_names, value)
 }
@@ -79,28 +90,6 @@ fn fill_with(template: &str, insert_names: bool, value: impl Fn(&str) -> f64) ->
     filled
 }
 
-/// A number in a format like Python's: `03d`, `.2f`, `.1e`, or nothing.
-fn formatted(value: f64, spec: &str) -> Option<String> {
-    if spec.is_empty() {
-        return Some(value.to_string());
-    }
-    let (numbers, kind) = match spec.char_indices().next_back() {
-        Some((at, kind)) if kind.is_ascii_alphabetic() => (&spec[..at], kind),
-        _ => (spec, 'f'),
-    };
-    let (width, precision) = numbers.split_once('.').unwrap_or((numbers, ""));
-    let precision = if precision.is_empty() { None } else { Some(precision.parse::<usize>().ok()?) };
-    let zeros = width.starts_with('0');
-    let width = if width.is_empty() { 0 } else { width.parse::<usize>().ok()? };
-    let number = match kind {
-        'd' if precision.is_none() => format!("{value:.0}"),
-        'f' => format!("{value:.*}", precision.unwrap_or(6)),
-        'e' => format!("{value:.*e}", precision.unwrap_or(6)),
-        _ => return None,
-    };
-    Some(if zeros { format!("{number:0>width$}") } else { format!("{number:>width$}") })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,7 +99,7 @@ mod tests {
             "epoch" => 7.0,
             "step" => 1234.0,
             "val/loss" => 0.123_456,
-            _ => 0.0,
+            _ => f64::NAN,
         };
         fill_with(template, insert_names, value)
     }
@@ -119,23 +108,36 @@ mod tests {
     fn a_template_is_filled_with_values_in_their_formats() {
         assert_eq!(filled(DEFAULT, true), "epoch=7-step=1234");
         assert_eq!(filled("epoch_{epoch}_loss_{val/loss:.2f}", false), "epoch_7_loss_0.12");
-        assert_eq!(filled("{epoch:03d}-{val/loss:.1e}", false), "007-1.2e-1");
+        assert_eq!(filled("{epoch:03d}-{val/loss:.1e}", false), "007-1.2e-01");
         assert_eq!(filled("{val/loss:.3f}", true), "val_loss=0.123");
+        assert_eq!(filled("{../../loss}/{val/loss:.1f}", true), ".._.._loss=nan/val_loss=0.1");
     }
 
     #[test]
     fn what_cannot_be_filled_or_leads_away_is_refused() {
         for (template, hint) in [
             ("../{epoch}", "dirpath"),
+            ("a/../../{epoch}", "dirpath"),
             ("/tmp/{epoch}", "dirpath"),
+            ("a//{epoch}", "dirpath"),
+            ("{epoch}/", "dirpath"),
+            ("./{epoch}", "dirpath"),
+            ("..", "dirpath"),
             ("", "dirpath"),
             ("{epoch", "without its"),
             ("{}", "without a name"),
-            ("{epoch:zz}", "no format"),
+            ("{epoch:zz}", "`zz`, which is no format; write for example `.2f`"),
         ] {
-            let error = check(template).expect_err(template);
-            assert!(error.to_string().contains(hint), "{error}");
+            let error = check(template).expect_err(template).to_string();
+            assert!(error.starts_with("`filename = ") && error.contains(hint), "{error}");
         }
-        assert!(check("sub/{epoch}").is_ok());
+        for template in ["sub/{epoch}", "{val/loss:.2f}", "..{epoch}", "a..b"] {
+            assert_eq!(check(template), Ok(()), "{template}");
+        }
+    }
+
+    #[test]
+    fn the_metrics_of_a_template_are_those_that_it_names() {
+        assert_eq!(metrics("{epoch}-{step:04d}_{val/loss:.2f}/{acc}"), ["val/loss", "acc"]);
     }
 }

@@ -27,22 +27,20 @@ impl Ledger {
                 .is_some_and(|worst| self.0[worst].score.is_none_or(|kept| mode.is_better(score, kept)))
     }
 
-    /// Notes a new one; what has to go for it is returned.
-    pub(super) fn add(
-        &mut self,
-        path: PathBuf,
-        score: Option<f64>,
-        keep: Option<usize>,
-        mode: Mode,
-    ) -> Vec<PathBuf> {
+    /// Makes room for a new one; what has to go for it is returned.
+    pub(super) fn make_room(&mut self, keep: Option<usize>, mode: Mode) -> Vec<PathBuf> {
         let mut gone = Vec::new();
         while let Some(worst) =
             self.worst(mode).filter(|_| keep.is_some_and(|keep| self.0.len() >= keep.max(1)))
         {
             gone.push(self.0.remove(worst).path);
         }
-        self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()) });
         gone
+    }
+
+    /// Notes a new one.
+    pub(super) fn add(&mut self, path: PathBuf, score: Option<f64>) {
+        self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()) });
     }
 
     /// The best one with its score, and of equals the newest.
@@ -76,7 +74,8 @@ mod tests {
         let (mut ledger, mut gone) = (Ledger::default(), Vec::new());
         for score in scores {
             if ledger.takes(*score, keep, mode) {
-                gone.extend(ledger.add(score.to_string().into(), Some(*score), keep, mode));
+                gone.extend(ledger.make_room(keep, mode));
+                ledger.add(score.to_string().into(), Some(*score));
             }
         }
         (ledger.0.iter().filter_map(|kept| kept.score).collect(), gone)
@@ -95,7 +94,7 @@ mod tests {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.best(Mode::Min), None);
         for (name, score) in [("none", None), ("a", Some(2.0)), ("b", Some(1.0)), ("c", Some(1.0))] {
-            ledger.add(name.into(), score, None, Mode::Min);
+            ledger.add(name.into(), score);
         }
         assert_eq!(ledger.best(Mode::Min), Some((Path::new("c"), Some(1.0))));
         assert_eq!(ledger.best(Mode::Max), Some((Path::new("a"), Some(2.0))));

@@ -1,6 +1,7 @@
 //! Saves checkpoints: when, under which name, and which old ones go.
 
 mod filename;
+mod format;
 mod ledger;
 mod options;
 
@@ -8,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
     Policy, Request, SaveRequest, Stage, State, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
     TrainStart, ValidationEnd, hook,
 };
 
+use crate::mode::Mode;
 use ledger::Ledger;
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
@@ -24,7 +27,10 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
 ///   `on_exception`; never in a sanity check, and in a
 ///   dry run only for `save_last` at its end.
-/// - **Reads** the metric it monitors; writes checkpoints.
+/// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. A save whose
+///   metric does not exist yet, or will be logged anew by the validation that follows, waits for it; by
+///   time it waits for a value of this very step. By steps and epochs an older value is judged where
+///   there is no newer one, as in Lightning; it says so once.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.
 ///
@@ -32,12 +38,12 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// [[hooks]]
 /// use = "checkpoint"
 /// save_top_k = 1
-/// mode = "min"
 /// every_n_epochs = 1
 /// auto_insert_metric_name = true
 /// save_weights_only = false
 /// save_on_exception = false
 /// verbose = false
+/// # mode: unset is what the name of `monitor` tells
 /// # monitor, filename, dirpath, save_last, save_on_train_epoch_end: unset
 /// # every_n_train_steps or train_time_interval instead of every_n_epochs
 /// ```
@@ -45,9 +51,14 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 pub struct Checkpoint {
     options: CheckpointOptions,
     rhythm: Rhythm,
+    mode: Mode,
     memory: Memory,
     /// A validation has run since training began, so a missing metric is an error.
     validated: bool,
+    /// It was said that a metric of the name is missing.
+    told_missing: bool,
+    /// It was said that a value of another step is judged.
+    told_old: bool,
 }
 
 /// What a checkpoint keeps.
@@ -57,7 +68,7 @@ struct Memory {
     last_step: u64,
     last_time_ns: u64,
     saved_any: bool,
-    /// A save waits for the metric that the next validation will log.
+    /// A save waits for the monitored metric.
     deferred: bool,
 }
 
@@ -84,13 +95,22 @@ impl Checkpoint {
     /// With these options, which are checked.
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
-        Ok(Checkpoint { options, rhythm, memory: Memory::default(), validated: false })
+        let mode = options.direction()?;
+        Ok(Checkpoint {
+            options,
+            rhythm,
+            mode,
+            memory: Memory::default(),
+            validated: false,
+            told_missing: false,
+            told_old: false,
+        })
     }
 
     /// The best checkpoint that is kept, and its score where something is monitored.
     #[must_use]
     pub fn best(&self) -> Option<(&Path, Option<f64>)> {
-        self.memory.ledger.best(self.options.mode)
+        self.memory.ledger.best(self.mode)
     }
 
     /// What it monitors.
@@ -122,7 +142,7 @@ impl Checkpoint {
                 if due {
                     self.memory.last_time_ns = nanoseconds(now);
                 }
-                due
+                due || self.memory.deferred
             }
             Rhythm::Epochs(_) | Rhythm::Never => false,
         }
@@ -168,14 +188,20 @@ impl Checkpoint {
                 let known = moment.metrics().names().join("`, `");
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
-            let keep = usize::try_from(self.options.save_top_k).ok();
-            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.options.mode)) {
+            if score.is_some() && self.waits_for(moment, monitor) {
+                self.memory.deferred = true;
                 return Ok(());
             }
+            let keep = usize::try_from(self.options.save_top_k).ok();
+            if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.mode)) {
+                return Ok(());
+            }
+            self.tell_old(moment);
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
-        let path = self.free_path(moment, None);
-        let replaces = self.memory.ledger.add(path.clone(), score, keep, self.options.mode);
+        let replaces = self.memory.ledger.make_room(keep, self.mode);
+        let path = self.free_path(moment, &replaces);
+        self.memory.ledger.add(path.clone(), score);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
         Ok(())
     }
@@ -211,14 +237,53 @@ impl Checkpoint {
         saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
     }
 
-    /// The name, with a version behind it when it is taken.
-    fn free_path(&self, moment: &Moment<'_>, name: Option<&str>) -> PathBuf {
-        let template = name.or(self.options.filename.as_deref()).unwrap_or(filename::DEFAULT);
+    /// Whether a save that is due must wait for the metric that it is judged by.
+    fn waits_for(&self, moment: &Moment<'_>, monitor: &str) -> bool {
+        match moment.metrics().step_of(monitor) {
+            None => true,
+            Some(step) => matches!(self.rhythm, Rhythm::Time(_)) && step < moment.step,
+        }
+    }
+
+    /// Says once that a checkpoint is judged by a value of an earlier step.
+    fn tell_old(&mut self, moment: &Moment<'_>) {
+        let Some(monitor) = self.options.monitor.as_ref().filter(|_| !self.told_old) else { return };
+        if let Some(step) = moment.metrics().step_of(monitor).filter(|step| *step < moment.step) {
+            moment.say(format!(
+                "the checkpoint of step {} is judged by `{monitor}` of step {step}, the latest there is; let it \
+                 save when that is logged",
+                moment.step
+            ));
+            self.told_old = true;
+        }
+    }
+
+    fn template(&self) -> &str {
+        self.options.filename.as_deref().unwrap_or(filename::DEFAULT)
+    }
+
+    /// Says once that the name has no value for a metric.
+    fn tell_missing(&mut self, moment: &Moment<'_>) {
+        let known = moment.metrics();
+        let missing = filename::metrics(self.template()).into_iter().find(|name| known.get(name).is_none());
+        let Some(missing) = missing.filter(|_| !self.told_missing) else { return };
+        let names = known.names().join("`, `");
+        moment.say(format!(
+            "`filename` names the metric `{missing}`, which was not logged yet, so `nan` stands for it; there \
+             are: `{names}`"
+        ));
+        self.told_missing = true;
+    }
+
+    /// The name, with a version behind it when it is taken by one that stays.
+    fn free_path(&mut self, moment: &Moment<'_>, leaving: &[PathBuf]) -> PathBuf {
+        self.tell_missing(moment);
+        let template = self.template();
         let name = filename::fill(template, self.options.auto_insert_metric_name, moment);
         let directory = self.options.dirpath.clone().unwrap_or_default();
         let versions = (1..).map(|version| format!("{name}-v{version}"));
         let mut names = std::iter::once(name.clone()).chain(versions).map(|name| directory.join(name));
-        let is_free = |path: &PathBuf| !moment.run.checkpoints.join(path).exists();
+        let is_free = |path: &PathBuf| leaving.contains(path) || !moment.run.checkpoints.join(path).exists();
         names.find(is_free).unwrap_or_else(|| directory.join(&name))
     }
 }
@@ -234,10 +299,14 @@ fn requests(saves: Vec<SaveRequest>) -> Decision {
 #[hook]
 impl Controller for Checkpoint {
     fn access(&self) -> Access {
-        let access = match &self.options.monitor {
-            Some(monitor) => Access::none().monitors(monitor),
-            None => Access::none(),
+        // Under these the module logs, and says what; other names may come from hooks that do not say so.
+        // The training loss is the trainer's, and reading it at every step for a name would cost too much.
+        let of_module = |name: &&str| {
+            *name != TRAIN_LOSS && ["train/", "val/", "test/"].iter().any(|of| name.starts_with(of))
         };
+        let named = filename::metrics(self.template()).into_iter().filter(of_module);
+        let access = named.fold(Access::none(), Access::reads);
+        let access = self.options.monitor.iter().fold(access, Access::monitors);
         match self.rhythm {
             Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
             Rhythm::Steps(n) => access.every(Cadence::Steps(n)),
@@ -254,7 +323,11 @@ impl Controller for Checkpoint {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
-        self.memory.last_time_ns = nanoseconds(cx.elapsed());
+        if cx.total_batches == 0 {
+            // It begins here; a fit before this one counted steps of its own.
+            (self.memory.last_step, self.memory.deferred) = (0, false);
+            self.memory.last_time_ns = nanoseconds(cx.elapsed());
+        }
         Ok(Decision::CONTINUE)
     }
 
@@ -266,13 +339,16 @@ impl Controller for Checkpoint {
             // A metric that the validation after this very batch will log must not be judged by its old value.
             let fresher =
                 cx.batch.is_last && !self.saves_at_epoch_end(cx) && cx.run.validation.due_in(cx.epoch);
-            if cx.metrics().get(monitor).is_none() || fresher {
+            if self.waits_for(cx, monitor) || fresher {
                 self.memory.deferred = true;
                 return Ok(Decision::CONTINUE);
             }
         }
         if self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
+        }
+        if let Rhythm::Time(_) = self.rhythm {
+            self.memory.deferred = false;
         }
         self.now(cx)
     }
@@ -292,6 +368,9 @@ impl Controller for Checkpoint {
         if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
             return Ok(Decision::CONTINUE);
         }
+        if matches!(self.rhythm, Rhythm::Time(_)) && std::mem::take(&mut self.memory.deferred) {
+            return self.now(cx);
+        }
         self.after_epoch(cx)
     }
 
@@ -308,7 +387,7 @@ impl Controller for Checkpoint {
             return Ok(Decision::CONTINUE);
         }
         let mut saves = Vec::new();
-        let path = self.free_path(cx, None);
+        let path = self.free_path(cx, &[]);
         self.file(cx, SaveRequest { path: Some(path), ..SaveRequest::default() }, &mut saves);
         self.save_last(cx, &mut saves);
         Ok(requests(saves))

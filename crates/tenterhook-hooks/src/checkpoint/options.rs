@@ -51,8 +51,10 @@ pub struct CheckpointOptions {
     /// The metric that says which are the best.
     #[schemars(example = &"val/loss")]
     pub monitor: Option<String>,
-    /// Which direction is better.
-    pub mode: Mode,
+    /// Which direction is better. Unset: what the metric's name tells, such as `loss` or `accuracy`; a name
+    /// that leaves doubt is an error.
+    #[schemars(example = &"min")]
+    pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
     pub save_top_k: i64,
     /// Keep the newest under the name `last` as well.
@@ -66,9 +68,9 @@ pub struct CheckpointOptions {
     /// validation, or it comes exactly once per epoch.
     #[schemars(example = true)]
     pub save_on_train_epoch_end: Option<bool>,
-    /// Save in every so many epochs; 1 unless another rhythm is set.
+    /// Save in every so many epochs; 1 unless another rhythm is set, 0 is never.
     #[serde(alias = "save_every_n_epochs")]
-    #[schemars(example = 1)]
+    #[schemars(example = 1, extend("x-aliases" = ["save_every_n_epochs"]))]
     pub every_n_epochs: Option<u64>,
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]
@@ -87,7 +89,7 @@ impl Default for CheckpointOptions {
             filename: None,
             auto_insert_metric_name: true,
             monitor: None,
-            mode: Mode::Min,
+            mode: None,
             save_top_k: 1,
             save_last: SaveLast::Unset,
             save_weights_only: false,
@@ -118,6 +120,11 @@ pub(super) enum Rhythm {
 }
 
 impl CheckpointOptions {
+    /// Which direction is better; without a monitor nothing asks for it.
+    pub(super) fn direction(&self) -> Result<Mode, OptionError> {
+        self.monitor.as_ref().map_or(Ok(Mode::Min), |monitor| Mode::resolve(self.mode, monitor))
+    }
+
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
         let refuse = |problem: &str| Err(OptionError::new(problem));

@@ -10,7 +10,7 @@ use super::{Contents, FORMAT, hook_tensors};
 use crate::tensors::TensorMap;
 
 /// The names of the files within a checkpoint's directory.
-const STATE: &str = "state.json";
+pub(super) const STATE: &str = "state.json";
 /// The weights, in the directory of a checkpoint and of a run.
 pub const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZERS: &str = "optimizer.safetensors";

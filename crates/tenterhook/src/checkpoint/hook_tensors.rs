@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook_core::BoxError;
 use tenterhook_core::runner::HookStates;
 
-use super::disk::{HOOKS, WEIGHTS, read_state};
+use super::disk::{HOOKS, STATE, WEIGHTS, read_state};
 use crate::tensors::TensorMap;
 
 /// The entry of a checkpoint that names the hook whose tensors are to be evaluated instead of the weights,
@@ -44,12 +44,12 @@ pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), 
 /// average; else the weights themselves.
 pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
     let weights = directory.join(WEIGHTS);
-    let averaging = match read_state(directory) {
-        Ok(contents) => contents.entries.get(EVALUATE_WITH).and_then(|hook| Some(hook.as_str()?.to_owned())),
-        // The directory of a run, or weights alone, have no state.
-        Err(_) if weights.is_file() => None,
-        Err(error) => return Err(error),
-    };
+    // The directory of a run has no state.
+    let mut averaging = None;
+    if directory.join(STATE).exists() || !weights.is_file() {
+        let contents = read_state(directory)?;
+        averaging = contents.entries.get(EVALUATE_WITH).and_then(|hook| Some(hook.as_str()?.to_owned()));
+    }
     let Some(hook) = averaging else { return Ok(TensorMap::read(&weights)?) };
     let prefix = format!("{hook}/");
     let of_hook = TensorMap::read(&directory.join(HOOKS))?;

@@ -50,6 +50,7 @@ impl<M: Module> Session<'_, M> {
         self.run.progress = next_unseen(contents.progress);
         self.run.shared.elapsed_before = contents.elapsed;
         self.run.shared.metrics.restore(contents.metrics);
+        self.run.shared.metrics.set_step(self.run.progress.step);
         self.run.losses.restore(contents.losses);
         self.run.shared.board.restore(contents.board);
         self.run.shared.streams.replace(Streams::at(&contents.streams));

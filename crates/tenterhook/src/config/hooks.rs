@@ -1,10 +1,10 @@
 //! `[[hooks]]`: what every hook has, and the hook's own options.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{AnyHook, HookRunner, OnError, Policy, Registration, RosterError};
+use tenterhook_core::{AnyHook, HookRunner, Registration, RosterError};
 use toml::{Table, Value};
 
+use super::keys::{HOOK_KEYS, HookKeys};
 use super::problem::Problem;
 use super::render::Found;
 use super::repair::read_repairing;
@@ -25,78 +25,73 @@ pub struct HookTable {
     pub options: Table,
 }
 
-/// The keys that every `[[hooks]]` table has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HookKeys {
-    /// Which hook: a registered name.
-    #[serde(rename = "use")]
-    pub use_: String,
-    /// Its name in this run, which must be unique. Unset: the name it gives itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"my_name")]
-    pub name: Option<String>,
-    /// Whether it receives events.
-    #[serde(default = "yes")]
-    pub enabled: bool,
-    /// What its errors do to the run: `abort`, `warn` or `disable` it after `max_failures`. Unset: the hook's
-    /// own choice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"warn")]
-    pub on_error: Option<OnError>,
-    /// After how many failures `disable` disables. Unset: 3.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 3)]
-    pub max_failures: Option<u32>,
+/// Where a hook was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The dotted key of its table.
+    pub(crate) key: String,
+    /// The dotted key of what says which hook it is.
+    pub(crate) which: String,
 }
 
-fn yes() -> bool {
-    true
-}
+impl Written {
+    /// In the `[[hooks]]` table of this number.
+    pub(crate) fn in_hooks(index: usize) -> Written {
+        Written { key: format!("hooks.{index}"), which: format!("hooks.{index}.{USE}") }
+    }
 
-/// The same, as they are written.
-pub(crate) const HOOK_KEYS: &[&str] = &[USE, "name", "enabled", "on_error", "max_failures"];
+    /// A problem of the hook's table as one of the whole configuration.
+    pub(crate) fn problem(&self, problem: Problem) -> Problem {
+        if problem.key == USE {
+            Problem { key: self.which.clone(), ..problem }
+        } else {
+            problem.below(&self.key)
+        }
+    }
+}
 
 impl HookTable {
     /// Makes the hook and registers it. A second one of a kind is numbered.
     pub fn register(&self, trainer: &mut Trainer, registry: &Registry) -> Result<(), Problem> {
         let hook = registry.hook(&self.common.use_, &self.options).map_err(|error| error.at(""))?;
+        if let Some(problem) = self.common.problems(&hook).into_iter().next() {
+            return Err(problem);
+        }
         let how = self.registration(&hook, &names(trainer.list_hooks()));
-        trainer.register(hook, how).map_err(|error| taken(&error))
+        trainer.register(self.common.gate(hook), how).map_err(|error| taken(&error))
     }
 
     fn registration(&self, hook: &AnyHook, taken: &[String]) -> Registration {
         let keys = &self.common;
-        let policy = keys.on_error.map(|on_error| Policy {
-            on_error,
-            max_failures: keys.max_failures.unwrap_or(Policy::DISABLE.max_failures),
-        });
         let name = keys.name.clone().or_else(|| {
             // A second one of a kind needs a name of its own, and the order in the file is a stable one.
             let numbered = (2..).map(|number| format!("{}_{number}", hook.name()));
             std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name))
         });
-        Registration { name, policy, disabled: !keys.enabled }
+        Registration { name, policy: keys.policy(hook), disabled: !keys.enabled }
     }
 
-    /// Reads a `[[hooks]]` table and tries it out: its keys, the hook's options, its name among the others.
+    /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.
     pub(crate) fn read(
-        index: usize,
+        written: &Written,
         table: &Table,
         registry: &Registry,
         others: &mut HookRunner,
         found: &mut Vec<Found>,
     ) -> Option<HookTable> {
-        let key = format!("hooks.{index}");
-        let (common, options): (Table, Table) =
+        let (mut common, options): (Table, Table) =
             table.clone().into_iter().partition(|(key, _)| HOOK_KEYS.contains(&key.as_str()));
         let called = table.get(USE).and_then(Value::as_str);
+        if let Some(registered) = called.and_then(|name| registry.hook_named(name)) {
+            common.insert(USE.to_owned(), Value::String(registered.name.to_owned()));
+        }
         let called = called.map_or_else(|| "[[hooks]]".to_owned(), |name| format!("hook `{name}`"));
         let schema = called_schema(table, registry);
         let known = |_: &[String]| {
             let keys = schema.map(|schema| Schema::new(schema).keys(None)).unwrap_or_default();
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
-        let place = Place { key: &key, called, also: HOOK_KEYS, known: &known };
+        let place = Place { key: &written.key, called, also: HOOK_KEYS, known: &known };
         let before = found.len();
         let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
         found.extend(misread.iter().map(|misread| place.found(misread)));
@@ -104,7 +99,8 @@ impl HookTable {
         if !says_which {
             return None;
         }
-        let hook = make(&common.use_, &options, registry, &place, found)?;
+        let hook = make(&common.use_, &options, registry, written, &place, found)?;
+        found.extend(common.problems(&hook).into_iter().map(|problem| written.problem(problem).into()));
         if found.len() > before {
             return None;
         }
@@ -113,7 +109,7 @@ impl HookTable {
         match others.register(hook, how) {
             Ok(()) => Some(table),
             Err(error) => {
-                found.push(taken(&error).below(&key).into());
+                found.push(written.problem(taken(&error)).into());
                 None
             }
         }
@@ -122,13 +118,14 @@ impl HookTable {
 
 fn called_schema<'a>(table: &Table, registry: &'a Registry) -> Option<&'a serde_json::Value> {
     let name = table.get(USE).and_then(Value::as_str)?;
-    registry.hooks().find(|listed| listed.name == name).map(|listed| listed.schema)
+    registry.hook_named(name).map(|listed| listed.schema)
 }
 
 fn make(
     name: &str,
     options: &Table,
     registry: &Registry,
+    written: &Written,
     place: &Place<'_>,
     found: &mut Vec<Found>,
 ) -> Option<AnyHook> {
@@ -142,7 +139,7 @@ fn make(
     match made? {
         Ok(hook) => Some(hook),
         Err(Unmade::Unknown(problem)) => {
-            found.push(problem.below(USE).below(place.key).into());
+            found.push(written.problem(problem.below(USE)).into());
             None
         }
         // Options that were repaired are no longer the user's, so what is wrong with them may be ours.
@@ -150,7 +147,7 @@ fn make(
         Err(Unmade::Refused(message)) => {
             // The key it is about is the first one it names.
             let named = message.split('`').skip(1).step_by(2).find(|word| options.contains_key(*word));
-            found.push(Problem::new(named.unwrap_or_default(), &message).below(place.key).into());
+            found.push(written.problem(Problem::new(named.unwrap_or_default(), &message)).into());
             None
         }
         Err(Unmade::Misread(_)) => None,

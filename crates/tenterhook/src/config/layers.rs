@@ -58,8 +58,7 @@ pub(crate) fn assignments(
     let sets = sets.iter().map(|set| {
         let (key, value) =
             set.split_once('=').map_or((set.as_str(), None), |(key, value)| (key, Some(value)));
-        let steps: Vec<String> = key.trim().split('.').map(str::to_owned).collect();
-        (steps, value.map(str::to_owned), Origin::Set(set.clone()))
+        (steps_of(key.trim()), value.map(str::to_owned), Origin::Set(set.clone()))
     });
     for (steps, value, origin) in variables.chain(sets) {
         let nameless = steps.iter().any(String::is_empty);
@@ -78,6 +77,21 @@ pub(crate) fn assignments(
         (layer, assignment.steps.last().is_none_or(|last| last != USE))
     });
     (understood, problems)
+}
+
+/// The steps of a dotted key; a step with dots in it is quoted.
+fn steps_of(key: &str) -> Vec<String> {
+    let (mut steps, mut quote) = (vec![String::new()], None);
+    for c in key.chars() {
+        let last = steps.len() - 1;
+        match (c, quote) {
+            ('"' | '\'', None) => quote = Some(c),
+            (_, Some(open)) if c == open => quote = None,
+            ('.', None) => steps.push(String::new()),
+            _ => steps[last].push(c),
+        }
+    }
+    steps
 }
 
 impl Assignment {

@@ -2,8 +2,11 @@
 //!
 //! The layers, each over the one before: built-in defaults, what the task sets, the file, environment
 //! variables such as `TENTER__TRAINER__MAX_EPOCHS=3`, and `--set trainer.max_epochs=3`. Tables merge by
-//! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]` and
-//! `[[hooks]]` are common to all tasks, everything else is the task's own.
+//! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]`, `[[hooks]]` and
+//! `[hooks_config]` are common to all tasks, everything else is the task's own.
+//!
+//! Hooks are tables under `[[hooks]]` ([`HookKeys`] are the keys that each of them has), or flags and tables
+//! in `[hooks_config]`, or both. A file that has either has all its hooks: the task's own are left out.
 //!
 //! ```
 //! use tenterhook::config::Sources;
@@ -20,7 +23,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod hash;
 mod hooks;
+mod hooks_config;
+pub(crate) mod keys;
 mod layers;
 mod print;
 mod problem;
@@ -30,19 +36,23 @@ pub(crate) mod repair;
 mod resolve;
 mod resolved;
 pub(crate) mod schema;
+mod secrets;
 mod tree;
+mod whole_schema;
 pub(crate) mod words;
 
-pub use hooks::{HookKeys, HookTable};
+pub use hooks::HookTable;
+pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};
 pub use resolve::Sources;
 pub use resolved::Resolved;
+pub use whole_schema::schema_of_all;
 
 /// A configuration that has been read and works.
 pub type Config = Resolved;
 
 /// The top-level keys that every task has.
-pub(crate) const COMMON_KEYS: &[&str] = &["task", "device", "runs_dir", "trainer", "hooks"];
+pub(crate) const COMMON_KEYS: &[&str] = &["task", "device", "runs_dir", "trainer", "hooks", "hooks_config"];
 
 #[cfg(test)]
 mod tests;

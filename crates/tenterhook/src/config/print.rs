@@ -3,9 +3,10 @@
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::hooks::{HOOK_KEYS, HookKeys};
+use super::keys::{HOOK_KEYS, HookKeys};
 use super::resolved::Resolved;
 use super::schema::{Schema, schema_of};
+use super::secrets::MASK;
 use crate::settings::Settings;
 
 const WIDTH: usize = 100;
@@ -59,6 +60,8 @@ struct Row<'a> {
     schema: Option<Schema<'a>>,
     /// The words it can be, where it is one of a few.
     choices: Vec<&'a str>,
+    /// It has a value, which is not to be written down.
+    hidden: bool,
 }
 
 /// The keys of a table in the order in which they are declared, with their values.
@@ -78,16 +81,19 @@ impl<'a> Rows<'a> {
                 value: Some(value.clone()),
                 schema: values,
                 choices: Vec::new(),
+                hidden: false,
             })
             .collect();
         let declared = declared.into_iter().map(|(key, own)| {
+            let secret = own.is_secret();
             let default = || own.default().filter(|_| fill == Fill::Defaults);
             let kinds = schema.map(|schema| schema.kinds(key)).unwrap_or_default();
             Row {
                 key: key.to_owned(),
-                value: table.get(key).cloned().or_else(default),
+                value: table.get(key).cloned().or_else(default).filter(|_| !secret),
                 schema: Some(own),
                 choices: if kinds.is_empty() { own.choices() } else { kinds },
+                hidden: secret && table.get(key).is_some_and(|value| Some(value) != own.default().as_ref()),
             }
         });
         Rows { rows: declared.chain(others).collect(), fill }
@@ -156,7 +162,10 @@ impl Page {
     fn leaves(&mut self, rows: &Rows<'_>) {
         for row in rows.rows.iter().filter(|row| !is_section(row.value.as_ref())) {
             self.about(row);
-            if let Some(value) = &row.value {
+            if row.hidden {
+                self.comment("It is a secret, and so it is not written down. Set it again, in the environment for example.");
+                self.line(&format!("# {} = \"{MASK}\"", quoted(&row.key)));
+            } else if let Some(value) = &row.value {
                 self.assign(&row.key, value);
             } else {
                 let example = row.schema.and_then(Schema::example);

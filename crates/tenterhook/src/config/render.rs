@@ -80,15 +80,11 @@ impl Places {
             ((Origin::Environment(said), _), _) => format!("{said}: {problem}"),
             ((Origin::Set(said), _), _) => format!("--set {said}: {problem}"),
             _ if problem.key.is_empty() => problem.to_string(),
-            _ if self.tree_has(&problem.key) => {
+            _ if self.tree.follow(&problem.key).is_some() => {
                 format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)
             }
             _ => format!("{}: {problem}", problem.key),
         }
-    }
-
-    fn tree_has(&self, key: &str) -> bool {
-        key.split('.').try_fold(&self.tree, |node, step| node.child(step)).is_some()
     }
 }
 

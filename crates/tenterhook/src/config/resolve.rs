@@ -7,7 +7,8 @@ use tenterhook_core::HookRunner;
 use toml::{Table, Value};
 
 use super::COMMON_KEYS;
-use super::hooks::HookTable;
+use super::hooks::{HookTable, Written};
+use super::hooks_config::{self, Draft, HOOKS_CONFIG};
 use super::layers::{self, PREFIX};
 use super::problem::{ConfigError, Problem};
 use super::read::read;
@@ -80,13 +81,19 @@ impl Sources {
                 }
             }
         }
+        if ALL_HOOKS.iter().any(|key| file.child(key).is_some()) {
+            // Who writes hooks in either form writes all of them.
+            for key in ALL_HOOKS {
+                tree.take(key);
+            }
+        }
         tree.merge(file);
         for assignment in assignments {
             found.extend(assignment.apply(&mut tree).err().map(said));
         }
         places.task = task.map(|task| task.name().to_owned()).unwrap_or_default();
         places.tree = tree;
-        Reading::new(found, &places).all(tasks, task.map(AsRef::as_ref), registry, &places)
+        Reading::new(found, places).all(tasks, task.map(AsRef::as_ref), registry)
     }
 }
 
@@ -94,19 +101,23 @@ fn said((problem, origin): (Problem, Origin)) -> Found {
     Found { origin: Some(origin), ..problem.into() }
 }
 
+/// The keys under which hooks can be written.
+const ALL_HOOKS: &[&str] = &["hooks", HOOKS_CONFIG];
+
 /// Reads the merged tree, table by table.
 struct Reading {
     found: Vec<Found>,
     top: BTreeMap<String, Node>,
+    places: Places,
 }
 
 impl Reading {
-    fn new(found: Vec<Found>, places: &Places) -> Reading {
+    fn new(found: Vec<Found>, places: Places) -> Reading {
         let top = match &places.tree.kind {
             Kind::Table(entries) => entries.clone(),
             Kind::Array(_) | Kind::Leaf(_) => BTreeMap::new(),
         };
-        Reading { found, top }
+        Reading { found, top, places }
     }
 
     fn all(
@@ -114,7 +125,6 @@ impl Reading {
         tasks: &[Box<dyn AnyTask>],
         task: Option<&dyn AnyTask>,
         registry: &Registry,
-        places: &Places,
     ) -> Result<Resolved, ConfigError> {
         let name = self.word("task", task.map(AnyTask::name).unwrap_or_default());
         if let (None, Some(name)) = (task, name.as_ref().filter(|name| !name.is_empty())) {
@@ -128,8 +138,9 @@ impl Reading {
         let hooks = self.hooks(registry);
         let options = self.options(task, name.is_some_and(|name| !name.is_empty()));
         let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
-            return Err(places.error(self.found));
+            return Err(self.places.error(self.found));
         };
+        let (hooks, written): (Vec<_>, Vec<_>) = hooks.into_iter().unzip();
         let schemas = hooks.iter().map(|hook| {
             let listed = registry.hooks().find(|listed| listed.name == hook.common.use_);
             listed.map(|listed| listed.schema.clone()).unwrap_or_default()
@@ -141,9 +152,10 @@ impl Reading {
             trainer,
             hook_schemas: schemas.collect(),
             hooks,
+            written,
             options,
             task_schema: task.map(AnyTask::schema).unwrap_or_default(),
-            places: places.clone(),
+            places: self.places,
         })
     }
 
@@ -169,17 +181,34 @@ impl Reading {
         settings
     }
 
-    fn hooks(&mut self, registry: &Registry) -> Vec<HookTable> {
+    /// `[[hooks]]`, and then what `[hooks_config]` comes to; each with the place where it was written.
+    fn hooks(&mut self, registry: &Registry) -> Vec<(HookTable, Written)> {
+        let mut drafts = self.tables();
+        if let Some(node) = self.top.remove(HOOKS_CONFIG) {
+            let more = hooks_config::drafts(&node, &mut self.found);
+            for draft in &more {
+                hooks_config::stand_in(&mut self.places.tree, &draft.written);
+            }
+            drafts.extend(more);
+        }
+        let mut runner = HookRunner::default();
+        let tables = drafts.into_iter().filter_map(|Draft { written, table }| {
+            let read = HookTable::read(&written, &table, registry, &mut runner, &mut self.found)?;
+            Some((read, written))
+        });
+        tables.collect()
+    }
+
+    fn tables(&mut self) -> Vec<Draft> {
         let Some(node) = self.top.remove("hooks") else { return Vec::new() };
         let Kind::Array(items) = node.kind else {
             let problem = Problem::new("hooks", "`hooks` is not a list of tables");
             self.found.push(problem.fix("write each hook as a table that begins with [[hooks]]").into());
             return Vec::new();
         };
-        let mut runner = HookRunner::default();
         let tables = items.iter().enumerate().filter_map(|(index, item)| {
             if let Value::Table(table) = item.value() {
-                return HookTable::read(index, &table, registry, &mut runner, &mut self.found);
+                return Some(Draft { written: Written::in_hooks(index), table });
             }
             let problem = Problem::new(format!("hooks.{index}"), "a hook is a table");
             self.found.push(problem.fix("write it as a table that begins with [[hooks]]").into());

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use tenterhook_core::PlanError;
 use toml::Table;
 
-use super::hooks::HookTable;
+use super::hooks::{HookTable, Written};
 use super::print;
 use super::problem::{ConfigError, Problem};
 use super::render::Places;
 use super::resolve::Sources;
+use super::schema::Schema;
+use super::secrets;
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::task::{AnyTask, Build, Program};
@@ -27,12 +29,14 @@ pub struct Resolved {
     pub runs_dir: PathBuf,
     /// `[trainer]`.
     pub trainer: Settings,
-    /// `[[hooks]]`, in the order in which they are registered.
+    /// `[[hooks]]` and what `[hooks_config]` comes to, in the order in which they are registered.
     pub hooks: Vec<HookTable>,
     /// The task's own keys, complete with their defaults.
     pub options: Table,
     pub(super) task_schema: Value,
     pub(super) hook_schemas: Vec<Value>,
+    /// Where each hook was written.
+    pub(super) written: Vec<Written>,
     pub(super) places: Places,
 }
 
@@ -55,7 +59,7 @@ impl Resolved {
         let mut problems = Vec::new();
         for (index, table) in self.hooks.iter().enumerate() {
             let registered = table.register(&mut trainer, registry);
-            problems.extend(registered.err().map(|problem| problem.below(&format!("hooks.{index}"))));
+            problems.extend(registered.err().map(|problem| self.written(index).problem(problem)));
         }
         if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
     }
@@ -79,13 +83,19 @@ impl Resolved {
         self.places.error(problems.into_iter().map(Into::into).collect())
     }
 
+    /// Where a hook was written; one that was added to `hooks` since then was not.
+    fn written(&self, index: usize) -> Written {
+        self.written.get(index).cloned().unwrap_or_else(|| Written::in_hooks(index))
+    }
+
     /// One problem as people read it.
     #[must_use]
     pub fn problem_text(&self, problem: &Problem) -> String {
         self.places.text(&problem.clone().into())
     }
 
-    /// What the plan refuses as a problem of the hook's table, or of its `monitor` where it is about that.
+    /// What the plan refuses as a problem of the hook's table, or of the key that it is about: `monitor`,
+    /// `every` or `after`.
     #[must_use]
     pub fn refusal(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
         let text = refused.to_string();
@@ -96,31 +106,55 @@ impl Resolved {
         });
         let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let key = place.map_or_else(String::new, |(index, table)| {
-            let monitors = matches!(refused, PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. });
-            let own = if monitors && table.options.contains_key("monitor") { ".monitor" } else { "" };
-            format!("hooks.{index}{own}")
+            let about = match refused {
+                PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. } => {
+                    Some("monitor").filter(|key| table.options.contains_key(*key))
+                }
+                PlanError::NeverFires { when, .. } if when.starts_with("every") => {
+                    table.common.every.map(|_| "every")
+                }
+                PlanError::NeverFires { .. } => table.common.after.map(|_| "after"),
+                _ => None,
+            };
+            self.written(index).problem(Problem::new(about.unwrap_or_default(), "")).key
         });
         let problem = Problem::new(key, message);
         if fix.is_empty() { problem } else { problem.fix(fix) }
     }
 
-    /// The complete configuration, commented, ready to edit. Read back, it resolves to the same.
+    /// The complete configuration, commented, ready to edit. Read back, it resolves to the same, but for secrets:
+    /// they are not in it.
     #[must_use]
     pub fn to_toml(&self) -> String {
         print::page(self)
     }
 
-    /// The complete configuration, for programs.
+    /// A text, such as a command line, with a mask in the place of each secret of this configuration.
+    #[must_use]
+    pub fn without_secrets(&self, text: &str) -> String {
+        let of_hooks = self.hooks.iter().zip(&self.hook_schemas);
+        let tables = of_hooks.map(|(hook, schema)| (&hook.options, schema));
+        let tables = tables.chain([(&self.options, &self.task_schema)]);
+        let secrets = tables.flat_map(|(table, schema)| secrets::texts(table.clone(), Schema::new(schema)));
+        secrets.fold(text.to_owned(), |text, secret| text.replace(&secret, secrets::MASK))
+    }
+
+    /// The complete configuration, for programs. Secrets are masked.
     #[must_use]
     pub fn to_json(&self) -> Value {
+        let hooks = self.hooks.iter().zip(&self.hook_schemas).map(|(hook, schema)| HookTable {
+            options: secrets::masked(hook.options.clone(), Schema::new(schema)),
+            ..hook.clone()
+        });
+        let hooks: Vec<_> = hooks.collect();
         let mut all = json!({
             "task": self.task,
             "device": self.device,
             "runs_dir": self.runs_dir,
             "trainer": self.trainer,
-            "hooks": self.hooks,
+            "hooks": hooks,
         });
-        let options = json!(self.options);
+        let options = json!(secrets::masked(self.options.clone(), Schema::new(&self.task_schema)));
         if let (Some(all), Value::Object(options)) = (all.as_object_mut(), options) {
             all.extend(options);
         }

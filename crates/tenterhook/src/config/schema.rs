@@ -8,6 +8,12 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }
 
+/// The other names of an option, which serde knows and its schema has to say:
+/// `#[schemars(extend("x-aliases" = ["old_name"]))]`.
+pub(crate) fn aliases(option: &Value) -> impl Iterator<Item = &str> {
+    option.get("x-aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
 /// A place in a schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Schema<'a> {
@@ -64,6 +70,20 @@ impl<'a> Schema<'a> {
         keys
     }
 
+    /// The keys of the table, of whichever kind it is.
+    pub(crate) fn all_keys(self) -> Vec<&'a str> {
+        let mut keys: Vec<&str> = Vec::new();
+        for part in self.all() {
+            let properties = part.here.get("properties").and_then(Value::as_object);
+            for key in properties.into_iter().flat_map(|properties| properties.keys()) {
+                if !keys.contains(&key.as_str()) {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
+    }
+
     /// The schema of one key, or of the elements of a list.
     pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
         let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
@@ -80,6 +100,24 @@ impl<'a> Schema<'a> {
         let free =
             |part: Schema<'a>| part.here.get("additionalProperties").filter(|values| values.is_object());
         self.all().into_iter().find_map(free).map(|values| self.at(values))
+    }
+
+    /// Whether it is never to be written down.
+    pub(crate) fn is_secret(self) -> bool {
+        self.all().iter().any(|part| part.here.get("writeOnly") == Some(&Value::Bool(true)))
+    }
+
+    /// Whether it is a number that need not be whole, and nothing else.
+    pub(crate) fn is_number(self) -> bool {
+        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "number" || kind == "null");
+        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
+        !kinds.is_empty()
+            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+    }
+
+    /// The schema itself.
+    pub(crate) fn json(self) -> &'a Value {
+        self.here
     }
 
     /// What is said about it.
@@ -109,21 +147,53 @@ impl<'a> Schema<'a> {
         words.filter_map(Value::as_str).collect()
     }
 
+    /// What kind of value it takes, in words: `text`, `whole number`, `list of numbers`, `"min" or "max"`.
+    pub(crate) fn kind_in_words(self) -> String {
+        let mut kinds: Vec<String> = Vec::new();
+        let mut add = |kind: String| {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        };
+        for part in self.all() {
+            if part.here.get("enum").is_some() || part.here.get("const").is_some() {
+                part.own_choices().for_each(|word| add(format!("\"{word}\"")));
+                continue;
+            }
+            let types = match part.here.get("type") {
+                Some(Value::String(one)) => vec![one.as_str()],
+                Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+                _ => Vec::new(),
+            };
+            for kind in types {
+                let word = match kind {
+                    "boolean" => "true or false",
+                    "integer" => "whole number",
+                    "number" => "number",
+                    "string" => "text",
+                    "array" => {
+                        let of = self.at(part.here).items().map(Schema::kind_in_words).unwrap_or_default();
+                        add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}s") });
+                        continue;
+                    }
+                    "object" => "table",
+                    // Unset is no value.
+                    _ => continue,
+                };
+                add(word.to_owned());
+            }
+        }
+        kinds.join(" or ")
+    }
+
     /// The words it can be, where it is one of a few.
     pub(crate) fn choices(self) -> Vec<&'a str> {
-        let mut choices = Vec::new();
-        for part in self.all() {
-            choices.extend(part.here.get("const").and_then(Value::as_str));
-            choices.extend(
-                part.here
-                    .get("enum")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(Value::as_str),
-            );
-        }
-        choices
+        self.all().into_iter().flat_map(Schema::own_choices).collect()
+    }
+
+    fn own_choices(self) -> impl Iterator<Item = &'a str> {
+        let several = self.here.get("enum").and_then(Value::as_array).into_iter().flatten();
+        self.here.get("const").into_iter().chain(several).filter_map(Value::as_str)
     }
 }
 

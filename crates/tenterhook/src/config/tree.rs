@@ -126,6 +126,31 @@ impl Node {
         }
     }
 
+    /// The child that a dotted key begins with, and the rest of the key. A key of a table may have dots itself.
+    pub(crate) fn begin<'k>(&self, key: &'k str) -> Option<(&Node, &'k str)> {
+        let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+        ends.into_iter().find_map(|end| {
+            let child = self.child(&key[..end])?;
+            Some((child, key[end..].strip_prefix('.').unwrap_or_default()))
+        })
+    }
+
+    /// What a dotted key names.
+    pub(crate) fn follow(&self, key: &str) -> Option<&Node> {
+        let (mut node, mut rest) = (self, key);
+        while !rest.is_empty() {
+            (node, rest) = node.begin(rest)?;
+        }
+        Some(node)
+    }
+
+    /// Takes an entry out of a table.
+    pub(crate) fn take(&mut self, key: &str) {
+        if let Kind::Table(entries) = &mut self.kind {
+            entries.remove(key);
+        }
+    }
+
     /// The text of a leaf below this table.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         match &self.child(key)?.kind {
@@ -148,18 +173,15 @@ impl Node {
     /// The origin of what a dotted key names, and whether it is of that very key: where there is
     /// nothing under it, the nearest table around it that somebody wrote answers.
     pub(crate) fn origin_of(&self, key: &str) -> (&Origin, bool) {
-        let (mut node, mut best, mut exact) = (self, &self.origin, true);
-        for step in key.split('.').filter(|step| !step.is_empty()) {
-            let Some(child) = node.child(step) else {
-                exact = false;
-                break;
-            };
-            node = child;
+        let (mut node, mut best, mut rest) = (self, &self.origin, key);
+        while !rest.is_empty() {
+            let Some((child, after)) = node.begin(rest) else { break };
+            (node, rest) = (child, after);
             if node.origin != Origin::Default {
                 best = &node.origin;
             }
         }
-        let exact = exact && node.origin != Origin::Default;
+        let exact = rest.is_empty() && node.origin != Origin::Default;
         (if exact { &node.origin } else { best }, exact)
     }
 }

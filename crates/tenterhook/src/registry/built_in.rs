@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
 use tenterhook_hooks::{
-    Checkpoint, Console, EarlyStopping, Jsonl, Logging, ModelSummary, Profiler, Throughput, Timer,
+    Checkpoint, Console, EarlyStopping, EmaWeights, GradientMonitor, Jsonl, Logging, LossSpike, LrMonitor,
+    ModelSummary, NanGuard, PlateauDetector, Profiler, Throughput, Timer,
 };
 
 use super::Registry;
@@ -17,11 +18,17 @@ type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
 
 /// Every built-in hook, in the order in which they are listed.
 const HOOKS: &[BuiltIn] = &[
-    ("checkpoint", Maker::of_type::<Checkpoint>),
-    ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("console", Maker::of_type::<Console>),
     ("jsonl", Maker::of_type::<Jsonl>),
     ("logging", Maker::of_type::<Logging>),
+    ("checkpoint", Maker::of_type::<Checkpoint>),
+    ("early_stopping", Maker::of_type::<EarlyStopping>),
+    ("lr_monitor", Maker::of_type::<LrMonitor>),
+    ("gradient_monitor", Maker::of_type::<GradientMonitor>),
+    ("nan_guard", Maker::of_type::<NanGuard>),
+    ("plateau_detector", Maker::of_type::<PlateauDetector>),
+    ("loss_spike", Maker::of_type::<LossSpike>),
+    ("ema_weights", Maker::of_type::<EmaWeights>),
     ("throughput", Maker::of_type::<Throughput>),
     ("timer", Maker::of_type::<Timer>),
     ("profiler", Maker::of_type::<Profiler>),

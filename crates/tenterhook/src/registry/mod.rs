@@ -2,6 +2,7 @@
 //! them.
 
 mod built_in;
+mod describe;
 mod maker;
 
 use std::sync::Arc;
@@ -13,9 +14,12 @@ use tenterhook_core::{AnyHook, FromOptions};
 use toml::Value;
 
 use crate::config::Problem;
+use crate::config::keys::HOOK_KEYS;
 use crate::config::repair::read_repairing;
+use crate::config::schema::Schema;
 use crate::config::words::suggestion;
 use crate::schedule::Scheduler;
+pub use describe::{Description, Made, OptionHelp};
 use maker::Maker;
 pub(crate) use maker::Unmade;
 
@@ -67,10 +71,28 @@ pub struct Listed<'a> {
     pub schema: &'a serde_json::Value,
 }
 
+impl<'a> Listed<'a> {
+    /// The names of its options, in the order in which they are declared.
+    #[must_use]
+    pub fn options(&self) -> Vec<&'a str> {
+        Schema::new(self.schema).all_keys()
+    }
+}
+
 /// Why something cannot be registered or made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
+    /// A hook whose option could never be set, because every hook has a key of that name.
+    #[error(
+        "hook `{name}` has an option `{key}`, but `{key}` is a key of every hook and would never reach it; give the option another name"
+    )]
+    Reserved {
+        /// The hook.
+        name: String,
+        /// The option.
+        key: String,
+    },
     /// Two of one name.
     #[error("there is a {kind} named `{name}` already; register one of them under another name")]
     Taken {
@@ -97,7 +119,9 @@ impl RegistryError {
     #[must_use]
     pub fn at(self, key: &str) -> Problem {
         let problem = match self {
-            RegistryError::Taken { .. } => Problem::new("", self.to_string()),
+            RegistryError::Taken { .. } | RegistryError::Reserved { .. } => {
+                Problem::new("", self.to_string())
+            }
             RegistryError::Unknown(problem) => problem.below("use"),
             RegistryError::Options { problem, .. } => problem,
         };
@@ -113,7 +137,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Lets configurations use a hook under a name such as `my_crate::MyHook`.
+    /// Lets configurations use a hook under a name such as `my_crate::MyHook`. Its options must not have the
+    /// name of a [key that every hook has](crate::config::HookKeys).
     pub fn add_hook<O, H, E>(
         &mut self,
         name: impl Into<String>,
@@ -125,12 +150,20 @@ impl Registry {
         E: ToString,
     {
         let make = move |options| make(options).map(Into::into);
-        Maker::new(name.into(), make).join(&mut self.hooks, "hook")
+        self.join_hook(Maker::new(name.into(), make))
     }
 
     /// Lets configurations use hooks of this type, under its path, such as `my_crate::hooks::MyHook`.
     pub fn add_hook_type<H: FromOptions>(&mut self) -> Result<(), RegistryError> {
-        Maker::of_type::<H>(std::any::type_name::<H>().to_owned()).join(&mut self.hooks, "hook")
+        self.join_hook(Maker::of_type::<H>(std::any::type_name::<H>().to_owned()))
+    }
+
+    fn join_hook(&mut self, maker: Maker<AnyHook>) -> Result<(), RegistryError> {
+        let reserved = maker.listed().options().into_iter().find(|key| HOOK_KEYS.contains(key));
+        match reserved.map(str::to_owned) {
+            Some(key) => Err(RegistryError::Reserved { name: maker.name, key }),
+            None => maker.join(&mut self.hooks, "hook"),
+        }
     }
 
     /// Lets configurations use a schedule under a name.
@@ -164,7 +197,15 @@ impl Registry {
     }
 
     pub(crate) fn try_hook(&self, name: &str, options: Value) -> Result<AnyHook, Unmade> {
-        find(&self.hooks, "hook", name)?.make(options)
+        let registered = self.hook_named(name).map_or(name, |listed| listed.name);
+        find(&self.hooks, "hook", registered)?.make(options)
+    }
+
+    /// The hook of this name. A path may also be written with dots: `my_crate.MyHook`.
+    #[must_use]
+    pub fn hook_named(&self, name: &str) -> Option<Listed<'_>> {
+        let by = |name: &str| self.hooks().find(|listed| listed.name == name);
+        by(name).or_else(|| by(&name.replace('.', "::")))
     }
 
     /// The hooks there are: the built-in ones, then the others in the order in which they were added.

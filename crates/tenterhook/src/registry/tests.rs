@@ -11,7 +11,7 @@ fn a_hook_is_made_by_name_from_its_options() {
 fn what_cannot_be_made_says_why_and_where() {
     for (name, options, key, hint) in [
         ("early_stoping", serde_json::json!({}), "use", "did you mean `early_stopping`?"),
-        ("cat", serde_json::json!({}), "use", "there are: checkpoint, early_stopping"),
+        ("cat", serde_json::json!({}), "use", "checkpoint, early_stopping"),
         ("early_stopping", serde_json::json!({}), "monitor", "missing key `monitor`"),
         ("checkpoint", serde_json::json!({ "save_topk": 1 }), "save_topk", "save_top_k"),
         ("checkpoint", serde_json::json!({ "save_top_k": 3 }), "save_top_k", "needs a `monitor`"),

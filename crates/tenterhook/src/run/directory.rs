@@ -22,6 +22,8 @@ pub struct RunDirectoryPlan {
     pub id: Option<String>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
+    /// The configuration's hash; unset, that of the text.
+    pub config_hash: Option<String>,
     /// The task's name.
     pub task: Option<String>,
     /// The device, as it stands in `run.json` and in the events.

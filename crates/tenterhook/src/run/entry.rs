@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook_core::{Decided, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
 
@@ -10,7 +10,7 @@ use super::Introduction;
 use crate::notice::Notice;
 
 /// Something that happened, and when.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Completed optimizer steps.
     pub step: u64,
@@ -24,7 +24,7 @@ pub struct Entry {
 }
 
 /// What can happen in a run besides numbers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Happening {
@@ -121,6 +121,9 @@ pub enum Happening {
         #[serde(flatten)]
         outcome: Outcome,
     },
+    /// Something that was written by a newer version, which this one does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl From<&Notice> for Happening {

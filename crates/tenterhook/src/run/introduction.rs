@@ -1,12 +1,12 @@
 //! What is said of a run before its first step, so that it can be told from others and made again.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Git;
 use super::record::RunRecord;
 
 /// A run, before its first step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// The run's id.
     pub run: String,
@@ -21,7 +21,7 @@ pub struct Introduction {
 }
 
 /// A hook, before the first step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntroducedHook {
     /// Its name.
     pub name: String,

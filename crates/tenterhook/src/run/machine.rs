@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// Such as `linux`.
     pub os: String,
@@ -32,7 +33,8 @@ impl Machine {
 }
 
 /// The source that lies in the current directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Git {
     /// The commit, or why there is none.
     pub commit: String,

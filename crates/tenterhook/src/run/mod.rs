@@ -9,6 +9,7 @@ mod interrupt;
 mod introduction;
 mod lines;
 mod machine;
+pub mod reading;
 mod record;
 mod recording;
 
@@ -23,6 +24,7 @@ pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
 pub use introduction::{IntroducedHook, Introduction};
 pub use machine::{Git, Machine};
+pub use reading::{Run, Runs};
 pub use record::{RunRecord, RunStatus};
 pub(crate) use recording::Recording;
 

@@ -5,18 +5,18 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use serde::Serialize;
-use sha2::{Digest, Sha256};
+use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::{Beginning, Ending, RunDirectoryPlan};
+use crate::config::hash::of_bytes;
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;
 
 /// How a run is doing, or how it ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
@@ -28,20 +28,42 @@ pub enum RunStatus {
     /// Somebody asked to stop.
     Stopped {
         /// Who.
+        #[serde(default)]
         by: String,
         /// Why.
+        #[serde(default)]
         reason: String,
     },
     /// A signal ended it.
     Interrupted {
         /// Which.
+        #[serde(default)]
         signal: String,
     },
     /// It failed.
     Failed {
         /// Why.
+        #[serde(default)]
         error: String,
     },
+    /// Not known: it is missing, or was written by a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl RunStatus {
+    /// In one word, as it stands in `run.json`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            RunStatus::Running => "running",
+            RunStatus::Completed => "completed",
+            RunStatus::Stopped { .. } => "stopped",
+            RunStatus::Interrupted { .. } => "interrupted",
+            RunStatus::Failed { .. } => "failed",
+            RunStatus::Unknown => "unknown",
+        }
+    }
 }
 
 impl From<&Outcome> for RunStatus {
@@ -55,15 +77,16 @@ impl From<&Outcome> for RunStatus {
     }
 }
 
-/// Everything that `run.json` holds.
-#[derive(Clone, Debug, Serialize)]
+/// Everything that `run.json` holds. What a file lacks is empty.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunRecord {
     /// The version of the format.
     pub format: u32,
     /// The run's id.
     pub id: String,
     /// How it is doing, or how it ended.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "status")]
     pub status: RunStatus,
     /// When it began.
     pub created: String,
@@ -99,7 +122,7 @@ pub struct RunRecord {
     pub command: Vec<String>,
     /// The source.
     pub git: Git,
-    /// The hash of `config.toml`.
+    /// The hash of the configuration.
     pub config_hash: String,
     /// The versions of what it ran with.
     pub versions: BTreeMap<String, String>,
@@ -130,7 +153,7 @@ impl RunRecord {
             hooks: beginning.hooks.clone(),
             command: plan.command.clone(),
             git: Git::here(),
-            config_hash: hash(plan.config.as_bytes()),
+            config_hash: plan.config_hash.clone().unwrap_or_else(|| of_bytes(plan.config.as_bytes())),
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
         }
@@ -158,6 +181,11 @@ impl RunRecord {
     }
 }
 
+/// A status that cannot be read does not hide the rest of a run.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunStatus, D::Error> {
+    Ok(Option::<RunStatus>::deserialize(deserializer)?.unwrap_or(RunStatus::Unknown))
+}
+
 /// Writes a file whole or not at all: to a temporary name, synced, renamed.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -173,22 +201,11 @@ fn now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-fn hash(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
-    fn times_and_hashes_are_written_as_everybody_reads_them() {
+    fn times_are_written_as_everybody_reads_them() {
         let now = super::now();
         assert!(now.ends_with('Z') && now.len() == "2026-01-01T00:00:00.000Z".len(), "{now}");
-        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(super::hash(b""), empty);
     }
 }

@@ -1,6 +1,6 @@
 //! The toy's data: a few fixed points of a plane.
 
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, NamedTensors, TensorSource};
 
 use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 
@@ -8,11 +8,27 @@ use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 #[derive(Clone, Debug, Default)]
 pub struct ToyBatch {
     pub(super) samples: Vec<([f32; 2], f32)>,
+    tensors: NamedTensors,
+}
+
+impl ToyBatch {
+    /// A batch of these samples; hooks see them as `x` and `y`.
+    #[must_use]
+    pub fn of(samples: Vec<([f32; 2], f32)>) -> ToyBatch {
+        let inputs: Vec<f32> = samples.iter().flat_map(|(x, _)| *x).collect();
+        let outputs: Vec<f32> = samples.iter().map(|(_, y)| *y).collect();
+        let tensors =
+            NamedTensors::default().with("x", [samples.len(), 2], inputs).with("y", [samples.len()], outputs);
+        ToyBatch { samples, tensors }
+    }
 }
 
 impl BatchData for ToyBatch {
     fn size(&self) -> usize {
         self.samples.len()
+    }
+    fn tensors(&self) -> &dyn TensorSource {
+        &self.tensors
     }
 }
 
@@ -85,6 +101,6 @@ impl Loader<ToyBatch> for ToyLoader {
             let x = [(i % 7) as f32 / 7.0 - 0.4, (i % 5) as f32 / 5.0 - 0.3];
             (x, 2.0 * x[0] - 3.0 * x[1] + 0.5)
         });
-        Ok(Some(ToyBatch { samples: samples.collect() }))
+        Ok(Some(ToyBatch::of(samples.collect())))
     }
 }

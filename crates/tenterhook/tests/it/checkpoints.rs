@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenterhook::checkpoint::read;
-use tenterhook::hooks::{Checkpoint, CheckpointOptions, SaveLast};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, Mode, SaveLast};
 use tenterhook::settings::Switch;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Request, SaveRequest, Settings, Trainer, closure};
@@ -50,8 +50,12 @@ fn a_checkpoint_is_a_directory_written_whole() {
 #[test]
 fn the_best_are_kept_and_the_others_deleted() {
     let root = tempfile::tempdir().unwrap();
-    let options =
-        CheckpointOptions { monitor: Some("score".into()), save_top_k: 2, ..CheckpointOptions::default() };
+    let options = CheckpointOptions {
+        monitor: Some("score".into()),
+        mode: Some(Mode::Min),
+        save_top_k: 2,
+        ..CheckpointOptions::default()
+    };
     let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", [3.0, 1.0, 2.0, 5.0][usize::try_from(cx.epoch()).unwrap()]);

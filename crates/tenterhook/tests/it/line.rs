@@ -62,14 +62,16 @@ pub struct Line {
     lr: f64,
     loss_reads: Counter,
     norm_reads: Counter,
+    /// How often somebody wanted the norm of the gradients, read or not.
+    norms: Counter,
 }
 
 impl Line {
     /// `w = 0`, with this learning rate.
     pub fn new(lr: f64) -> Line {
         let params = NamedTensors::from([("w", vec![0.0])]);
-        let (loss_reads, norm_reads) = (Counter::default(), Counter::default());
-        Line { gradients: params.clone(), params, lr, loss_reads, norm_reads }
+        let [loss_reads, norm_reads, norms] = std::array::from_fn(|_| Counter::default());
+        Line { gradients: params.clone(), params, lr, loss_reads, norm_reads, norms }
     }
 
     pub fn w(&self) -> f32 {
@@ -92,6 +94,10 @@ impl Line {
 
     pub fn norm_reads(&self) -> usize {
         self.norm_reads.count()
+    }
+
+    pub fn norms(&self) -> usize {
+        self.norms.count()
     }
 
     fn loss(&self, batch: &Points) -> Lazy {
@@ -178,6 +184,7 @@ impl Module for Line {
         &mut self.gradients
     }
     fn grad_norm(&self, _: usize) -> Lazy {
+        self.norms.0.fetch_add(1, Ordering::Relaxed);
         let value = f64::from(self.gradients.at(0)[0].abs());
         Lazy { value, gradient: 0.0, reads: self.norm_reads.clone() }
     }

@@ -149,6 +149,6 @@ fn a_monitor_of_the_loss_gets_every_one_only_if_it_judges_from_step_to_step() {
     assert_eq!(logged(checkpoint(Some(1))).0, LOSSES.map(Some));
     assert_eq!(logged(checkpoint(None)).0, [None; 6]);
     let mut stopping = trainer(every(50));
-    stopping.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("train/loss"))).unwrap();
+    stopping.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("train/loss")).unwrap()).unwrap();
     assert_eq!(logged(stopping).0, [None; 6]);
 }

@@ -88,11 +88,11 @@ fn what_a_module_logs_at_epoch_end_is_seen_by_monitors_of_that_epoch() {
     });
     let mut trainer = trainer(epochs(3));
     let options = tenterhook::hooks::EarlyStoppingOptions {
-        mode: tenterhook::hooks::Mode::Max,
+        mode: Some(tenterhook::hooks::Mode::Max),
         stopping_threshold: Some(0.5),
         ..tenterhook::hooks::EarlyStoppingOptions::of("score")
     };
-    trainer.add_hook(tenterhook::hooks::EarlyStopping::new(options)).unwrap();
+    trainer.add_hook(tenterhook::hooks::EarlyStopping::new(options).unwrap()).unwrap();
     let report = trainer.fit(&mut module, &mut data(1, 0)).unwrap();
     assert_eq!(report.progress.epochs_done, 2, "stopped by the value of the second epoch");
 }

@@ -94,7 +94,7 @@ fn refusals_can_be_asked_for_without_running_anything() {
 fn a_monitor_that_can_never_see_its_metric_is_refused() {
     let refusal = |settings: Settings, validate| {
         let mut trainer = trainer(settings);
-        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss"))).unwrap();
+        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
         let ran = trainer.fit(&mut Toy::default(), &mut data(4, validate));
         ran.map_err(|error| error.to_string())
     };

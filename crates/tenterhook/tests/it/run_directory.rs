@@ -94,7 +94,7 @@ fn run_json_says_what_the_run_was_and_how_it_ended() {
         ("steps", 8.into()),
         ("epochs", 2.into()),
         ("samples", 32.into()),
-        ("config_hash", "sha256:b61464d2cfcc5abd47ec7c67f7cc5f2fd5aba43ba643d26dd8cf26b7a4e2d0c3".into()),
+        ("config_hash", "blake3:c0b2b780f0338964f4d02d93ee842fc54f1b38e96f962228ac769b365c7b4103".into()),
     ] {
         assert_eq!(run[key], expected, "{key}");
     }
@@ -110,6 +110,15 @@ fn run_json_says_what_the_run_was_and_how_it_ended() {
     assert!(run["created"].as_str().unwrap() <= run["ended"].as_str().unwrap());
     assert!(run["seconds"].as_f64().unwrap() >= 0.0);
     assert!(!run["command"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_hash_of_a_configuration_is_the_one_that_its_maker_gives() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = RunDirectoryPlan { config_hash: Some("blake3:00ff".into()), ..plan(root.path()) };
+    let mut trainer = trainer(epochs(1)).with_run_directory(plan);
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(run_json(&latest(root.path()))["config_hash"], "blake3:00ff");
 }
 
 #[test]

@@ -187,6 +187,10 @@ fn everything_that_happens_besides_numbers_is_an_event() {
         json!({ "step": 3, "epoch": 1, "event": "end", "stage": "fit", "outcome": "completed" }),
     ];
     let mut found = events(root.path());
+    let run = found.remove(2);
+    assert_eq!((run["event"].as_str(), run["seed"].as_u64()), (Some("run"), Some(0)), "{run}");
+    assert_eq!(run["hooks"][3], json!({ "name": "idle", "enabled": true }));
+    assert!(run["git"]["commit"].is_string() && run["config_hash"].is_string(), "{run}");
     for event in &mut found {
         if event["event"] == "refused" {
             let error = event.as_object_mut().unwrap().remove("error").unwrap();

@@ -1,5 +1,7 @@
 //! The wrappers: which events pass, what stays the same, and that they resume.
 
+mod conditions;
+mod erased;
 mod passing;
 mod resuming;
 mod sampling;

@@ -86,7 +86,7 @@ fn every_bad_input_says_its_place_and_its_fix() {
         ("hooks = 3", "train.toml:1:9", "[[hooks]]"),
         ("hooks = [3]", "train.toml:1:10", "[[hooks]]"),
         ("[[hooks]]\nmonitor = \"m\"", "train.toml:1:1", "missing key `use` in [[hooks]]"),
-        ("[[hooks]]\nuse = \"cat\"", "train.toml:2:7", "there are: early_stopping, checkpoint"),
+        ("[[hooks]]\nuse = \"cat\"", "train.toml:2:7", "checkpoint, early_stopping"),
         ("[[hooks]]\nuse = \"checkpoint\"\nenable = true", "train.toml:3:1", "did you mean `enabled`?"),
         ("[[hooks]]\nuse = \"checkpoint\"\non_error = \"wern\"", "train.toml:3:12", "did you mean `warn`?"),
         ("[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = 3", "train.toml:3:14", "needs a `monitor`"),
@@ -127,8 +127,7 @@ fn without_a_file_the_heading_names_none() {
 #[test]
 fn what_is_found_later_is_shown_in_the_same_way() {
     let registry = Registry::default();
-    let resolved =
-        works("[model]\ndropout = 2.0\n[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", &[], &[]);
+    let resolved = works("[model]\ndropout = 2.0", &[], &[]);
     let tasks = tasks();
     let shown = resolved.program(&tasks, &registry).map(|_| ()).expect_err("impossible").to_string();
     assert!(
@@ -139,7 +138,8 @@ fn what_is_found_later_is_shown_in_the_same_way() {
     assert_eq!(by_default, "optimizer.lr: too low; raise it (a default of task `lab`)");
     assert_eq!(resolved.problem_text(&Problem::new("weights.x", "no")), "weights.x: no");
 
-    let good = works("[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", &[], &[]);
+    let file = "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"\nmode = \"min\"";
+    let good = works(file, &[], &[]);
     let mut trainer = good.trainer(&registry).expect("a trainer");
     let refused = good.program(&tasks, &registry).expect("a program").refusals(&mut trainer).expect("a plan");
     let shown = good.problem_text(&good.refusal(&refused[0], &trainer));
@@ -148,4 +148,17 @@ fn what_is_found_later_is_shown_in_the_same_way() {
         shown.ends_with("| monitor = \"val/los\"\n     |           ^^^^^^^^^ did you mean `val/loss`?"),
         "{shown}"
     );
+}
+
+#[test]
+fn a_metric_whose_direction_is_in_doubt_is_shown_where_it_is_named() {
+    for hook in ["early_stopping", "checkpoint"] {
+        let file = |monitor: &str| format!("[[hooks]]\nuse = \"{hook}\"\nmonitor = \"{monitor}\"");
+        let shown = error(&file("score"), &[], &[]);
+        assert!(shown.contains("train.toml:3:11: `mode` must be set for the `monitor` \"score\""), "{shown}");
+        let slip = error(&file("val/los"), &[], &[]);
+        assert!(slip.contains("did you mean `val/loss`?"), "{slip}");
+        works(&file("score"), &[], &["hooks.0.mode=max"]);
+        works(&file("val/f1_macro"), &[], &[]);
+    }
 }

@@ -1,7 +1,12 @@
+mod common_keys;
+mod hashing;
+mod hooks_config;
 mod layering;
 mod lost_ways;
 mod mistakes;
 mod printing;
+mod stubs;
+mod whole_schema;
 
 use std::collections::BTreeMap;
 
@@ -139,6 +144,15 @@ fn tasks() -> Vec<Box<dyn AnyTask>> {
 
 /// Resolves a file `train.toml` with this text, variables and sets.
 fn resolve(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Result<Resolved, String> {
+    resolve_with(&Registry::default(), file, environment, sets)
+}
+
+fn resolve_with(
+    registry: &Registry,
+    file: &str,
+    environment: &[(&str, &str)],
+    sets: &[&str],
+) -> Result<Resolved, String> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("train.toml");
     std::fs::write(&path, file).expect("it writes");
@@ -146,7 +160,7 @@ fn resolve(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Result<Re
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
     let sources = Sources { file: Some(path), environment: environment.collect(), sets };
     let shown = format!("{}/", directory.path().display());
-    sources.resolve(&tasks(), &Registry::default()).map_err(|error| error.to_string().replace(&shown, ""))
+    sources.resolve(&tasks(), registry).map_err(|error| error.to_string().replace(&shown, ""))
 }
 
 fn works(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Resolved {

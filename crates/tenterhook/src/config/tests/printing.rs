@@ -4,7 +4,7 @@ const FILE: &str = "device = \"cpu\"\n[trainer]\nmax_epochs = 3\nmax_time = \"90
     [model]\nhidden = []\nkind = \"mlp\"\n[model.head]\nbias = true\n[optimizer]\nuse = \"sgd\"\nlr = 1e-3\n\
     [weights]\n\"class one\" = 0.5\n\
     [[schedulers]]\nuse = \"cosine\"\nwarmup = 3\n[[schedulers]]\nuse = \"plateau\"\n\
-    [[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"m\"";
+    [[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"m\"\nmode = \"max\"";
 
 #[test]
 fn what_is_printed_resolves_to_the_same() {
@@ -45,7 +45,8 @@ fn every_key_stands_there_with_its_description() {
         "\n# Checks without an improvement before it stops. Checks, not epochs.\npatience = 3\n",
         "\n# stopping_threshold = 0.01\n",
         "\n# save_last = \"link\"\n",
-        "\n# Which direction is better. One of `min`, `max`.\nmode = \"min\"\n",
+        "is an error. One of `min`, `max`.\nmode = \"max\"\n",
+        "\n# mode = \"min\"\n",
     ] {
         assert!(printed.contains(lines), "no {lines:?} in\n{printed}");
     }

@@ -1,0 +1,195 @@
+//! `tenter hooks`: the hooks that a configuration can name, and everything that can be set.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use tenterhook::plan::nearest;
+use tenterhook::registry::{Description, OptionHelp, Registry};
+
+use super::{counted, print};
+use crate::app::App;
+use crate::arguments::Hooks;
+
+pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
+    let text = match &arguments.name {
+        Some(name) => {
+            let described = app.registry.describe(name).ok_or_else(|| unknown(app, name))?;
+            if arguments.json {
+                json!({ "hook": described, "common": Registry::common_options() }).to_string()
+            } else {
+                page(&described)
+            }
+        }
+        None if arguments.json => {
+            json!({ "hooks": all(app), "common": Registry::common_options() }).to_string()
+        }
+        None if arguments.markdown => reference(app),
+        None => list(app),
+    };
+    print(text.trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn all(app: &App) -> Vec<Description> {
+    app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name)).collect()
+}
+
+fn unknown(app: &App, name: &str) -> String {
+    let known: Vec<_> = app.registry.hooks().map(|listed| listed.name).collect();
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are: {}", known.join(", ")),
+    };
+    format!("there is no hook named `{name}`; {hint}")
+}
+
+fn list(app: &App) -> String {
+    let hooks = all(app);
+    let width = hooks.iter().map(|hook| hook.name.len()).max().unwrap_or(0);
+    let mut lines: Vec<_> = hooks
+        .iter()
+        .map(|hook| {
+            let kind = hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string());
+            format!("  {:<width$}  {kind:<10}  {}", hook.name, hook.purpose)
+        })
+        .collect();
+    lines.insert(0, format!("{} that a configuration can use", counted(hooks.len() as u64, "hook")));
+    lines.push(String::new());
+    lines.push(format!("`{} hooks NAME` says everything that can be set, with an example.", app.name));
+    lines.join("\n")
+}
+
+fn page(hook: &Description) -> String {
+    let mut lines = vec![format!("{}: {}", hook.name, hook.purpose), String::new()];
+    lines.extend(facts(hook));
+    lines.push(String::new());
+    lines.push(if hook.options.is_empty() { "It has no options of its own." } else { "Options" }.to_owned());
+    lines.extend(hook.options.iter().flat_map(option_lines));
+    lines.extend([String::new(), "Keys that every hook has".to_owned()]);
+    lines.extend(Registry::common_options().iter().flat_map(option_lines));
+    if let Some(example) = &hook.example {
+        lines.extend([String::new(), "Example".to_owned(), String::new()]);
+        lines.extend(example.lines().map(|line| format!("  {line}")));
+    }
+    lines.join("\n")
+}
+
+/// What the hook is, a line each.
+fn facts(hook: &Description) -> Vec<String> {
+    let Some(made) = &hook.made else {
+        return vec!["It is made when its options are there; what it is shows in `plan`.".to_owned()];
+    };
+    vec![
+        format!("  kind    {}", made.kind),
+        format!("  name    {} unless `name` says otherwise", made.registered_as),
+        format!("  place   {}", made.tier.reason()),
+        format!("  errors  on_error = \"{}\" unless set", made.on_error),
+        format!("  events  {}", made.events.join(", ")),
+    ]
+}
+
+fn option_lines(option: &OptionHelp) -> Vec<String> {
+    let mut lines = vec![format!("  {} ({}), {}", option.key, option.kind, standing(option))];
+    lines.extend(folded(&option.about, 92).into_iter().map(|line| format!("      {line}")));
+    lines
+}
+
+/// What it is when nobody sets it.
+fn standing(option: &OptionHelp) -> String {
+    match (&option.default, option.required, &option.example) {
+        (Some(default), ..) => format!("default {default}"),
+        (None, true, _) => "must be set".to_owned(),
+        (None, false, Some(example)) => format!("unset; for example {example}"),
+        (None, false, None) => "unset".to_owned(),
+    }
+}
+
+fn folded(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+/// The reference page, in Markdown.
+fn reference(app: &App) -> String {
+    let hooks = all(app);
+    let mut lines = vec![
+        "# The built-in hooks".to_owned(),
+        String::new(),
+        "Made by `tenter hooks --markdown` from the list that the program itself uses; a test keeps it true."
+            .to_owned(),
+        String::new(),
+        "| hook | kind | purpose |".to_owned(),
+        "|---|---|---|".to_owned(),
+    ];
+    lines.extend(hooks.iter().map(|hook| {
+        let kind = hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string());
+        format!("| [`{0}`](#{0}) | {kind} | {1} |", hook.name, hook.purpose)
+    }));
+    lines.extend([String::new(), "## Keys that every hook has".to_owned(), String::new()]);
+    lines.extend(table(&Registry::common_options()));
+    for hook in &hooks {
+        lines.extend([String::new(), format!("## {}", hook.name), String::new()]);
+        let mut purpose = hook.purpose.chars();
+        let first = purpose.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+        lines.push(format!("{first}{}.", purpose.as_str()));
+        if let Some(made) = &hook.made {
+            let events: Vec<_> = made.events.iter().map(|event| format!("`{event}`")).collect();
+            lines.extend([
+                String::new(),
+                format!(
+                    "Kind: {}. Name: `{}`. Place: {}. Errors: `{}`. Events: {}.",
+                    made.kind,
+                    made.registered_as,
+                    made.tier.reason(),
+                    made.on_error,
+                    events.join(", ")
+                ),
+            ]);
+        }
+        if !hook.options.is_empty() {
+            lines.push(String::new());
+            lines.extend(table(&hook.options));
+        }
+        if let Some(example) = &hook.example {
+            lines.extend([String::new(), "```toml".to_owned()]);
+            lines.extend(example.lines().map(str::to_owned));
+            lines.push("```".to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
+fn table(options: &[OptionHelp]) -> Vec<String> {
+    let cell = |text: &str| text.replace('|', "\\|");
+    let mut lines =
+        vec!["| key | value | when nobody sets it | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
+    lines.extend(options.iter().map(|option| {
+        let standing = match (&option.default, option.required, &option.example) {
+            (Some(default), ..) => format!("`{default}`"),
+            (None, true, _) => "must be set".to_owned(),
+            (None, false, Some(example)) => format!("unset, such as `{example}`"),
+            (None, false, None) => "unset".to_owned(),
+        };
+        format!(
+            "| `{}` | {} | {} | {} |",
+            option.key,
+            cell(&option.kind),
+            cell(&standing),
+            cell(&option.about)
+        )
+    }));
+    lines
+}

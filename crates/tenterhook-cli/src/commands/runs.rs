@@ -1,0 +1,202 @@
+//! `tenter runs`: which runs there are, filtered and sorted by what they were and what came out.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tenterhook::plan::nearest;
+use tenterhook::run::reading::{FIELDS, Facts, ReadError};
+use tenterhook::run::{Run, Runs};
+use tenterhook::{Condition, Operand};
+
+use super::print;
+use crate::arguments;
+use crate::progress::{duration, metric};
+use crate::table::{Side, clipped, moment, plain, table};
+
+/// So many metrics are shown when none is asked for.
+const METRICS: usize = 6;
+/// The columns that are always there, as fields.
+const SHOWN: [&str; 8] = ["id", "name", "created", "status", "task", "epochs", "steps", "seconds"];
+/// So wide is a column of text at the most.
+const WIDEST: usize = 40;
+
+/// A run with what it can be asked.
+struct Row<'a> {
+    run: &'a Run,
+    facts: Facts,
+}
+
+pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
+    let runs = Runs::below(&arguments.dir).map_err(told)?;
+    for damaged in runs.damaged() {
+        eprintln!("left out: {damaged}");
+    }
+    if runs.list().is_empty() {
+        return Err(format!("there are no runs in {}", arguments.dir.display()));
+    }
+    // Newest first, and the sorting keeps that among equals.
+    let rows: Vec<_> = runs.list().iter().rev().map(row).collect();
+    let filters = filters(&arguments.filter)?;
+    let mut asked = Vec::new();
+    for (text, filter) in arguments.filter.iter().zip(&filters) {
+        for name in filter.names() {
+            known(name, &rows).map_err(|error| format!("--filter '{text}': {error}"))?;
+            asked.push(name);
+        }
+    }
+    if let Some(key) = &arguments.sort {
+        known(key, &rows).map_err(|error| format!("--sort {key}: {error}"))?;
+        asked.push(key);
+    }
+    let all = rows.len();
+    let holds =
+        |row: &Row<'_>| filters.iter().all(|filter| filter.holds(&|name| row.facts.get(name).cloned()));
+    let mut rows: Vec<_> = rows.into_iter().filter(holds).collect();
+    match &arguments.sort {
+        Some(key) => rows = sorted(rows, key, arguments.reverse),
+        None if arguments.reverse => rows.reverse(),
+        None => {}
+    }
+    rows.truncate(arguments.limit.unwrap_or(usize::MAX));
+    if arguments.json {
+        print(&for_programs(&runs, &rows));
+    } else {
+        print(&for_people(&runs, &rows, &asked, all));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An error, with the option that helps where one does.
+pub(super) fn told(error: ReadError) -> String {
+    match error {
+        ReadError::NoDirectory { .. } => format!("{error} with --dir"),
+        error => error.to_string(),
+    }
+}
+
+fn row(run: &Run) -> Row<'_> {
+    let config = run.config().inspect_err(|error| eprintln!("without its configuration: {error}"));
+    Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
+}
+
+fn filters(texts: &[String]) -> Result<Vec<Condition>, String> {
+    texts.iter().map(|text| text.parse().map_err(|error| format!("--filter: {error}"))).collect()
+}
+
+/// A name that no run knows is a mistake.
+fn known(name: &str, rows: &[Row<'_>]) -> Result<(), String> {
+    let of_runs = || rows.iter().flat_map(|row| row.facts.names());
+    if FIELDS.contains(&name) || of_runs().any(|known| known == name) {
+        return Ok(());
+    }
+    let all: BTreeSet<_> = FIELDS.into_iter().chain(of_runs()).collect();
+    if let Some(near) = nearest(name, all.iter().copied()) {
+        return Err(format!("no run has a `{name}`; did you mean `{near}`?"));
+    }
+    let metrics: BTreeSet<_> = rows.iter().flat_map(|row| row.run.record.metrics.keys()).collect();
+    let metrics: Vec<_> = metrics.into_iter().map(String::as_str).collect();
+    let metrics = if metrics.is_empty() { "none".to_owned() } else { metrics.join(", ") };
+    let fields = FIELDS.join(", ");
+    Err(format!("no run has a `{name}`; fields: {fields}; metrics: {metrics}; or a key of config.toml"))
+}
+
+/// The smallest first, or last; without a value, or with one that has no place in an order, at the end.
+fn sorted<'a>(rows: Vec<Row<'a>>, key: &str, reverse: bool) -> Vec<Row<'a>> {
+    let has_place = |row: &Row<'_>| match row.facts.get(key) {
+        Some(Operand::Number(number)) => !number.is_nan(),
+        Some(Operand::Text(_)) => true,
+        None => false,
+    };
+    let (mut placed, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(has_place);
+    placed.sort_by(|a, b| {
+        let order = match (a.facts.get(key), b.facts.get(key)) {
+            (Some(Operand::Number(a)), Some(Operand::Number(b))) => a.total_cmp(b),
+            (Some(Operand::Text(a)), Some(Operand::Text(b))) => a.cmp(b),
+            (Some(Operand::Number(_)), _) => Ordering::Less,
+            _ => Ordering::Greater,
+        };
+        if reverse { order.reverse() } else { order }
+    });
+    placed.extend(others);
+    placed
+}
+
+fn for_programs(runs: &Runs, rows: &[Row<'_>]) -> String {
+    let damaged: Vec<_> = runs.damaged().map(ToString::to_string).collect();
+    let rows: Vec<_> = rows.iter().map(|row| record(row.run)).collect();
+    format!("{:#}", json!({ "directory": runs.directory(), "runs": rows, "damaged": damaged }))
+}
+
+/// What `run.json` holds, and where it is.
+pub(super) fn record(run: &Run) -> Value {
+    // It was read from JSON, and holds nothing that JSON cannot.
+    let mut record = serde_json::to_value(&run.record).unwrap_or_default();
+    record["name"] = json!(run.name);
+    record["directory"] = json!(run.directory);
+    record
+}
+
+fn for_people(runs: &Runs, rows: &[Row<'_>], asked: &[&str], all: usize) -> String {
+    let columns = columns(rows, asked);
+    let mut head: Vec<_> =
+        ["run", "when (UTC)", "status", "task", "epochs", "steps", "time"].map(str::to_owned).into();
+    head.extend(columns.iter().map(|name| (*name).to_owned()));
+    let mut sides = vec![Side::Left; 4];
+    sides.resize(head.len(), Side::Right);
+    let line = |row: &Row<'_>| {
+        let record = &row.run.record;
+        let mut cells = vec![
+            plain(runs.short(row.run)),
+            moment(&record.created),
+            record.status.word().to_owned(),
+            plain(record.task.as_deref().unwrap_or("-")),
+            record.epochs.to_string(),
+            record.steps.to_string(),
+            record.seconds.map_or_else(|| "-".to_owned(), duration),
+        ];
+        cells.extend(columns.iter().map(|name| cell(row, name)));
+        cells
+    };
+    let mut lines = table(&[vec![head], rows.iter().map(line).collect()].concat(), &sides);
+    if rows.len() < all {
+        lines.push(format!("{} of {all} runs in {}", rows.len(), runs.directory().display()));
+    }
+    lines.join("\n")
+}
+
+/// What was asked for, and is not there anyway; else the metrics of evaluations.
+fn columns<'a>(rows: &'a [Row<'_>], asked: &[&'a str]) -> Vec<&'a str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for name in asked {
+        if !SHOWN.contains(name) && !columns.contains(name) {
+            columns.push(name);
+        }
+    }
+    if !columns.is_empty() {
+        return columns;
+    }
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in rows.iter().flat_map(|row| row.run.record.metrics.keys()) {
+        if name.starts_with("val/") || name.starts_with("test/") {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    // Of too many, those of single loaders go first, then those that few runs have.
+    let mut names: Vec<_> = counts.into_iter().collect();
+    names.sort_by_key(|(name, count)| (name.matches('/').count(), std::cmp::Reverse(*count)));
+    names.truncate(METRICS);
+    let mut names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+    names.sort_by_key(|name| (name.starts_with("test/"), *name));
+    names
+}
+
+fn cell(row: &Row<'_>, name: &str) -> String {
+    match row.facts.get(name) {
+        None => "-".to_owned(),
+        Some(Operand::Number(value)) if row.run.record.metrics.contains_key(name) => metric(name, *value),
+        Some(Operand::Number(value)) => value.to_string(),
+        Some(Operand::Text(text)) => clipped(&plain(text), WIDEST),
+    }
+}

@@ -1,0 +1,91 @@
+//! `tenter show`: one run, from what it was to its curves.
+
+mod charts;
+mod page;
+mod saved;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+use tenterhook::run::reading::{Curves, Happenings};
+use tenterhook::run::{Happening, Run, Runs};
+
+use super::print;
+use super::runs::{record, told};
+use crate::arguments::Show;
+use crate::curves::Look;
+use crate::table::json_number;
+pub(super) use page::outcome;
+use saved::Saved;
+
+pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
+    let run = Runs::resolve(&arguments.dir, &arguments.run).map_err(told)?;
+    let curves = run.curves().map_err(|error| error.to_string())?;
+    let happenings = run.happenings().map_err(|error| error.to_string())?;
+    let wanted = charts::chosen(&curves, &arguments.metrics)
+        .map_err(|error| format!("--metric: in {} there is {error}", run.directory.display()))?;
+    for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
+        if lines > 0 {
+            eprintln!("left out: {lines} unreadable lines of {}", run.directory.join(file).display());
+        }
+    }
+    if arguments.json {
+        let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
+        print(&for_programs(&run, &curves, &happenings, names.as_deref()));
+    } else {
+        print(&page::page(&run, &happenings));
+        print(&charts::drawn(&curves, &wanted, look(arguments)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look(arguments: &Show) -> Look {
+    let terminal = std::env::var("TERM").unwrap_or_default();
+    let dumb = terminal == "dumb";
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Look {
+        width: arguments.width.into(),
+        height: arguments.height.into(),
+        ascii: arguments.ascii || dumb,
+        colour: std::io::stdout().is_terminal() && !dumb && !no_colour,
+    }
+}
+
+/// How often each kind of thing happened, by its name in `events.jsonl`.
+fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for entry in &happenings.entries {
+        let written = serde_json::to_value(&entry.what).unwrap_or_default();
+        let name = written["event"].as_str().unwrap_or("unknown").to_owned();
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+fn for_programs(run: &Run, curves: &Curves, happenings: &Happenings, names: Option<&[&str]>) -> String {
+    let of = |what: fn(&Happening) -> bool| -> Vec<_> {
+        happenings.entries.iter().filter(|entry| what(&entry.what)).collect()
+    };
+    let curve = |points: &[tenterhook::run::reading::Point]| {
+        json!({
+            "step": points.iter().map(|point| point.step).collect::<Vec<_>>(),
+            "epoch": points.iter().map(|point| point.epoch).collect::<Vec<_>>(),
+            "time": points.iter().map(|point| point.time).collect::<Vec<_>>(),
+            "value": points.iter().map(|point| json_number(point.value)).collect::<Vec<_>>(),
+        })
+    };
+    let kept =
+        curves.by_name.iter().filter(|(name, _)| names.is_none_or(|names| names.contains(&name.as_str())));
+    let curves: Map<String, Value> = kept.map(|(name, points)| (name.clone(), curve(points))).collect();
+    let page = json!({
+        "run": record(run),
+        "checkpoints": Saved::all(run, happenings).iter().map(Saved::for_programs).collect::<Vec<_>>(),
+        "failures": of(|what| matches!(what, Happening::Failure { .. })),
+        "decisions": of(|what| matches!(what, Happening::Decision { .. })),
+        "events": counts(happenings),
+        "curves": curves,
+    });
+    format!("{page:#}")
+}

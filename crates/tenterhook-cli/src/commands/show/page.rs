@@ -1,0 +1,214 @@
+//! What a run was and how it went, in words.
+
+use serde_json::Value;
+use tenterhook::run::reading::Happenings;
+use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus};
+
+use super::counts;
+use super::saved::{Saved, State};
+use crate::progress::{duration, metric};
+use crate::table::{Side, counted, moment, plain, table};
+
+/// So many failures and decisions are shown.
+const FIRST: usize = 5;
+
+pub(super) fn page(run: &Run, happenings: &Happenings) -> String {
+    let mut sections = vec![head(run)];
+    sections.push(section("hooks", hooks(&run.record)));
+    sections.push(section("metrics at the end", metrics(&run.record)));
+    sections.push(section("checkpoints", checkpoints(run, happenings)));
+    sections.push(section("failures", failures(happenings)));
+    sections.push(section("decisions", decisions(happenings)));
+    let counts = counts(happenings).into_iter().map(|(name, count)| format!("{name} {count}"));
+    sections.push(section("events", vec![counts.collect::<Vec<_>>().join(", ")]));
+    sections.concat().trim_end().to_owned()
+}
+
+/// A title and its lines, or nothing where there is nothing to say.
+fn section(title: &str, mut lines: Vec<String>) -> String {
+    lines.retain(|line| !line.is_empty());
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("\n{title}\n  {}\n", lines.join("\n  "))
+}
+
+/// How it ended, and why.
+pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
+    match &record.status {
+        RunStatus::Running => "running, or killed: it did not write an end".to_owned(),
+        RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", plain(by), plain(reason)),
+        RunStatus::Interrupted { signal } => format!("interrupted by {}", plain(signal)),
+        RunStatus::Failed { error } => format!("failed: {}", plain(error)),
+        other => other.word().to_owned(),
+    }
+}
+
+fn head(run: &Run) -> String {
+    let record = &run.record;
+    let RunRecord { git, machine, .. } = record;
+    let known = |text: &str| if text.is_empty() { "unknown".to_owned() } else { plain(text) };
+    let dirty = match git.dirty {
+        Some(true) => ", with changes that were not committed",
+        Some(false) => ", clean",
+        None => "",
+    };
+    let lasted = record.seconds.map(|seconds| format!(", for {}", duration(seconds))).unwrap_or_default();
+    let ended = record.ended.as_deref().map(|ended| format!(" to {}", moment(ended))).unwrap_or_default();
+    let versions = record.versions.iter().map(|(name, version)| match version.split_once(' ') {
+        // It says its own name.
+        Some(_) => version.clone(),
+        None => format!("{name} {version}"),
+    });
+    let seen = [(record.samples, "sample"), (record.tokens, "token")];
+    let seen = seen.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what));
+    let done = [counted(record.epochs, "epoch"), counted(record.steps, "step")].into_iter().chain(seen);
+    let mut rows = vec![
+        ("outcome", outcome(record)),
+        ("id", plain(&record.id)),
+        ("directory", plain(&run.directory.display().to_string())),
+        ("when", format!("{}{ended} UTC{lasted}", moment(&record.created))),
+        ("done", done.collect::<Vec<_>>().join(", ")),
+        ("task", known(record.task.as_deref().unwrap_or_default())),
+        ("device", known(&record.device)),
+        ("seed", record.seed.to_string()),
+        ("parameters", record.parameters.to_string()),
+        ("commit", format!("{}{dirty}", known(&git.commit))),
+        ("config hash", known(&record.config_hash)),
+        ("versions", plain(&versions.collect::<Vec<_>>().join(", "))),
+        (
+            "machine",
+            plain(&format!("{}: {} {}, {} cpus", machine.hostname, machine.os, machine.arch, machine.cpus)),
+        ),
+        ("command", plain(&command_line(&record.command))),
+    ];
+    if let Some(from) = &record.resumed_from {
+        rows.insert(4, ("resumed from", plain(&from.display().to_string())));
+    }
+    let rows: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
+    table(&rows, &[]).join("\n") + "\n"
+}
+
+/// As it can be typed again.
+fn command_line(command: &[String]) -> String {
+    let safe = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+~".contains(sign);
+    let quoted = command.iter().map(|word| match word {
+        word if !word.is_empty() && word.chars().all(safe) => word.clone(),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn hooks(record: &RunRecord) -> Vec<String> {
+    let rows = record.hooks.iter().map(|hook| {
+        let failures =
+            if hook.failures == 0 { String::new() } else { counted(hook.failures.into(), "failure") };
+        vec![
+            plain(&hook.name),
+            hook.kind.to_string(),
+            if hook.enabled { "enabled" } else { "disabled" }.to_owned(),
+            format!("on_error = \"{}\"", hook.on_error),
+            failures,
+        ]
+    });
+    table(&rows.collect::<Vec<_>>(), &[])
+}
+
+fn metrics(record: &RunRecord) -> Vec<String> {
+    if record.metrics.is_empty() {
+        return vec!["no metrics were logged".to_owned()];
+    }
+    let rows = record.metrics.iter().map(|(name, value)| vec![plain(name), metric(name, *value)]);
+    table(&rows.collect::<Vec<_>>(), &[Side::Left, Side::Right])
+}
+
+fn checkpoints(run: &Run, happenings: &Happenings) -> Vec<String> {
+    let all = Saved::all(run, happenings);
+    let rows = all.iter().filter(|saved| saved.state != State::Removed).map(|saved| {
+        let note = match &saved.state {
+            State::Link(to) => format!("a link to {}", plain(&to.display().to_string())),
+            _ if !saved.is_there() => "not there any more".to_owned(),
+            _ if saved.weights_only => "weights only".to_owned(),
+            _ => String::new(),
+        };
+        let step = saved.step.map(|step| format!("step {step}")).unwrap_or_default();
+        vec![plain(&saved.path.display().to_string()), step, note]
+    });
+    let mut lines = table(&rows.collect::<Vec<_>>(), &[]);
+    let removed = all.iter().filter(|saved| saved.state == State::Removed).count();
+    if removed > 0 {
+        lines.push(format!("{removed} more made way for better or newer ones"));
+    }
+    lines
+}
+
+fn failures(happenings: &Happenings) -> Vec<String> {
+    first(happenings, |entry| match &entry.what {
+        Happening::Failure { by, at, error, panicked, disabled, .. } => {
+            let how = if *panicked { "panicked" } else { "failed" };
+            let then = if *disabled { "; disabled from here on" } else { "" };
+            Some(format!("{by} {how} in {at}: {error}{then}"))
+        }
+        _ => None,
+    })
+}
+
+fn decisions(happenings: &Happenings) -> Vec<String> {
+    first(happenings, |entry| match &entry.what {
+        Happening::Decision { by, at, decided } => {
+            let decided: Vec<_> = decided.iter().map(decision).collect();
+            Some(format!("`{by}` in {at}: {}", decided.join(", ")))
+        }
+        _ => None,
+    })
+}
+
+/// One part of a decision: what, and what else is known about it.
+fn decision(decided: &Value) -> String {
+    let Some(parts) = decided.as_object() else { return decided.to_string() };
+    let is_word = |key: &str| key == "flow" || key == "request";
+    let word = parts.iter().find(|(key, _)| is_word(key)).and_then(|(_, word)| word.as_str());
+    let rest = parts
+        .iter()
+        .filter(|(key, value)| !is_word(key) && !value.is_null() && **value != Value::Bool(false));
+    let rest = rest.map(|(key, value)| match (key.as_str(), value.as_str()) {
+        ("reason", Some(reason)) => format!(": {reason}"),
+        (key, Some(text)) => format!(" {key} {text}"),
+        (key, None) => format!(" {key} {value}"),
+    });
+    format!("{}{}", word.unwrap_or("unknown"), rest.collect::<String>())
+}
+
+/// The first few of these in words, and how many more there are.
+fn first(happenings: &Happenings, words: impl Fn(&Entry) -> Option<String>) -> Vec<String> {
+    let all: Vec<_> = happenings.entries.iter().filter_map(|entry| Some((entry, words(entry)?))).collect();
+    let mut lines: Vec<_> =
+        all.iter().take(FIRST).map(|(entry, text)| format!("step {}: {}", entry.step, plain(text))).collect();
+    if all.len() > FIRST {
+        lines.push(format!("and {} more in events.jsonl", all.len() - FIRST));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_typed_again() {
+        let command = ["tenter", "train", "--set", "a.b=c", "it's 1", ""].map(str::to_owned);
+        assert_eq!(command_line(&command), r"tenter train --set a.b=c 'it'\''s 1' ''");
+    }
+
+    #[test]
+    fn decisions_are_told_in_words() {
+        let stop = json!({ "flow": "stop", "reason": "enough" });
+        let scale = json!({ "request": "scale_lr", "optimizer": null, "factor": 0.5 });
+        assert_eq!(
+            (decision(&stop).as_str(), decision(&scale).as_str()),
+            ("stop: enough", "scale_lr factor 0.5")
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The checkpoints of a run: what `events.jsonl` says of them, and what is there.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tenterhook::run::reading::Happenings;
+use tenterhook::run::{Happening, Run};
+
+/// A checkpoint that was saved, or is there.
+#[derive(Debug, PartialEq)]
+pub(super) struct Saved {
+    /// Below the run directory, if it is there.
+    pub(super) path: PathBuf,
+    /// When it was saved; a link, or one that somebody put there, has none.
+    pub(super) step: Option<u64>,
+    pub(super) weights_only: bool,
+    pub(super) state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    There,
+    /// It points at another one.
+    Link(PathBuf),
+    /// The run removed it for a better or newer one.
+    Removed,
+    /// Nobody said that it was removed.
+    Missing,
+}
+
+impl Saved {
+    /// In the order in which they were saved, then those that only the directory knows.
+    pub(super) fn all(run: &Run, happenings: &Happenings) -> Vec<Saved> {
+        let mut all: Vec<Saved> = Vec::new();
+        for entry in &happenings.entries {
+            match &entry.what {
+                Happening::Checkpoint { path, weights_only } => {
+                    all.retain(|saved| saved.path != *path);
+                    let there = run.directory.join(path).is_dir();
+                    let state = if there { State::There } else { State::Missing };
+                    let (path, step) = (path.clone(), Some(entry.step));
+                    all.push(Saved { path, step, weights_only: *weights_only, state });
+                }
+                Happening::CheckpointRemoved { path } => {
+                    let path = path.strip_prefix(&run.directory).unwrap_or(path);
+                    for saved in all.iter_mut().filter(|saved| saved.path == path) {
+                        saved.state = State::Removed;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for path in run.checkpoints() {
+            if !all.iter().any(|saved| saved.path == path) {
+                let link = std::fs::read_link(run.directory.join(&path)).ok();
+                let state = link.map_or(State::There, State::Link);
+                all.push(Saved { path, step: None, weights_only: false, state });
+            }
+        }
+        all
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        matches!(self.state, State::There | State::Link(_))
+    }
+
+    pub(super) fn for_programs(&self) -> Value {
+        let (state, to): (_, Option<&Path>) = match &self.state {
+            State::There => ("there", None),
+            State::Link(to) => ("link", Some(to)),
+            State::Removed => ("removed", None),
+            State::Missing => ("missing", None),
+        };
+        let Saved { path, step, weights_only, .. } = self;
+        json!({ "path": path, "step": step, "weights_only": weights_only, "state": state, "to": to })
+    }
+}

@@ -1,0 +1,86 @@
+//! Tables of text, and text that is safe to print.
+
+/// On which side a column's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Rows as lines whose columns stand below each other, two spaces apart. A row may be short.
+pub(crate) fn table(rows: &[Vec<String>], sides: &[Side]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = widths[column];
+            match sides.get(column) {
+                Some(Side::Right) => format!("{cell:>width$}"),
+                _ => format!("{cell:<width$}"),
+            }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Text from a file on one line, without anything that a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for sign in text.trim().chars() {
+        match sign {
+            '\n' => plain.push_str(" / "),
+            sign if sign.is_control() => plain.extend(sign.escape_default()),
+            sign => plain.push(sign),
+        }
+    }
+    plain
+}
+
+/// So much of a text that it has this many characters at the most.
+pub(crate) fn clipped(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
+}
+
+/// A moment as `run.json` has it, as people read it: UTC, to the second.
+pub(crate) fn moment(written: &str) -> String {
+    plain(written.get(..19).unwrap_or(written)).replace('T', " ")
+}
+
+/// A number in JSON, which has none for what is not finite: that is written as `run.json` does.
+pub(crate) fn json_number(value: f64) -> serde_json::Value {
+    if value.is_finite() { value.into() } else { value.to_string().to_lowercase().into() }
+}
+
+/// A count and its noun.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_their_signs() {
+        let rows = [vec!["a".into(), "×10".into(), "x".into()], vec!["long".into(), "1".into()]];
+        assert_eq!(table(&rows, &[Side::Left, Side::Right]), ["a     ×10  x", "long    1"]);
+        assert!(table(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn nothing_from_a_file_reaches_the_terminal_as_an_order() {
+        assert_eq!(plain("a\x1b[31m\tb\nc\n"), "a\\u{1b}[31m\\tb / c");
+        assert_eq!((clipped("längere", 6).as_str(), clipped("länge", 5).as_str()), ("län...", "länge"));
+        assert_eq!(moment("2026-11-16T02:37:41.123Z"), "2026-11-16 02:37:41");
+        assert_eq!(moment("soon"), "soon");
+        assert_eq!(json_number(f64::NEG_INFINITY), "-inf");
+    }
+}

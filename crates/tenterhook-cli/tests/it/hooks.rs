@@ -1,0 +1,78 @@
+//! `tenter hooks` and `tenter schema`: what the program says of its own configuration.
+
+use serde_json::Value;
+
+use crate::tenter::Place;
+
+fn printed(arguments: &[&str]) -> String {
+    let ran = Place::new().run(arguments);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.stdout
+}
+
+fn described() -> Vec<Value> {
+    let all: Value = serde_json::from_str(&printed(&["hooks", "--json"])).expect("it is JSON");
+    all["hooks"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn every_hook_is_listed_with_its_purpose() {
+    let list = printed(&["hooks"]);
+    let names: Vec<_> =
+        described().iter().map(|hook| hook["name"].as_str().expect("text").to_owned()).collect();
+    for name in [
+        "console",
+        "jsonl",
+        "logging",
+        "gradient_monitor",
+        "checkpoint",
+        "early_stopping",
+        "lr_monitor",
+        "nan_guard",
+        "plateau_detector",
+        "loss_spike",
+        "throughput",
+        "timer",
+        "profiler",
+        "model_summary",
+        "ema_weights",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name} is missing: {names:?}");
+        assert!(list.contains(&format!("  {name} ")), "{list}");
+    }
+}
+
+#[test]
+fn one_hook_is_said_everything_about() {
+    for hook in described() {
+        let name = hook["name"].as_str().expect("text");
+        let page = printed(&["hooks", name]);
+        assert!(hook["made"]["events"].as_array().is_some_and(|events| !events.is_empty()), "{name}");
+        for event in hook["made"]["events"].as_array().expect("a list") {
+            assert!(page.contains(event.as_str().expect("text")), "{name}: {event}");
+        }
+        for option in hook["options"].as_array().expect("a list") {
+            let (key, kind) = (option["key"].as_str().expect("text"), option["kind"].as_str().expect("text"));
+            assert!(!kind.is_empty(), "{name}.{key} has no type");
+            assert!(page.contains(&format!("  {key} ({kind})")), "{name}.{key}: {page}");
+            let about = option["about"].as_str().expect("text");
+            assert!(about.len() > 8, "{name}.{key} says nothing: {about}");
+            let known = option["required"] == true || !option["default"].is_null() || page.contains("unset");
+            assert!(known, "{name}.{key} does not say what it is when nobody sets it");
+        }
+        assert!(page.contains("use = "), "{name} has no example");
+    }
+}
+
+#[test]
+fn a_hook_that_there_is_not_names_the_nearest() {
+    let ran = Place::new().run(&["hooks", "erly_stopping"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean `early_stopping`?"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_reference_page_is_what_the_program_prints() {
+    let page = include_str!("../../../../docs/hooks.md");
+    assert!(page == printed(&["hooks", "--markdown"]), "run: tenter hooks --markdown > docs/hooks.md");
+}

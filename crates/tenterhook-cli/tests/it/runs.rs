@@ -1,0 +1,240 @@
+//! `tenter runs`, `show` and `compare`, on runs that `tenter train` made.
+
+use serde_json::{Value, json};
+
+use crate::tenter::{Place, Ran};
+
+/// Trains the toy for three epochs, and returns the run's id.
+fn train(place: &Place, more: &[&str]) -> String {
+    let few = ["train", "--json", "--set", "task=toy", "--set", "trainer.max_epochs=3"];
+    let summary = place.run(&[&few, more].concat()).succeeded().stdout;
+    let summary: Value = serde_json::from_str(&summary).expect("one line of JSON");
+    summary["run"].as_str().expect("an id").to_owned()
+}
+
+fn document(ran: Ran) -> Value {
+    serde_json::from_str(&ran.succeeded().stdout).expect("one JSON document")
+}
+
+/// The ids that `tenter runs --json` lists.
+fn listed(place: &Place, more: &[&str]) -> Vec<String> {
+    let all = document(place.run(&[&["runs", "--json"], more].concat()));
+    let ids = all["runs"].as_array().expect("a list").iter();
+    ids.map(|run| run["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[test]
+fn runs_are_listed_filtered_and_sorted() {
+    let place = Place::new();
+    let good = train(&place, &[]);
+    let slow = train(&place, &["--set", "optimizer.lr=0.01", "--set", "trainer.seed=3"]);
+    let wild = train(&place, &["--set", "optimizer.lr=1000.0"]);
+    let all = |more: &[&str]| listed(&place, more);
+    assert_eq!(all(&[]), [&*wild, &slow, &good], "newest first");
+    assert_eq!(all(&["--reverse"]), [&*good, &slow, &wild]);
+    assert_eq!(all(&["--sort", "val/loss"]), [&*good, &slow, &wild], "what is NaN comes last");
+    assert_eq!(all(&["--sort", "val/loss", "--reverse"]), [&*slow, &good, &wild]);
+    assert_eq!(all(&["--sort", "optimizer.lr", "--limit", "1"]), [&*slow]);
+    assert_eq!(all(&["--sort", "seed", "--reverse", "--limit", "1"]), [&*slow]);
+    assert_eq!(all(&["--filter", "optimizer.lr == 0.01"]), [&*slow]);
+    assert_eq!(all(&["--filter", "status == completed", "--filter", "val/loss < 100"]), [&*slow, &good]);
+    assert_eq!(all(&["--filter", "seed > 100"]), [""; 0]);
+
+    let table = place.run(&["runs"]).succeeded().stdout;
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines.len(), 4, "{table}");
+    for column in ["when (UTC)", "status", "task", "epochs", "steps", "time", "val/loss", "test/loss"] {
+        assert!(lines[0].contains(column), "{table}");
+    }
+    assert!(
+        lines[1].contains("completed") && lines[1].contains("toy") && lines[1].contains("NaN"),
+        "{table}"
+    );
+    let short = lines[3].split(' ').next().expect("a name");
+    assert!(short.len() < good.len() && good.ends_with(short), "{table}");
+    assert_eq!(document(place.run(&["show", short, "--json"]))["run"]["id"], json!(good));
+    let sorted = place.run(&["runs", "--sort", "optimizer.lr", "--limit", "2"]).succeeded().stdout;
+    assert!(sorted.lines().next().is_some_and(|head| head.ends_with("  optimizer.lr")), "{sorted}");
+    assert!(sorted.ends_with("2 of 3 runs in runs\n"), "{sorted}");
+}
+
+#[test]
+fn a_run_is_shown_with_its_curves() {
+    let place = Place::new();
+    let hooks = "[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"val/loss\"\nstopping_threshold = 100.0\n\
+                 [[hooks]]\nuse = \"checkpoint\"\nsave_last = \"link\"\n";
+    place.write(
+        "c.toml",
+        format!("task = \"toy\"\n[trainer]\nmax_epochs = 9\nmin_epochs = 3\nseed = 7\n{hooks}"),
+    );
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    let shown = place.run(&["show"]).succeeded().stdout;
+    for hint in [
+        "outcome      stopped by `stop`: ",
+        "done         3 epochs, 24 steps",
+        "task         toy",
+        "seed         7",
+        "commit       ",
+        "config hash  ",
+        "tenterhook 0.1.0",
+        "train c.toml --quiet",
+        "  stop        controller  enabled  on_error = \"abort\"",
+        "checkpoints/last",
+        "step 8: `stop` in on_train_epoch_end: stop: ",
+        "  ⠒ train/loss  ",
+        "  × val/loss    ",
+        "└───",
+    ] {
+        assert!(shown.contains(hint), "no `{hint}` in:\n{shown}");
+    }
+    assert!(!shown.contains('\x1b'), "no colours for a file");
+    for ascii in [
+        place.run(&["show", "--ascii"]).succeeded().stdout,
+        place.command(&["show"]).env("TERM", "dumb").output().map(Ran::from).expect("it runs").stdout,
+    ] {
+        assert!(
+            ascii.is_ascii() && ascii.contains("  * train/loss") && ascii.contains("  o val/loss"),
+            "{ascii}"
+        );
+    }
+    let small =
+        place.run(&["show", "--metric", "val/loss", "--width", "40", "--height", "4"]).succeeded().stdout;
+    let chart: Vec<_> = small.lines().skip_while(|line| *line != "loss").skip(1).collect();
+    assert_eq!(chart.len(), 4 + 2 + 1, "{small}");
+    assert!(chart[4].contains('└') && chart[4].chars().count() == 40, "{small}");
+
+    let document = document(place.run(&["show", "latest", "--json", "--metric", "val/loss"]));
+    assert_eq!(document["run"]["status"], "stopped");
+    let curves = document["curves"].as_object().expect("curves");
+    assert_eq!(curves.keys().collect::<Vec<_>>(), ["val/loss"]);
+    assert_eq!(document["curves"]["val/loss"]["step"], json!([8, 16, 24]));
+    assert!(document["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{document}");
+    assert_eq!(document["decisions"][0]["by"], "stop", "{document}");
+}
+
+#[test]
+fn runs_are_compared_in_configuration_and_result() {
+    let place = Place::new();
+    let hook = |patience: u32, first: &str, second: &str| {
+        let stop = format!(
+            "[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"val/loss\"\npatience = {patience}\n"
+        );
+        let hooks = [stop.as_str(), "[[hooks]]\nuse = \"checkpoint\"\n"];
+        let order = |which: &str| if which == "stop" { hooks[0] } else { hooks[1] };
+        format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n{}{}", order(first), order(second))
+    };
+    place.write("a.toml", hook(5, "stop", "checkpoint"));
+    place.write("b.toml", hook(6, "checkpoint", "stop"));
+    for config in ["a.toml", "a.toml", "b.toml"] {
+        place.run(&["train", config, "--quiet"]).succeeded();
+    }
+    let equal = place.run(&["compare", "latest~1", "latest~2"]).succeeded().stdout;
+    assert!(equal.contains("config: the hashes are equal"), "{equal}");
+    let metrics = equal.split("metrics, and how far").nth(1).expect("a section");
+    assert!(metrics.contains("nothing differs"), "the same seed gives the same bits: {equal}");
+
+    let other = place.run(&["compare", "latest~2", "latest"]).succeeded().stdout;
+    assert!(other.contains("the hashes differ"), "{other}");
+    let row = other.lines().find(|line| line.contains("hooks.stop.patience")).expect("the key differs");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["hooks.stop.patience", "5", "6"]);
+    assert!(!other.contains("hooks.checkpoint"), "another order is no difference: {other}");
+    let all = place.run(&["compare", "latest~2", "latest", "--all"]).succeeded().stdout;
+    assert!(all.contains("hooks.checkpoint.use") && all.contains("trainer.max_epochs"), "{all}");
+
+    train(&place, &["--set", "optimizer.lr=0.02"]);
+    let document = document(place.run(&["compare", "latest~3", "latest", "latest~2", "--json"]));
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(document["same_config_hash"], false);
+    assert_eq!(document["config"]["optimizer.lr"], json!([0.1, 0.02, 0.1]));
+    assert_eq!(document["config"]["hooks.stop.patience"], json!([5, null, 5]));
+    assert_eq!(document["result"]["epochs"], json!([2, 3, 2]));
+    let loss = &document["metrics"]["val/loss"];
+    let number = |list: &str, run: usize| loss[list][run].as_f64().expect("a number");
+    let difference = number("values", 1) - number("values", 0);
+    assert!((number("differences", 1) - difference).abs() < 1e-12 && difference != 0.0, "{document}");
+}
+
+#[test]
+fn a_killed_run_reads_as_far_as_it_was_written() {
+    let place = Place::new();
+    let id = train(&place, &[]);
+    let run = place.path().join("runs").join(&id);
+    let mut record = place.json("runs/latest/run.json");
+    for key in ["status", "ended", "seconds", "steps", "epochs", "metrics"] {
+        record.as_object_mut().expect("an object").remove(key);
+    }
+    record["status"] = json!("running");
+    std::fs::write(run.join("run.json"), record.to_string()).expect("it is written");
+    let metrics = place.read("runs/latest/metrics.jsonl");
+    std::fs::write(run.join("metrics.jsonl"), &metrics[..metrics.len() * 2 / 3]).expect("it is written");
+    std::fs::remove_file(run.join("events.jsonl")).expect("it was there");
+    let shown = place.run(&["show"]).succeeded();
+    assert!(
+        shown.stdout.contains("running, or killed") && shown.stdout.contains("train/loss"),
+        "{}",
+        shown.stdout
+    );
+    assert_eq!(shown.stderr, "", "half a line is no mistake");
+    let listed = document(place.run(&["runs", "--json", "--filter", "status == running and steps > 0"]));
+    assert!(listed["runs"][0]["metrics"]["val/loss"].is_number(), "{listed}");
+}
+
+#[test]
+fn a_damaged_run_is_reported_and_hides_no_other() {
+    let place = Place::new();
+    let id = train(&place, &[]);
+    for (name, text) in [("broken", "{\"format\":1,"), ("newer", "{\"format\":99}")] {
+        std::fs::create_dir(place.path().join("runs").join(name)).expect("it is made");
+        place.write(&format!("runs/{name}/run.json"), text);
+    }
+    let listed = place.run(&["runs"]).succeeded();
+    assert_eq!(listed.stdout.lines().count(), 2, "{}", listed.stdout);
+    for hint in ["runs/broken/run.json is damaged", "runs/newer/run.json is of format 99"] {
+        assert!(listed.stderr.contains(hint), "{}", listed.stderr);
+    }
+    place.run(&["show", "broken"]).refused(&["runs/broken/run.json is damaged"]);
+    place.run(&["show", "runs/newer"]).refused(&["format 99", "use a newer one"]);
+    place.run(&["compare", "latest", "newer"]).refused(&["format 99"]);
+    place.write(&format!("runs/{id}/config.toml"), "= 1");
+    place.run(&["compare", "latest", "latest"]).refused(&["config.toml is damaged"]);
+    let listed = place.run(&["runs"]).succeeded();
+    assert!(listed.stderr.contains("config.toml is damaged"), "{}", listed.stderr);
+}
+
+#[test]
+fn wrong_questions_get_clear_answers() {
+    let place = Place::new();
+    for command in [&["runs"][..], &["show"], &["compare", "latest", "latest~1"]] {
+        place.run(command).refused(&["there is no directory runs", "--dir"]);
+    }
+    std::fs::create_dir(place.path().join("runs")).expect("it is made");
+    place.run(&["runs"]).refused(&["there are no runs in runs"]);
+    place.run(&["show"]).refused(&["there are no runs in runs"]);
+    let id = train(&place, &[]);
+    place.run(&["runs", "--sort", "val/los"]).refused(&["--sort val/los", "did you mean `val/loss`?"]);
+    place.run(&["runs", "--filter", "optimiser.lr > 0"]).refused(&["did you mean `optimizer.lr`?"]);
+    place.run(&["runs", "--filter", "val/loss <"]).refused(&["`val/loss <`", "at its end"]);
+    place.run(&["runs", "--filter", "zzz == 1"]).refused(&["fields: ", "val/loss"]);
+    place.run(&["show", "zzz"]).refused(&["no run is called `zzz`", &id]);
+    place.run(&["show", "./runs"]).refused(&["./runs is not a run"]);
+    place.run(&["show", "latest~1"]).refused(&["`latest~1`", &id]);
+    place.run(&["show", "--metric", "val/los"]).refused(&["`val/los`", "did you mean `val/loss`?"]);
+    place.run(&["show", "--width", "3"]).refused(&["--width"]);
+    place.run(&["compare", "latest"]).refused(&["RUN"]);
+    std::fs::write(place.path().join("runs/latest/metrics.jsonl"), "").expect("it is written");
+    place.run(&["show", "--metric", "val/loss"]).refused(&["no metrics were logged"]);
+    assert!(place.run(&["show"]).succeeded().stdout.contains("nothing was logged"));
+}
+
+#[test]
+fn a_reader_that_hangs_up_is_no_failure() {
+    let place = Place::new();
+    train(&place, &[]);
+    for command in [&["runs"][..], &["show"], &["show", "--json"], &["compare", "latest", "latest", "--all"]]
+    {
+        let mut child = place.command(command).spawn().expect("it starts");
+        drop(child.stdout.take());
+        let ran = Ran::from(child.wait_with_output().expect("it ends"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{command:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Conditions as text: `val/loss < 0.5 and epoch % 5 == 0`, for the key `when` and for filters.
+//!
+//! | written | means |
+//! |---|---|
+//! | `val/loss`, `epoch`, `optimizer.lr` | a name: letters and digits, with `_`, `.`, `/` and `-` inside it |
+//! | `3`, `0.5`, `1e-3`, `inf`, `nan` | a number |
+//! | `"text"`, `'text'` | text; on the right of a comparison also a bare word that is not the name of anything |
+//! | `<` `<=` `>` `>=` `==` `!=` | comparison, of numbers or of texts |
+//! | `+` `-` `*` `%` | calculation, with the usual precedence |
+//! | `and` `or` `not`, also `&&` `\|\|` `!` | logic, with the usual precedence |
+//! | `( )` | parentheses |
+//!
+//! Because `/` and `-` belong to names, there is no division, and a minus needs spaces around it.
+//! A comparison with something that does not exist, or does not exist yet, is false, whatever it is.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::cmp::Ordering;
+
+pub use parse::ConditionError;
+
+/// A condition that can be asked again and again.
+///
+/// ```
+/// use tenterhook_core::condition::{Condition, Operand};
+///
+/// let condition: Condition = "val/loss < 0.5 and epoch % 5 == 0".parse()?;
+/// let known = |name: &str| match name {
+///     "epoch" => Some(Operand::Number(10.0)),
+///     "val/loss" => Some(Operand::Number(0.4)),
+///     _ => None,
+/// };
+/// assert!(condition.holds(&known));
+/// assert!(!condition.holds(&|_| None));
+/// assert_eq!(condition.names(), ["val/loss", "epoch"]);
+/// # Ok::<(), tenterhook_core::condition::ConditionError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Condition(Test);
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+/// Something that holds or not.
+#[derive(Clone, Debug)]
+enum Test {
+    Compare(Term, Comparison, Term),
+    Both(Box<Test>, Box<Test>),
+    Either(Box<Test>, Box<Test>),
+    Not(Box<Test>),
+}
+
+/// Something that has a value.
+#[derive(Clone, Debug)]
+enum Term {
+    Number(f64),
+    Text(String),
+    Name(String),
+    Minus(Box<Term>),
+    Calculated(Box<Term>, Calculation, Box<Term>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    NotEqual,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calculation {
+    Plus,
+    Minus,
+    Times,
+    Modulo,
+}
+
+/// What a name stands for, where it is known.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<Operand>;
+
+impl Condition {
+    /// Whether it holds, with what the names stand for at the moment.
+    pub fn holds(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> bool {
+        self.0.holds(lookup)
+    }
+
+    /// The names it asks for, each once, in the order in which they are written. A bare word that is
+    /// compared with a name, as in `status == completed`, is not among them: it may be text.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.0.names(&mut names);
+        names
+    }
+}
+
+impl Test {
+    fn holds(&self, lookup: Lookup<'_>) -> bool {
+        match self {
+            Test::Compare(left, comparison, right) => compare(left, *comparison, right, lookup),
+            Test::Both(left, right) => left.holds(lookup) && right.holds(lookup),
+            Test::Either(left, right) => left.holds(lookup) || right.holds(lookup),
+            Test::Not(test) => !test.holds(lookup),
+        }
+    }
+
+    fn names<'a>(&'a self, names: &mut Vec<&'a str>) {
+        match self {
+            Test::Compare(left, _, right) => {
+                left.names(names);
+                if !left.has_name() || !matches!(right, Term::Name(_)) {
+                    right.names(names);
+                }
+            }
+            Test::Both(left, right) | Test::Either(left, right) => {
+                left.names(names);
+                right.names(names);
+            }
+            Test::Not(test) => test.names(names),
+        }
+    }
+}
+
+impl Term {
+    fn value(&self, lookup: Lookup<'_>) -> Option<Operand> {
+        match self {
+            Term::Number(number) => Some(Operand::Number(*number)),
+            Term::Text(text) => Some(Operand::Text(text.clone())),
+            Term::Name(name) => lookup(name),
+            Term::Minus(_) | Term::Calculated(..) => self.number(lookup).map(Operand::Number),
+        }
+    }
+
+    fn number(&self, lookup: Lookup<'_>) -> Option<f64> {
+        match self {
+            Term::Minus(term) => Some(-term.number(lookup)?),
+            Term::Calculated(left, calculation, right) => {
+                Some(calculation.of(left.number(lookup)?, right.number(lookup)?))
+            }
+            simple => simple.value(lookup)?.as_number(),
+        }
+    }
+
+    fn has_name(&self) -> bool {
+        let mut names = Vec::new();
+        self.names(&mut names);
+        !names.is_empty()
+    }
+
+    fn names<'a>(&'a self, names: &mut Vec<&'a str>) {
+        match self {
+            Term::Name(name) if !names.contains(&name.as_str()) => names.push(name),
+            Term::Minus(term) => term.names(names),
+            Term::Calculated(left, _, right) => {
+                left.names(names);
+                right.names(names);
+            }
+            Term::Number(_) | Term::Text(_) | Term::Name(_) => {}
+        }
+    }
+}
+
+impl Operand {
+    /// As a number; a text that reads as one is one.
+    fn as_number(&self) -> Option<f64> {
+        match self {
+            Operand::Number(number) => Some(*number),
+            Operand::Text(text) => text.trim().parse().ok(),
+        }
+    }
+}
+
+fn compare(left: &Term, comparison: Comparison, right: &Term, lookup: Lookup<'_>) -> bool {
+    let Some(value) = left.value(lookup) else { return false };
+    let other = match (right.value(lookup), right, &value) {
+        (Some(other), ..) => other,
+        // A number is never compared with a bare word: that is a name which does not exist yet.
+        (None, Term::Name(word), Operand::Text(_)) => Operand::Text(word.clone()),
+        (None, ..) => return false,
+    };
+    let order = match (&value, &other) {
+        (Operand::Text(left), Operand::Text(right)) => Some(left.cmp(right)),
+        (left, right) => match (left.as_number(), right.as_number()) {
+            (Some(left), Some(right)) if left.is_nan() && right.is_nan() => Some(Ordering::Equal),
+            (Some(left), Some(right)) => left.partial_cmp(&right),
+            _ => None,
+        },
+    };
+    comparison.is(order)
+}
+
+impl Comparison {
+    /// Whether it is true of two things in this order; of two that have none, only `!=` is.
+    fn is(self, order: Option<Ordering>) -> bool {
+        match self {
+            Comparison::Less => order == Some(Ordering::Less),
+            Comparison::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Comparison::Greater => order == Some(Ordering::Greater),
+            Comparison::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+            Comparison::Equal => order == Some(Ordering::Equal),
+            Comparison::NotEqual => order != Some(Ordering::Equal),
+        }
+    }
+}
+
+impl Calculation {
+    fn of(self, left: f64, right: f64) -> f64 {
+        match self {
+            Calculation::Plus => left + right,
+            Calculation::Minus => left - right,
+            Calculation::Times => left * right,
+            // The remainder that is never negative, as for a clock.
+            Calculation::Modulo => left.rem_euclid(right),
+        }
+    }
+}
+
+/// Two conditions are the same when they are written the same, spaces and spare parentheses apart.
+impl PartialEq for Condition {
+    fn eq(&self, other: &Condition) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl serde::Serialize for Condition {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Condition {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Condition, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Condition {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Condition".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A condition, such as \"val/loss < 0.5 and epoch % 5 == 0\".",
+            "type": "string",
+            "minLength": 1,
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! The gate behind `when = "val/loss < 0.5"`.
+
+use serde_json::{Value, json};
+
+use super::Gate;
+use crate::condition::{Condition, Operand};
+use crate::event::Event;
+use crate::moment::Moment;
+use crate::plan::{TRAIN_LOSS, nearest};
+
+/// Passes while a condition holds, which is asked at every event of an epoch.
+///
+/// The condition can ask for
+///
+/// - `epoch` (from 0), `step` (completed ones), `batch` (the training batch within its epoch, from 0),
+///   `samples`, `tokens`, and `elapsed` in seconds;
+/// - `stage` (`fit`, …) and `phase` (`train`, `validate`, …), which are text;
+/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. Asking makes no
+///   loss materialise: it is the one that was logged last.
+#[derive(Clone, Debug)]
+pub struct Conditioned {
+    condition: Condition,
+    /// People have been told of a name that is still unknown after an epoch.
+    told: bool,
+}
+
+/// What can be asked for besides metrics.
+const NAMES: &[&str] = &["epoch", "step", "batch", "samples", "tokens", "elapsed", "stage", "phase", "loss"];
+
+impl Conditioned {
+    /// Opens while this holds.
+    #[must_use]
+    pub fn new(condition: Condition) -> Conditioned {
+        Conditioned { condition, told: false }
+    }
+
+    /// Says once that a name is still unknown when there has been time to log it: it may be misspelt.
+    fn tell(&mut self, moment: &Moment<'_>) {
+        if self.told || moment.epochs_done == 0 {
+            return;
+        }
+        self.told = true;
+        let names = self.condition.names();
+        let Some(name) = names.into_iter().find(|name| known(name, moment).is_none()) else { return };
+        let logged = moment.metrics().names();
+        let near = nearest(name, NAMES.iter().copied().chain(logged.iter().map(String::as_str)));
+        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        moment.say(format!(
+            "`when = \"{}\"` asks for `{name}`, which nobody has logged in the first epoch{near}",
+            self.condition
+        ));
+    }
+}
+
+impl Gate for Conditioned {
+    fn open(&mut self, _: Event, moment: &Moment<'_>) -> bool {
+        self.tell(moment);
+        self.condition.holds(&|name| known(name, moment))
+    }
+
+    fn state(&self) -> Value {
+        json!({ "told": self.told })
+    }
+
+    fn load(&mut self, state: &Value) {
+        self.told = state["told"].as_bool().unwrap_or(false);
+    }
+}
+
+fn known(name: &str, moment: &Moment<'_>) -> Option<Operand> {
+    let count = |number: u64| Some(Operand::Number(number as f64));
+    match name {
+        "epoch" => count(moment.epoch),
+        "step" => count(moment.step),
+        "batch" => count(moment.batches.saturating_sub(1)),
+        "samples" => count(moment.samples),
+        "tokens" => count(moment.tokens),
+        "elapsed" => Some(Operand::Number(moment.elapsed().as_secs_f64())),
+        "stage" => Some(Operand::Text(moment.stage.to_string())),
+        "phase" => Some(Operand::Text(moment.phase.to_string())),
+        "loss" => {
+            moment.metrics().get("loss").or_else(|| moment.metrics().get(TRAIN_LOSS)).map(Operand::Number)
+        }
+        metric => moment.metrics().get(metric).map(Operand::Number),
+    }
+}

@@ -1,0 +1,95 @@
+//! A hook behind a condition gets an event exactly when the condition holds at it.
+
+use tenterhook_core::wrap::Conditioned;
+use tenterhook_core::{AnyHook, Event, Phase, Progress, Stage, closure};
+use tenterhook_testkit::{Cue, Rig};
+
+use super::{Passed, Recorder, script, scripted};
+
+fn when(condition: &str, recorder: &Recorder) -> AnyHook {
+    AnyHook::new(recorder.clone()).gated(Conditioned::new(condition.parse().unwrap()))
+}
+
+fn rig(hook: AnyHook) -> Rig<impl tenterhook_core::Hook> {
+    let mut rig = Rig::new(closure::on_fit_end("other", |_| ()));
+    rig.beside(hook);
+    rig
+}
+
+fn passed_when(condition: &str) -> Vec<Passed> {
+    let recorder = Recorder::default();
+    rig(when(condition, &recorder)).play(&script());
+    recorder.take()
+}
+
+#[track_caller]
+fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
+    let expected = scripted(|cue| !cue.event.is_within_epoch() || keep(cue));
+    assert_eq!(passed_when(condition), expected, "{condition}");
+    let all = scripted(|_| true).len();
+    assert!((1..all).contains(&expected.len()), "{condition} distinguishes");
+}
+
+#[test]
+fn a_condition_knows_where_the_run_stands() {
+    passes_where("epoch == 1", |cue| cue.progress.epoch == 1);
+    passes_where("step % 2 == 0", |cue| cue.progress.step % 2 == 0);
+    passes_where("batch >= 2", |cue| cue.progress.batches >= 3);
+    passes_where("samples > 5", |cue| cue.progress.samples > 5);
+    passes_where("elapsed < 6.5", |cue| cue.elapsed.as_secs_f64() < 6.5);
+    passes_where("phase == train", |cue| !is_validation(cue.event));
+    passes_where("phase == validate and stage == fit", |cue| is_validation(cue.event));
+    passes_where("tokens > 0", |_| false);
+}
+
+fn is_validation(event: Event) -> bool {
+    event.handler().starts_with("on_validation")
+}
+
+#[test]
+fn a_condition_asks_for_metrics_by_name_and_is_false_before_there_are_any() {
+    let recorder = Recorder::default();
+    let mut rig = rig(when("val/loss < 0.5", &recorder));
+    rig.on_train_epoch_end();
+    assert!(recorder.take().is_empty());
+    rig.metric("val/loss", 0.6).on_train_epoch_end();
+    assert!(recorder.take().is_empty());
+    rig.metric("val/loss", 0.4).on_train_epoch_end();
+    assert_eq!(recorder.take().len(), 1);
+}
+
+#[test]
+fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
+    let recorder = Recorder::default();
+    let mut rig = rig(when("loss > 1", &recorder));
+    rig.loss(3.0).on_train_batch_end();
+    assert!(recorder.take().is_empty(), "a loss that nobody has logged");
+    rig.metric("train/loss", 2.0).on_train_batch_end();
+    assert_eq!(recorder.take().len(), 1);
+}
+
+#[test]
+fn outside_of_fit_a_condition_lets_everything_pass() {
+    let recorder = Recorder::default();
+    let mut rig = rig(when("epoch > 99", &recorder));
+    rig.stage(Stage::Test).phase(Phase::Test).on_test_epoch_end();
+    assert_eq!(recorder.take().len(), 1);
+}
+
+#[test]
+fn a_name_that_nobody_has_logged_in_an_epoch_is_said_once_with_the_nearest_one() {
+    let recorder = Recorder::default();
+    let mut rig = rig(when("val/los < 0.5 and status == completed", &recorder));
+    rig.metric("val/loss", 0.4).on_train_epoch_end();
+    assert!(rig.said().is_empty(), "there may be time yet");
+    rig.progress(Progress { epoch: 1, epochs_done: 1, ..Progress::default() });
+    rig.on_train_epoch_end();
+    rig.on_train_epoch_end();
+    let said: Vec<_> = rig.said().iter().map(|(who, what)| format!("{who}: {what}")).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0]
+            .starts_with("recorder: `when = \"val/los < 0.5 and status == completed\"` asks for `val/los`")
+    );
+    assert!(said[0].ends_with("did you mean `val/loss`?"), "{said:?}");
+}

@@ -1,0 +1,270 @@
+//! Looks at the gradients every so many steps: norms, percentiles, histograms, what clipping did to them
+//! and how far they moved the weights.
+
+mod clipping;
+mod flags;
+mod options;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::metrics::Histogram;
+use tenterhook_core::tensor::Tensor;
+use tenterhook_core::{
+    Access, BeforeOptimizerStep, Cadence, FromOptions, GradientClip, HookResult, Moment, Observer,
+    OptionError, State, StepEnd, Tier, TrainStart, hook,
+};
+
+use clipping::{Clips, StepClip};
+use flags::{Flags, listed};
+use options::Filter;
+pub use options::GradientMonitorOptions;
+
+/// Watches the gradients of every so many optimizer steps.
+///
+/// - **Fires** at `on_before_optimizer_step` (before update hooks and clipping, once per window of
+///   accumulated batches), `on_gradient_clip` and `on_step_end` of the steps that are multiples of
+///   `log_frequency`, and at `on_train_start`, where it says which filters match no parameter. With manual
+///   optimization each optimizer's step counts: where two take turns, an odd `log_frequency` sees both.
+/// - **Reads** gradients, and parameters for the update ratio; **writes** `grad_norm/<name>` and
+///   `grad_norm/total` (over those it watches, of all optimizers), `grad_p10/<name>`, histograms
+///   `grad/<name>`, `update_ratio/<name>` (the norm of a parameter's change over its norm; none while that is
+///   0), `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It says the names when gradients begin to
+///   vanish or to explode.
+/// - **Cost** on the steps it looks at: one reading of each gradient it watches (only its statistics where
+///   norms are enough), a pass over the copy per percentile, and for the update ratio a copy of the weights
+///   before and one after. On all others a comparison; nothing is computed or copied for it.
+/// - **When it fails** it is disabled after three failures, and training goes on.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "gradient_monitor"
+/// log_frequency = 100
+/// log_norm = true
+/// log_histogram = false
+/// histogram_bins = 64
+/// percentiles = []
+/// param_filter = []
+/// log_update_ratio = true
+/// vanishing_threshold = 1e-7
+/// exploding_threshold = 1000.0
+/// log_clipping = true
+/// ```
+#[derive(Clone, Debug)]
+pub struct GradientMonitor {
+    options: GradientMonitorOptions,
+    filters: Vec<Filter>,
+    work: Work,
+    memory: Memory,
+}
+
+/// What is gathered over the optimizers of one step.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    /// The step and the batch it belongs to: a step whose update was skipped is tried again by another batch.
+    at: (u64, u64),
+    /// The sum of the squares of the norms.
+    squares: f64,
+    vanishing: usize,
+    exploding: usize,
+    clip: StepClip,
+    /// The weights before the update.
+    weights: BTreeMap<String, Vec<f32>>,
+}
+
+/// What a checkpoint keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Memory {
+    flags: Flags,
+    clips: Clips,
+}
+
+const VERSION: u32 = 1;
+
+impl FromOptions for GradientMonitor {
+    type Options = GradientMonitorOptions;
+    const PURPOSE: &str = "watches gradients: norms, percentiles, histograms, clipping and update ratios";
+    const EXAMPLE: &str = r#"
+log_frequency = 10
+log_norm = true
+log_histogram = true
+percentiles = [10, 50, 90]
+param_filter = ["encoder", "blocks.*.mlp.**"]
+"#;
+
+    fn from_options(options: GradientMonitorOptions) -> Result<GradientMonitor, OptionError> {
+        GradientMonitor::new(options)
+    }
+}
+
+impl GradientMonitor {
+    /// With these options, which are checked.
+    pub fn new(options: GradientMonitorOptions) -> Result<GradientMonitor, OptionError> {
+        let filters = options.check()?;
+        Ok(GradientMonitor { options, filters, work: Work::default(), memory: Memory::default() })
+    }
+
+    fn is_due(&self, moment: &Moment<'_>) -> bool {
+        moment.progress.current_step().is_multiple_of(self.options.log_frequency)
+    }
+
+    fn watches(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.matches(name))
+    }
+
+    /// The work on this step: what was gathered so far, or a new one.
+    fn turn_to(&mut self, moment: &Moment<'_>) {
+        let at = (moment.progress.current_step(), moment.progress.total_batches);
+        if self.work.at != at {
+            self.work = Work { at, ..Work::default() };
+        }
+    }
+
+    /// The norm of a gradient; whatever else is wanted of it comes from the same reading.
+    fn measure(&self, moment: &Moment<'_>, gradient: &Tensor<'_>) -> f64 {
+        if !self.options.wants_values() {
+            return gradient.stats().norm;
+        }
+        let (name, mut values) = (gradient.name(), gradient.to_vec());
+        let norm = norm(&values);
+        if self.options.log_histogram {
+            let histogram = Histogram::of(&values, self.options.histogram_bins);
+            moment.log_histogram(&format!("grad/{name}"), histogram);
+        }
+        values.retain(|value| value.is_finite());
+        for percent in &self.options.percentiles {
+            if let Some(value) = percentile(&mut values, *percent) {
+                moment.log(&format!("grad_p{percent}/{name}"), value);
+            }
+        }
+        norm
+    }
+
+    /// Looks at one gradient.
+    fn look(&mut self, moment: &Moment<'_>, gradient: &Tensor<'_>) {
+        let (name, norm) = (gradient.name(), self.measure(moment, gradient));
+        if self.options.log_norm {
+            moment.log(&format!("grad_norm/{name}"), norm);
+        }
+        self.work.squares += norm.powi(2);
+        let vanishes = norm < self.options.vanishing_threshold;
+        let explodes = norm > self.options.exploding_threshold || !norm.is_finite();
+        self.work.vanishing += usize::from(vanishes);
+        self.work.exploding += usize::from(explodes);
+        self.memory.flags.note(name, vanishes, explodes);
+    }
+
+    /// Says which filters choose nothing, so that a slip is not mistaken for silence.
+    fn say_what_matches_nothing(&self, moment: &Moment<'_>) {
+        let params = moment.params();
+        let names: Vec<_> = params.iter().map(|param| param.name().to_owned()).collect();
+        let idle = self.filters.iter().filter(|filter| !names.iter().any(|name| filter.matches(name)));
+        let idle: Vec<_> = idle.map(ToString::to_string).collect();
+        if !idle.is_empty() && !names.is_empty() {
+            let (idle, names) = (listed(&idle), listed(&names));
+            moment.say(format!("`param_filter`: no parameter matches {idle}; there are: {names}"));
+        }
+    }
+}
+
+#[hook]
+impl Observer for GradientMonitor {
+    fn access(&self) -> Access {
+        let options = &self.options;
+        let clip = ["norm_before", "norm_after", "clipped", "share"].map(|what| format!("grad_clip/{what}"));
+        let clip = clip.into_iter().filter(|_| options.log_clipping);
+        let norm = options.log_norm.then(|| "grad_norm/total".to_owned());
+        let flags = ["grad_vanishing", "grad_exploding"].map(str::to_owned);
+        let access = Access::none().every(Cadence::Steps(options.log_frequency));
+        norm.into_iter().chain(flags).chain(clip).fold(access, Access::writes)
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::BuiltIn
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) {
+        self.say_what_matches_nothing(cx);
+    }
+
+    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
+        if !self.is_due(cx) {
+            return;
+        }
+        self.turn_to(cx);
+        let mut watched = Vec::new();
+        for gradient in
+            cx.gradients.iter().filter(|gradient| self.watches(gradient.name())).collect::<Vec<_>>()
+        {
+            self.look(cx, &gradient);
+            watched.push(gradient.name());
+        }
+        if watched.is_empty() {
+            return;
+        }
+        if self.options.log_norm {
+            cx.log("grad_norm/total", self.work.squares.sqrt());
+        }
+        cx.log("grad_vanishing", self.work.vanishing as f64);
+        cx.log("grad_exploding", self.work.exploding as f64);
+        self.memory.flags.say_news(cx, &self.options);
+        if self.options.log_update_ratio {
+            watched.sort_unstable();
+            let params = cx.params();
+            let own = params.iter().filter(|param| watched.binary_search(&param.name()).is_ok());
+            self.work.weights.extend(own.map(|param| (param.name().to_owned(), param.to_vec())));
+        }
+    }
+
+    fn on_gradient_clip(&mut self, cx: &GradientClip) {
+        if self.options.log_clipping && cx.rule.is_some() && self.is_due(cx) {
+            self.turn_to(cx);
+            self.memory.clips.note(&mut self.work.clip, cx);
+        }
+    }
+
+    fn on_step_end(&mut self, cx: &StepEnd) {
+        if !self.is_due(cx) {
+            return;
+        }
+        let mut weights = std::mem::take(&mut self.work.weights);
+        for param in cx.params().iter() {
+            let Some(before) = weights.remove(param.name()) else { continue };
+            let whole = norm(&before);
+            if whole > 0.0 {
+                let change: Vec<f32> =
+                    param.to_vec().iter().zip(&before).map(|(after, before)| after - before).collect();
+                cx.log(&format!("update_ratio/{}", param.name()), norm(&change) / whole);
+            }
+        }
+    }
+
+    fn state_dict(&self) -> HookResult<State> {
+        Ok(State::of(VERSION, &self.memory)?)
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.memory = state.read(VERSION)?;
+        Ok(())
+    }
+}
+
+/// The Euclidean norm, summed as [`Stats`](tenterhook_core::tensor::Stats) sums it.
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|value| f64::from(*value)).map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// The exact percentile of finite values, interpolated between the two nearest; it reorders them.
+fn percentile(values: &mut [f32], percent: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    let position = percent / 100.0 * last as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and the last index
+    let below = (position as usize).min(last);
+    let (_, low, above) = values.select_nth_unstable_by(below, f32::total_cmp);
+    let low = f64::from(*low);
+    let high = above.iter().copied().min_by(f32::total_cmp).map_or(low, f64::from);
+    Some(low + (high - low) * (position - below as f64))
+}
+
+#[cfg(test)]
+mod tests;

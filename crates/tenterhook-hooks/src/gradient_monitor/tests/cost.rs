@@ -1,0 +1,106 @@
+//! How often gradients and parameters are read, counted by the ones that are read.
+
+use std::cell::RefCell;
+
+use tenterhook_core::moment::{FixedClock, NoModel};
+use tenterhook_core::runner::Part;
+use tenterhook_core::tensor::{OptimizerSource, Scalar, Stats};
+use tenterhook_core::{
+    HookRunner, ModelView, Phase, Progress, RunInfo, Shared, Stage, Status, TensorSource, Tensors,
+};
+
+use super::*;
+
+/// Two tensors that note who reads them.
+#[derive(Default)]
+struct Counted(RefCell<Vec<String>>);
+
+impl Counted {
+    fn taken(&self) -> Vec<String> {
+        self.0.take()
+    }
+}
+
+impl TensorSource for Counted {
+    fn count(&self) -> usize {
+        2
+    }
+    fn name(&self, index: usize) -> &str {
+        ["a", "b"][index]
+    }
+    fn shape(&self, _: usize) -> &[usize] {
+        &[1]
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        self.0.borrow_mut().push(format!("read {}", self.name(index)));
+        vec![1.0]
+    }
+    fn stats(&self, index: usize) -> Stats {
+        self.0.borrow_mut().push(format!("stats {}", self.name(index)));
+        Stats::of(&[1.0])
+    }
+}
+
+impl ModelView for Counted {
+    fn params(&self) -> &dyn TensorSource {
+        self
+    }
+    fn optimizers(&self) -> &dyn OptimizerSource {
+        &NoModel
+    }
+}
+
+/// What is read of gradients and parameters in two steps, of which it looks at the second.
+fn reads(options: GradientMonitorOptions) -> [(Vec<String>, Vec<String>); 2] {
+    let mut runner = HookRunner::default();
+    runner.add(hook(GradientMonitorOptions { log_frequency: 2, ..options })).expect("it is the only one");
+    let shared = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+    let (gradients, params) = (Counted::default(), Counted::default());
+    [1, 2].map(|step| {
+        let moment = |step_counted| {
+            let step = if step_counted { step } else { step - 1 };
+            let progress = Progress { step, step_counted, ..Progress::default() };
+            Moment::new((Stage::Fit, Phase::Train, Status::Training), progress, &shared, &params, &NoModel)
+        };
+        let before =
+            BeforeOptimizerStep { moment: moment(false), optimizer: 0, gradients: Tensors::new(&gradients) };
+        let (loss, norm) = (Scalar::new(&1.0), Scalar::new(&1.0));
+        let end = StepEnd { moment: moment(true), loss, grad_norm: norm, lr: 0.1, next_lr: 0.1 };
+        let mut cursor = runner.cursor(tenterhook_core::Event::BeforeOptimizerStep, Part::All);
+        runner.deliver(&before, &mut cursor).expect("it goes well");
+        let mut cursor = runner.cursor(tenterhook_core::Event::StepEnd, Part::All);
+        runner.deliver(&end, &mut cursor).expect("it goes well");
+        (gradients.taken(), params.taken())
+    })
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[test]
+fn only_statistics_are_read_where_norms_are_enough() {
+    let [between, looked_at] = reads(GradientMonitorOptions { log_update_ratio: false, ..every_step() });
+    assert_eq!(between, (vec![], vec![]));
+    assert_eq!(looked_at, (texts(&["stats a", "stats b"]), vec![]));
+}
+
+#[test]
+fn norm_percentiles_and_histogram_come_from_one_reading() {
+    let [between, looked_at] = reads(GradientMonitorOptions {
+        log_histogram: true,
+        percentiles: vec![10.0, 50.0, 90.0],
+        log_update_ratio: false,
+        ..every_step()
+    });
+    assert_eq!(between, (vec![], vec![]));
+    assert_eq!(looked_at, (texts(&["read a", "read b"]), vec![]));
+}
+
+#[test]
+fn the_update_ratio_reads_the_weights_before_and_after_and_only_those_it_watches() {
+    let param_filter = vec!["b".to_owned()];
+    let [between, looked_at] = reads(GradientMonitorOptions { param_filter, ..every_step() });
+    assert_eq!(between, (vec![], vec![]));
+    assert_eq!(looked_at, (texts(&["stats b"]), texts(&["read b", "read b"])));
+}

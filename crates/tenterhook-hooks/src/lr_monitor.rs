@@ -1,0 +1,170 @@
+//! Logs learning rates, by optimizer and parameter group.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::tensor::OptimizerSource;
+use tenterhook_core::{
+    BeforeOptimizerStep, FromOptions, Moment, Observer, OptionError, ParamGroup, Tier, TrainEpochStart,
+    TrainStart, hook,
+};
+
+/// How often learning rates are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LrFrequency {
+    /// At every optimizer step: the rate that its update uses.
+    #[default]
+    Step,
+    /// At the start of every epoch: the rate that it begins with.
+    Epoch,
+}
+
+/// The options of [`LrMonitor`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LrMonitorOptions {
+    /// Log at every `step`, or at the start of every `epoch`.
+    pub frequency: LrFrequency,
+    /// Log the momentum too, where an optimizer has one.
+    pub log_momentum: bool,
+    /// Log the weight decay too, where an optimizer has one.
+    pub log_weight_decay: bool,
+}
+
+/// Logs the learning rate of every optimizer and parameter group.
+///
+/// - **Fires** at `on_before_optimizer_step`, for the optimizer that is about to step, or at
+///   `on_train_epoch_start`, for all of them; and at `on_train_start`, where it says what it was asked to log
+///   and no optimizer has.
+/// - **Reads** the optimizers' groups; **writes** `lr/<optimizer>`, or `lr/<optimizer>/<group>` where an
+///   optimizer has several groups, and in the same way `momentum/…` and `weight_decay/…`. Equal names are
+///   numbered: `lr/sgd`, `lr/sgd_2`. A change of the rate that another hook asks for at that very event
+///   shows from the next time on.
+/// - **Cost**: a copy of the groups' settings per optimizer and step, or per epoch.
+/// - **When it fails** it is disabled after three failures, and training goes on.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "lr_monitor"
+/// frequency = "step"
+/// log_momentum = false
+/// log_weight_decay = false
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LrMonitor {
+    options: LrMonitorOptions,
+    /// By optimizer and group; made when they are first needed.
+    names: Vec<Vec<Names>>,
+}
+
+/// The names of what is logged of one group.
+#[derive(Clone, Debug)]
+struct Names {
+    lr: String,
+    momentum: String,
+    weight_decay: String,
+}
+
+impl FromOptions for LrMonitor {
+    type Options = LrMonitorOptions;
+    const PURPOSE: &str = "logs learning rates, by optimizer and parameter group";
+    const EXAMPLE: &str = r#"
+frequency = "epoch"
+log_momentum = true
+log_weight_decay = true
+"#;
+
+    fn from_options(options: LrMonitorOptions) -> Result<LrMonitor, OptionError> {
+        Ok(LrMonitor::new(options))
+    }
+}
+
+impl LrMonitor {
+    /// With these options.
+    #[must_use]
+    pub fn new(options: LrMonitorOptions) -> LrMonitor {
+        LrMonitor { options, names: Vec::new() }
+    }
+
+    fn log(&mut self, moment: &Moment<'_>, optimizer: usize) {
+        let optimizers = moment.optimizers();
+        let groups = optimizers.groups(optimizer);
+        if self.names.get(optimizer).is_none_or(|names| names.len() != groups.len()) {
+            self.names = names(optimizers);
+        }
+        let Some(names) = self.names.get(optimizer) else { return };
+        for (group, names) in groups.iter().zip(names) {
+            moment.log(&names.lr, group.lr);
+            if let Some(momentum) = group.momentum.filter(|_| self.options.log_momentum) {
+                moment.log(&names.momentum, momentum);
+            }
+            if let Some(weight_decay) = group.weight_decay.filter(|_| self.options.log_weight_decay) {
+                moment.log(&names.weight_decay, weight_decay);
+            }
+        }
+    }
+}
+
+#[hook]
+impl Observer for LrMonitor {
+    fn tier(&self) -> Tier {
+        Tier::BuiltIn
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) {
+        let optimizers = cx.optimizers();
+        let groups: Vec<_> = (0..optimizers.count()).flat_map(|index| optimizers.groups(index)).collect();
+        let lacking = |has: fn(&ParamGroup) -> Option<f64>| groups.iter().all(|group| has(group).is_none());
+        if self.options.log_momentum && lacking(|group| group.momentum) {
+            cx.say("`log_momentum`: no optimizer has a momentum, so none is logged");
+        }
+        if self.options.log_weight_decay && lacking(|group| group.weight_decay) {
+            cx.say("`log_weight_decay`: no optimizer has a weight decay, so none is logged");
+        }
+    }
+
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+        if self.options.frequency == LrFrequency::Epoch {
+            (0..cx.optimizers().count()).for_each(|optimizer| self.log(cx, optimizer));
+        }
+    }
+
+    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
+        if self.options.frequency == LrFrequency::Step {
+            self.log(cx, cx.optimizer);
+        }
+    }
+}
+
+/// Names that differ from each other, whatever people call their optimizers and groups.
+fn names(optimizers: &dyn OptimizerSource) -> Vec<Vec<Names>> {
+    let (mut of_optimizers, mut of_groups) = (BTreeSet::new(), BTreeSet::new());
+    let names = (0..optimizers.count()).map(|index| {
+        let optimizer = free(optimizers.name(index), &mut of_optimizers);
+        let groups = optimizers.groups(index);
+        let of_group = |group: &ParamGroup| {
+            let name =
+                if groups.len() == 1 { optimizer.clone() } else { format!("{optimizer}/{}", group.name) };
+            let name = free(&name, &mut of_groups);
+            let [lr, momentum, weight_decay] =
+                ["lr", "momentum", "weight_decay"].map(|what| format!("{what}/{name}"));
+            Names { lr, momentum, weight_decay }
+        };
+        groups.iter().map(of_group).collect()
+    });
+    names.collect()
+}
+
+/// The name, or with the first number behind it that makes it a new one.
+fn free(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    let free = names.find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(free.clone());
+    free
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The options of the guard, and what is wrong with them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{OptionError, Pattern};
+
+/// What to do about a NaN or an infinity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NanAction {
+    /// Say it, and go on as if nothing were.
+    Warn,
+    /// Skip the update; with accumulation the whole window's.
+    Skip,
+    /// Skip the update and stop training in good order.
+    Stop,
+    /// Skip the update and fail the run when the batch is done.
+    #[default]
+    Raise,
+}
+
+impl NanAction {
+    /// Whether training goes on after it.
+    pub(super) fn goes_on(self) -> bool {
+        matches!(self, NanAction::Warn | NanAction::Skip)
+    }
+
+    /// As a configuration has it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            NanAction::Warn => "warn",
+            NanAction::Skip => "skip",
+            NanAction::Stop => "stop",
+            NanAction::Raise => "raise",
+        }
+    }
+}
+
+/// The options of [`NanGuard`](super::NanGuard).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NanGuardOptions {
+    /// What to do: `warn` says it, `skip` skips the update, `stop` skips it and stops training in good
+    /// order, `raise` skips it and fails the run when the batch is done.
+    pub action: NanAction,
+    /// Look at every loss, which reads it before every backward pass.
+    pub check_loss: bool,
+    /// Look at all gradients after every backward pass.
+    pub check_gradients: bool,
+    /// Look at the activations that the module shows in training.
+    pub check_activations: bool,
+    /// Which hook points to look at: dotted names, `*` within a part of a name, `**` across parts.
+    pub points: Vec<String>,
+    /// With `warn` or `skip`: fail the run after so many poisoned steps in a row; 0 is never.
+    pub max_consecutive: u64,
+    /// Say the shapes of the batches' tensors, once for every new set of shapes.
+    pub log_shapes: bool,
+    /// Write the batch and the statistics of everything seen into the run directory.
+    pub dump: bool,
+    /// How many dumps to write at most.
+    pub max_dumps: u64,
+}
+
+impl Default for NanGuardOptions {
+    fn default() -> NanGuardOptions {
+        NanGuardOptions {
+            action: NanAction::Raise,
+            check_loss: true,
+            check_gradients: true,
+            check_activations: true,
+            points: vec!["**".to_owned()],
+            max_consecutive: 0,
+            log_shapes: false,
+            dump: true,
+            max_dumps: 3,
+        }
+    }
+}
+
+impl NanGuardOptions {
+    /// The patterns of the points, or what is wrong with the options.
+    pub(super) fn check(&self) -> Result<Vec<Pattern>, OptionError> {
+        let refuse = |problem: String| Err(OptionError::new(problem));
+        if !(self.check_loss || self.check_gradients || self.check_activations || self.log_shapes) {
+            let all = "`check_loss`, `check_gradients` and `check_activations` are all off";
+            return refuse(format!("{all}, so there is nothing to guard; set one of them to true"));
+        }
+        if self.check_activations && self.points.is_empty() {
+            return refuse(
+                "`points` is empty; write [\"**\"] for all of them, or set `check_activations` to false"
+                    .into(),
+            );
+        }
+        if self.max_consecutive > 0 && !self.action.goes_on() {
+            return refuse(format!(
+                "`max_consecutive` counts what is let pass, and with `action` \"{}\" the first one ends the run; \
+                 leave it out, or set `action` to \"skip\" or \"warn\"",
+                self.action.word()
+            ));
+        }
+        if self.dump && self.max_dumps == 0 {
+            return refuse("`max_dumps` must be 1 or more; to write none, set `dump` to false".into());
+        }
+        let patterns = self.points.iter().map(|point| point.parse());
+        patterns.collect::<Result<_, _>>().map_err(|error| OptionError::new(format!("`points`: {error}")))
+    }
+}

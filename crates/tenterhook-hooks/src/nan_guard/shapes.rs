@@ -1,0 +1,43 @@
+//! The shapes of batches, told once each.
+
+use tenterhook_core::{Moment, Tensors};
+
+/// So many sets of shapes are told; data that brings a new one with every batch would drown all else.
+const MOST: usize = 50;
+
+/// One set of shapes: each tensor's name, type and shape.
+type Set = Vec<(String, &'static str, Vec<usize>)>;
+
+/// The sets of shapes that were told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shapes(Vec<Set>);
+
+impl Shapes {
+    /// Says the shapes of these tensors, if they are new.
+    pub(super) fn tell(&mut self, moment: &Moment<'_>, tensors: &Tensors<'_>) {
+        if self.0.len() > MOST || self.0.iter().any(|set| is_of(set, tensors)) {
+            return;
+        }
+        let set: Set = tensors
+            .iter()
+            .map(|tensor| (tensor.name().to_owned(), tensor.dtype().name(), tensor.shape().to_vec()))
+            .collect();
+        if self.0.len() == MOST {
+            moment.say(format!("more than {MOST} sets of shapes; further ones are not said"));
+        } else if set.is_empty() {
+            moment.say("the batches show no tensors, so there are no shapes to say");
+        } else {
+            let each = set.iter().map(|(name, dtype, shape)| format!("`{name}` {dtype}{shape:?}"));
+            moment.say(format!("shapes of the batch: {}", each.collect::<Vec<_>>().join(", ")));
+        }
+        self.0.push(set);
+    }
+}
+
+fn is_of(set: &Set, tensors: &Tensors<'_>) -> bool {
+    let same =
+        |((name, dtype, shape), tensor): (&(String, &str, Vec<usize>), tenterhook_core::Tensor<'_>)| {
+            name == tensor.name() && *dtype == tensor.dtype().name() && shape == tensor.shape()
+        };
+    set.len() == tensors.len() && set.iter().zip(tensors.iter()).all(same)
+}

@@ -1,0 +1,142 @@
+//! The keys that every hook has in a configuration, whichever hook it is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::wrap::{After, Conditioned, Every, Once, Sampled};
+use tenterhook_core::{AnyHook, Cadence, Condition, OnError, Policy};
+
+use super::problem::Problem;
+use super::tree::USE;
+
+/// The keys that every `[[hooks]]` table has.
+///
+/// `after`, `when`, `sampled`, `every` and `once` let a hook fire less often. They are asked in this order,
+/// and an event passes when all of them let it: `once = true` with `when = "val/loss < 0.5"` is the first time
+/// that the loss is that low. What does not recur (start and end of training, checkpoints, failures, …)
+/// always passes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HookKeys {
+    /// Which hook: a registered name.
+    #[serde(rename = "use")]
+    pub use_: String,
+    /// Its name in this run, which must be unique. Unset: the name it gives itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"my_name")]
+    pub name: Option<String>,
+    /// Whether it receives events.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// What its errors do to the run: `abort`, `warn` or `disable` it after `max_failures`. Unset: the hook's
+    /// own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"warn")]
+    pub on_error: Option<OnError>,
+    /// After how many failures `disable` disables. Unset: 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 3, range(min = 1))]
+    pub max_failures: Option<u32>,
+    /// Fire only every so often, such as `100 steps`, `2 epochs`, `50 batches` or `5 min`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"100 steps")]
+    pub every: Option<Cadence>,
+    /// Fire only once so much of training has passed, such as `10 epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"10 epochs")]
+    pub after: Option<Cadence>,
+    /// Fire only in the first training batch it gets, and once at each event around the batches.
+    #[serde(default)]
+    pub once: bool,
+    /// Fire in this share of all training batches, above 0 and at most 1, chosen at random by the seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 0.1, range(max = 1), extend("exclusiveMinimum" = 0))]
+    pub sampled: Option<f64>,
+    /// Fire only while this holds, such as `val/loss < 0.5 and epoch >= 3`. It knows `epoch`, `step`, `batch`,
+    /// `samples`, `tokens`, `elapsed` (seconds), `stage`, `phase` and every metric by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"val/loss < 0.5")]
+    pub when: Option<Condition>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The same, as they are written.
+pub(crate) const HOOK_KEYS: &[&str] =
+    &[USE, "name", "enabled", "on_error", "max_failures", "every", "after", "once", "sampled", "when"];
+
+impl HookKeys {
+    /// The keys of a hook about which nothing else is said.
+    #[must_use]
+    pub fn of(hook: impl Into<String>) -> HookKeys {
+        HookKeys {
+            use_: hook.into(),
+            name: None,
+            enabled: true,
+            on_error: None,
+            max_failures: None,
+            every: None,
+            after: None,
+            once: false,
+            sampled: None,
+            when: None,
+        }
+    }
+
+    /// What reads and makes no sense for this hook.
+    pub(super) fn problems(&self, hook: &AnyHook) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.sampled.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+            let problem = Problem::new("sampled", "`sampled` must be above 0 and at most 1");
+            problems.push(problem.fix("write for example 0.1; `enabled = false` switches a hook off"));
+        }
+        let on_error = self.on_error.unwrap_or(hook.policy().on_error);
+        match self.max_failures {
+            Some(0) => {
+                let problem = Problem::new("max_failures", "`max_failures` must be 1 or more");
+                problems.push(problem.fix("to end the run at the first failure, set `on_error = \"abort\"`"));
+            }
+            Some(_) if on_error != OnError::Disable => {
+                let message =
+                    format!("`max_failures` has no effect here: the errors of this hook do `{on_error}`");
+                let fix = "set `on_error = \"disable\"` as well, or take it away";
+                problems.push(Problem::new("max_failures", message).fix(fix));
+            }
+            _ => {}
+        }
+        problems
+    }
+
+    /// What its errors do, where that is said.
+    pub(super) fn policy(&self, hook: &AnyHook) -> Option<Policy> {
+        if self.on_error.is_none() && self.max_failures.is_none() {
+            return None;
+        }
+        let own = hook.policy();
+        Some(Policy {
+            on_error: self.on_error.unwrap_or(own.on_error),
+            max_failures: self.max_failures.unwrap_or(own.max_failures),
+        })
+    }
+
+    /// The hook behind the gates that are asked for. The last one is asked first, so that `once` and `every`
+    /// count only what the others let pass.
+    pub(super) fn gate(&self, mut hook: AnyHook) -> AnyHook {
+        if self.once {
+            hook = hook.gated(Once::default());
+        }
+        if let Some(cadence) = self.every {
+            hook = hook.gated(Every::new(cadence));
+        }
+        if let Some(share) = self.sampled {
+            hook = hook.gated(Sampled::new(share));
+        }
+        if let Some(condition) = &self.when {
+            hook = hook.gated(Conditioned::new(condition.clone()));
+        }
+        if let Some(start) = self.after {
+            hook = hook.gated(After::new(start));
+        }
+        hook
+    }
+}

@@ -1,0 +1,61 @@
+//! Secrets: options whose schema says `writeOnly`, as `#[schemars(extend("writeOnly" = true))]` makes it.
+//! They are used and never written down.
+
+use toml::{Table, Value};
+
+use super::schema::Schema;
+
+/// What stands in a secret's place.
+pub(crate) const MASK: &str = "***";
+
+/// The table with a mask in the place of each secret.
+pub(crate) fn masked(mut table: Table, schema: Schema<'_>) -> Table {
+    each(&mut table, schema, &mut |table, key| {
+        table.insert(key.to_owned(), Value::String(MASK.to_owned()));
+    });
+    table
+}
+
+/// The table without its secrets.
+pub(crate) fn without(mut table: Table, schema: Schema<'_>) -> Table {
+    each(&mut table, schema, &mut |table, key| {
+        table.remove(key);
+    });
+    table
+}
+
+/// The secrets of a table, as text.
+pub(crate) fn texts(mut table: Table, schema: Schema<'_>) -> Vec<String> {
+    let mut texts = Vec::new();
+    each(&mut table, schema, &mut |table, key| texts.extend(table.get(key).map(text)));
+    texts.retain(|text| !text.is_empty());
+    texts
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Does something about each secret that a table or a table within it has.
+fn each(table: &mut Table, schema: Schema<'_>, act: &mut dyn FnMut(&mut Table, &str)) {
+    let keys: Vec<_> = table.keys().cloned().collect();
+    for key in keys {
+        let Some(own) = schema.step(&key, Some(table)) else { continue };
+        if own.is_secret() {
+            act(table, &key);
+            continue;
+        }
+        match table.get_mut(&key) {
+            Some(Value::Table(inner)) => each(inner, own, act),
+            Some(Value::Array(items)) => {
+                let of_items = own.items();
+                for (item, own) in
+                    items.iter_mut().filter_map(Value::as_table_mut).zip(of_items.into_iter().cycle())
+                {
+                    each(item, own, act);
+                }
+            }
+            _ => {}
+        }
+    }
+}

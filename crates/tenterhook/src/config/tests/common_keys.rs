@@ -1,0 +1,151 @@
+//! The keys that every hook has, on hooks that run.
+
+use tenterhook_core::OnError;
+
+use super::stubs::{NoOptions, Seen, error_with_stubs, registry, works_with_stubs};
+use super::*;
+use crate::registry::RegistryError;
+
+/// Four epochs of ten steps with this hook; it tells the steps and epochs it was called at.
+fn fired(keys: &str) -> (Vec<u64>, Vec<u64>) {
+    let file = format!(
+        "task = \"toy\"\n[trainer]\nmax_epochs = 4\n[data]\ntrain = [10]\n\
+         [[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\n{keys}"
+    );
+    let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
+    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    resolved.program(&tasks, &registry).expect("a program").fit(&mut trainer).expect("it trains");
+    let seen = trainer.hook::<Seen>("seen").expect("it is there");
+    (seen.steps.clone(), seen.epochs.clone())
+}
+
+fn steps(keys: &str) -> Vec<u64> {
+    fired(keys).0
+}
+
+#[test]
+fn a_hook_fires_as_often_as_its_keys_say() {
+    assert_eq!(fired(""), ((1..=40).collect(), vec![0, 1, 2, 3]));
+    assert_eq!(steps("every = \"10 steps\""), [10, 20, 30, 40]);
+    assert_eq!(fired("every = \"2 epochs\"").1, [1, 3]);
+    assert_eq!(steps("after = \"3 epochs\""), (31..=40).collect::<Vec<_>>());
+    assert_eq!(fired("once = true"), (vec![1], vec![0]));
+    assert_eq!(fired("once = false").0.len(), 40);
+    assert_eq!(steps("when = \"step % 7 == 0 or step == 40\""), [7, 14, 21, 28, 35, 40]);
+    assert!(fired("enabled = false").0.is_empty());
+    let sampled = steps("sampled = 0.5").len();
+    assert!((5..35).contains(&sampled), "{sampled}");
+    assert_eq!(steps("sampled = 1"), (1..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_keys_work_together_and_once_counts_what_the_others_let_pass() {
+    assert_eq!(steps("every = \"10 steps\"\nafter = \"2 epochs\""), [30, 40]);
+    assert_eq!(steps("every = \"10 steps\"\nwhen = \"epoch != 2\""), [10, 20, 40]);
+    assert_eq!(steps("once = true\nwhen = \"step >= 15\""), [15]);
+    assert_eq!(steps("once = true\nevery = \"3 steps\"\nafter = \"1 epoch\""), [12]);
+    let all = "once = true\nevery = \"10 steps\"\nafter = \"1 epoch\"\nwhen = \"step > 20\"\nsampled = 1.0";
+    assert_eq!(steps(all), [30]);
+}
+
+#[test]
+fn a_metric_that_training_logs_can_be_asked_for() {
+    let (_, epochs) = fired("when = \"val/loss >= 0\"");
+    assert_eq!(epochs, [0, 1, 2, 3], "validation comes before the end of the epoch");
+    assert_eq!(fired("when = \"val/loss < 0\"").1, Vec::<u64>::new());
+}
+
+#[test]
+fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
+    let hook = |name: &str, key: &str| error_with_stubs(&format!("[[hooks]]\nuse = \"{name}\"\n{key}"), &[]);
+    for (key, column, hint) in [
+        ("every = \"often\"", 9, "\"100 steps\", \"2 epochs\""),
+        ("every = 100", 9, "expected a string"),
+        ("after = \"0 epochs\"", 9, "zero is not a distance"),
+        ("once = 1", 8, "expected a boolean"),
+        ("sampled = 0", 11, "above 0 and at most 1"),
+        ("sampled = 1.5", 11, "write for example 0.1"),
+        ("sampled = nan", 11, "above 0 and at most 1"),
+        ("when = \"val/loss <\"", 8, "a name, a number or a text should stand here"),
+        ("when = \"val/loss = 3\"", 8, "at character 10, `= 3`: to compare, write `==`"),
+        ("max_failures = 0", 16, "must be 1 or more"),
+        ("on_error = \"warn\"\nmax_failures = 2", 16, "set `on_error = \"disable\"` as well"),
+        ("evry = \"1 epoch\"", 1, "did you mean `every`?"),
+    ] {
+        let (shown, line) = (hook("mycrate::hooks::Seen", key), 2 + key.lines().count());
+        assert!(shown.starts_with("1 problem in train.toml\n"), "{key}\n{shown}");
+        assert!(shown.contains(&format!("train.toml:{line}:{column}: ")), "{key}\n{shown}");
+        assert!(shown.contains(hint), "{key}\n{shown}");
+    }
+    let shown = hook("mycrate::Steers", "max_failures = 2");
+    assert!(shown.contains("train.toml:3:16: `max_failures` has no effect here: "), "{shown}");
+}
+
+#[test]
+fn max_failures_alone_suffices_where_the_hook_disables_itself() {
+    let policy = |keys: &str| {
+        let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
+        let trainer = works_with_stubs(&file, &[], &[]).trainer(&registry()).expect("a trainer");
+        trainer.list_hooks()[0].on_error
+    };
+    assert_eq!(policy("max_failures = 9"), OnError::Disable);
+    assert_eq!(policy("on_error = \"abort\""), OnError::Abort);
+}
+
+#[test]
+fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
+    for (key, line) in [("every = \"500 steps\"", 7), ("after = \"40 epochs\"", 7)] {
+        let file = format!(
+            "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\n{key}"
+        );
+        let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
+        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut program = resolved.program(&tasks, &registry).expect("a program");
+        let refused = program.refusals(&mut trainer).expect("a plan");
+        let shown = resolved.problem_text(&resolved.refusal(&refused[0], &trainer));
+        assert!(shown.contains(&format!("train.toml:{line}:9: hook `seen` fires")), "{shown}");
+    }
+}
+
+#[test]
+fn the_keys_are_printed_and_read_back() {
+    let keys = "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nevery = \"5 min\"\nafter=\"10 epochs\"\nonce = true\n\
+                sampled = 0.25\nwhen = \"(val/loss<0.5)\"\non_error = \"disable\"\nmax_failures = 2";
+    let resolved = works_with_stubs(keys, &[], &[]);
+    assert_eq!(resolved.hooks[0].common.use_, "mycrate::hooks::Seen", "a path with dots is the same path");
+    let printed = resolved.to_toml();
+    for line in ["every = \"5 min\"", "when = \"val/loss < 0.5\"", "once = true", "sampled = 0.25"] {
+        assert!(printed.contains(&format!("\n{line}\n")), "{line}\n{printed}");
+    }
+    assert_eq!(works_with_stubs(&printed, &[], &[]).hooks[0].common, resolved.hooks[0].common);
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)] // it is never read
+struct Clashing {
+    /// As a common key is called.
+    every: u64,
+}
+
+#[test]
+fn a_hook_whose_option_has_the_name_of_a_common_key_is_not_registered() {
+    let mut registry = registry();
+    let make = |_: Clashing| Ok::<_, String>(Seen::default());
+    let error = registry.add_hook("mycrate::Clashes", make).expect_err("it clashes");
+    assert_eq!(error, RegistryError::Reserved { name: "mycrate::Clashes".into(), key: "every".into() });
+    assert!(error.to_string().contains("give the option another name"), "{error}");
+    assert!(registry.hook_named("mycrate::Clashes").is_none());
+    registry.add_hook("mycrate::Free", |_: NoOptions| Ok::<_, String>(Seen::default())).expect("it is free");
+}
+
+#[test]
+fn no_built_in_has_an_option_that_is_a_common_key() {
+    for listed in Registry::default().hooks() {
+        let clash: Vec<_> =
+            listed.options().into_iter().filter(|key| keys::HOOK_KEYS.contains(key)).collect();
+        assert!(clash.is_empty(), "{}: {clash:?}", listed.name);
+    }
+    let declared = schema::Schema::new(&schema::schema_of::<HookKeys>()).all_keys().len();
+    assert_eq!(declared, keys::HOOK_KEYS.len(), "the list of names is complete");
+}

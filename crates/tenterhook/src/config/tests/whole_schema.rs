@@ -1,0 +1,170 @@
+//! The schema of a whole configuration says of a file what we say of it, by the verdict of a real validator.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::stubs::registry;
+use super::*;
+
+/// Configurations that resolve.
+const RIGHT: &[&str] = &[
+    "",
+    "task = \"toy\"\ndevice = \"cpu\"\nruns_dir = \"runs\"\n[optimizer]\nlr = 1\ncount = 2",
+    "note = \"x\"\n[trainer]\nmax_epochs = 3\nlimit_val_batches = 0.5\nfast_dev_run = 2\nmax_time = \"90 min\"",
+    "[trainer]\ncheck_val_every_n_epoch = \"none\"\nval_check_interval = \"30 min\"\noverfit_batches = 3",
+    "[trainer]\nval_check_interval = 0.25\noverfit_batches = 0.5",
+    "[optimizer]\nlr = 0.5",
+    "[optimizer]\nuse = \"sgd\"\nlr = 0.5\nmomentum = 0.9",
+    "[model.head]\nbias = true\n[weights]\na = 1.5\n[[schedulers]]\nuse = \"cosine\"\nwarmup = 3",
+    "hooks = []",
+    "[[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nsave_top_k = 3\nsave_last = \"link\"\nname = \"c\"",
+    "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"m\"\nmode = \"min\"\nevery = \"2 epochs\"\nafter = \"5 min\"\nonce = true\n\
+     sampled = 0.5\nwhen = \"epoch > 3\"\non_error = \"disable\"\nmax_failures = 2\nenabled = false",
+    "[[hooks]]\nuse = \"checkpoint\"\nsave_every_n_epochs = 2",
+    "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nthreshold = 1\nnested = { user = \"me\" }",
+    "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { frequency = \"step\", every = \"1 epoch\" }",
+    "[hooks_config]\nenable_early_stopping_hook = false\n\
+     early_stopping_config = { monitor = \"val/loss\", patience = 10 }",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
+     hook_configs.\"mycrate::hooks::Seen\" = { threshold = 5.0 }",
+    super::hooks_config::DOCUMENTED,
+];
+
+/// Configurations that do not, by what the schema can know.
+const WRONG: &[&str] = &[
+    "task = \"lap\"",
+    "device = 3",
+    "nte = \"x\"",
+    "task = \"toy\"\nnote = \"x\"",
+    "[trainer]\nmax_epoch = 3",
+    "[trainer]\nlimit_val_batches = 1.5",
+    "[trainer]\nmax_epochs = \"many\"",
+    "[optimizer]\nuse = \"sdg\"",
+    "[optimizer]\nuse = \"sgd\"\nlr = 0.1\nbetas = [0.9, 0.9]",
+    "[model.head]\nbais = true",
+    "[model]\nkind = \"rnn\"",
+    "hooks = 3",
+    "[[hooks]]\nmonitor = \"m\"",
+    "[[hooks]]\nuse = \"chekpoint\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 3",
+    "[[hooks]]\nuse = \"checkpoint\"\npatience = 3",
+    "[[hooks]]\nuse = \"early_stopping\"",
+    "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"m\"\nmode = \"up\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nevery = \"0 steps\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nevery = \"3 moons\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nsampled = 0",
+    "[[hooks]]\nuse = \"checkpoint\"\nsampled = 1.5",
+    "[[hooks]]\nuse = \"checkpoint\"\nonce = \"yes\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nwhen = \"\"",
+    "[[hooks]]\nuse = \"checkpoint\"\nmax_failures = 0",
+    "[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nnested = { usr = \"me\" }",
+    "[hooks_config]\nenable_lr_monitr = true",
+    "[hooks_config]\nenable_lr_monitor = \"yes\"",
+    "[hooks_config]\nlr_monitor_config = {}",
+    "[hooks_config]\nenable_early_stopping_hook = true",
+    "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { frequncy = \"step\" }",
+    "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { use = \"logging\" }",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Sen\"]",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
+     hook_configs.\"mycrate::hooks::Seen\" = { treshold = 5.0 }",
+];
+
+const VALIDATE: &str = r#"
+import json, sys
+from jsonschema import Draft202012Validator
+asked = json.load(sys.stdin)
+Draft202012Validator.check_schema(asked["schema"])
+validator = Draft202012Validator(asked["schema"])
+print(json.dumps([[error.message[:300] for error in validator.iter_errors(case)] for case in asked["cases"]]))
+"#;
+
+/// A Python that has `jsonschema`; CI installs one and names it.
+fn python() -> Option<String> {
+    let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has_it = Command::new(&python).args(["-c", "import jsonschema"]).output();
+    if has_it.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    assert!(std::env::var_os("CI").is_none(), "CI must have a Python with jsonschema");
+    eprintln!("SKIPPED: there is no Python with jsonschema (name one in TENTERHOOK_PYTHON)");
+    None
+}
+
+/// What the validator has to say against each case.
+fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
+    let cases: Vec<_> =
+        cases.iter().map(|case| json!(toml::from_str::<toml::Table>(case).expect(case))).collect();
+    let asked = json!({ "schema": schema, "cases": cases }).to_string();
+    let mut child = Command::new(python)
+        .args(["-c", VALIDATE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    child.stdin.take().expect("a pipe").write_all(asked.as_bytes()).expect("it listens");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "the schema is no schema");
+    serde_json::from_slice(&output.stdout).expect("its verdicts")
+}
+
+#[test]
+fn we_say_of_these_configurations_what_the_tests_below_expect() {
+    for file in RIGHT {
+        resolve_with(&registry(), file, &[], &[]).unwrap_or_else(|error| panic!("{file}\n{error}"));
+    }
+    for file in WRONG {
+        assert!(resolve_with(&registry(), file, &[], &[]).is_err(), "{file}");
+    }
+}
+
+#[test]
+fn a_real_validator_agrees_with_us() {
+    let Some(python) = python() else { return };
+    let schema = schema_of_all(&tasks(), &registry());
+    for (file, found) in RIGHT.iter().zip(verdicts(&python, &schema, RIGHT)) {
+        assert!(found.is_empty(), "{file}\n{found:#?}");
+    }
+    for (file, found) in WRONG.iter().zip(verdicts(&python, &schema, WRONG)) {
+        assert!(!found.is_empty(), "it finds nothing wrong with\n{file}");
+    }
+}
+
+#[test]
+fn what_we_print_is_valid() {
+    let Some(python) = python() else { return };
+    let schema = schema_of_all(&tasks(), &registry());
+    let printed: Vec<_> = RIGHT
+        .iter()
+        .filter_map(|file| Some(resolve_with(&registry(), file, &[], &[]).ok()?.to_toml()))
+        .collect();
+    let printed: Vec<_> = printed.iter().map(String::as_str).collect();
+    for (file, found) in printed.iter().zip(verdicts(&python, &schema, &printed)) {
+        assert!(found.is_empty(), "{file}\n{found:#?}");
+    }
+}
+
+#[test]
+fn the_schema_has_everything_with_its_description() {
+    let schema = schema_of_all(&tasks(), &registry());
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["properties"]["task"]["enum"], json!(["lab", "toy"]));
+    let hooks = schema["properties"]["hooks"]["items"]["oneOf"].as_array().expect("alternatives");
+    assert_eq!(hooks.len(), registry().hooks().count());
+    let definitions = &schema["$defs"];
+    let patience = &definitions["hook_early_stopping"]["properties"]["patience"];
+    assert!(
+        patience["description"].as_str().is_some_and(|text| text.contains("Checks, not epochs")),
+        "{patience}"
+    );
+    for key in keys::HOOK_KEYS {
+        assert!(definitions["hook_checkpoint"]["properties"][key]["description"].is_string(), "{key}");
+    }
+    // Every reference leads somewhere.
+    let text = schema.to_string();
+    for reference in text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        let target = reference.strip_prefix('#').expect("a reference within the schema");
+        assert!(schema.pointer(target).is_some(), "{reference}");
+    }
+}

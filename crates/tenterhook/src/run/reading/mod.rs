@@ -1,0 +1,203 @@
+//! Reading runs back: what stands below a runs directory, and what each run left there.
+//!
+//! Any prefix of a run's files is a valid run: a run that is under way, or was killed, reads as far as it
+//! was written. One damaged run never hides the others.
+
+mod facts;
+mod lines;
+mod runs;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+pub use facts::{FIELDS, Facts, flat};
+pub use lines::{Curves, Happenings, Point};
+pub use runs::Runs;
+
+use super::record::{FORMAT, RunRecord, RunStatus};
+
+/// A run, as its directory tells it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The name of its directory: its id, unless somebody renamed it.
+    pub name: String,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// What `run.json` holds. Of a run without an end, steps, epochs, seconds and metrics are those of the
+    /// last line of `metrics.jsonl`.
+    pub record: RunRecord,
+}
+
+/// Why a run cannot be read or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The system does not let us.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{} is damaged: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It was written by a newer version.
+    #[error("{} is of format {format}, and this version reads up to {FORMAT}; use a newer one", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u64,
+    },
+    /// It is a directory, and no run.
+    #[error("{} is not a run: it holds no run.json", path.display())]
+    NotARun {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no such directory of runs.
+    #[error("there is no directory {}; train something first, or say where the runs are", path.display())]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory holds no runs.
+    #[error("there are no runs in {}", path.display())]
+    NoRuns {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// No run is called so.
+    #[error("no run is called `{wanted}`; there are: {there_are}")]
+    Unknown {
+        /// What was asked for.
+        wanted: String,
+        /// The runs there are, newest first.
+        there_are: String,
+    },
+    /// Several runs could be meant.
+    #[error("`{wanted}` could be any of: {candidates}; write more of its id")]
+    Ambiguous {
+        /// What was asked for.
+        wanted: String,
+        /// The runs that fit, newest first.
+        candidates: String,
+    },
+}
+
+impl ReadError {
+    fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ReadError {
+        move |source| ReadError::Unreadable { path: path.to_owned(), source }
+    }
+
+    fn damaged(path: &Path, why: &(impl ToString + ?Sized)) -> ReadError {
+        ReadError::Damaged { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+impl Run {
+    /// The run in this directory, or behind this link to one.
+    pub fn read(directory: impl AsRef<Path>) -> Result<Run, ReadError> {
+        let mut directory = directory.as_ref().to_owned();
+        let real = directory.canonicalize().map_err(ReadError::unreadable(&directory))?;
+        let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if directory.is_symlink() {
+            // As people write it, if the link points at a neighbour, as `latest` does.
+            let neighbour = directory.with_file_name(&name);
+            directory = if neighbour.is_dir() { neighbour } else { real };
+        }
+        let mut record = read_record(&directory.join("run.json"))?;
+        if record.id.is_empty() {
+            record.id.clone_from(&name);
+        }
+        let mut run = Run { name, directory, record };
+        if run.record.status == RunStatus::Running {
+            run.catch_up();
+        }
+        Ok(run)
+    }
+
+    /// `run.json` is written at the beginning and at the end; in between, the metrics know more.
+    fn catch_up(&mut self) {
+        // Whoever wants the curves is told why they cannot be read.
+        let Ok(curves) = self.curves() else { return };
+        for (name, points) in &curves.by_name {
+            let Some(last) = points.last() else { continue };
+            let record = &mut self.record;
+            record.metrics.insert(name.clone(), last.value);
+            record.steps = record.steps.max(last.step);
+            record.epochs = record.epochs.max(last.epoch);
+            record.seconds = Some(record.seconds.map_or(last.time, |seconds| seconds.max(last.time)));
+        }
+    }
+
+    /// What was logged, as curves.
+    pub fn curves(&self) -> Result<Curves, ReadError> {
+        Curves::read(&self.directory.join("metrics.jsonl"))
+    }
+
+    /// What happened besides numbers.
+    pub fn happenings(&self) -> Result<Happenings, ReadError> {
+        Happenings::read(&self.directory.join("events.jsonl"))
+    }
+
+    /// The resolved configuration that it ran with; empty where none was written.
+    pub fn config(&self) -> Result<toml::Table, ReadError> {
+        let path = self.directory.join("config.toml");
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
+            Err(error) => Err(ReadError::unreadable(&path)(error)),
+            Ok(text) => text.parse().map_err(|error: toml::de::Error| {
+                let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+                let line = line.map(|line| format!(" in line {line}")).unwrap_or_default();
+                ReadError::damaged(&path, &format!("{}{line}", error.message()))
+            }),
+        }
+    }
+
+    /// The directories below `checkpoints/` that hold weights, and links to them, in order of their path.
+    #[must_use]
+    pub fn checkpoints(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut open = vec![(self.directory.join("checkpoints"), 0)];
+        while let Some((directory, depth)) = open.pop() {
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            for path in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+                if path.join(crate::checkpoint::WEIGHTS).is_file() {
+                    found.push(path.strip_prefix(&self.directory).unwrap_or(&path).to_owned());
+                } else if depth < DEPTH && !path.is_symlink() {
+                    open.push((path, depth + 1));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+/// Names of checkpoints may have slashes; so many are looked behind.
+const DEPTH: usize = 8;
+
+fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
+    let text = fs::read(path).map_err(|error| match (error.kind(), path.parent()) {
+        (io::ErrorKind::NotFound, Some(directory)) => ReadError::NotARun { path: directory.to_owned() },
+        _ => ReadError::unreadable(path)(error),
+    })?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, &error))?;
+    match value.get("format").and_then(Value::as_u64) {
+        None => Err(ReadError::damaged(path, "it has no `format`, as a run's own has")),
+        Some(format) if format > u64::from(FORMAT) => Err(ReadError::Newer { path: path.to_owned(), format }),
+        Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, &error)),
+    }
+}

@@ -1,0 +1,312 @@
+//! Every option of the checkpoint hook, and what comes of it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenterhook::checkpoint::read;
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::toy::Toy;
+use tenterhook::{Clock, Notice, Report, Settings, Trainer, closure};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::tape::Tape;
+
+fn options(toml: &str) -> CheckpointOptions {
+    toml::from_str(toml).unwrap()
+}
+
+fn refusal(toml: &str) -> String {
+    Checkpoint::new(options(toml)).expect_err(toml).to_string()
+}
+
+fn saving(root: &Path, settings: Settings, toml: &str) -> Trainer {
+    let mut trainer = trainer(settings).with_checkpoints_in(root);
+    trainer.add_hook(Checkpoint::new(options(toml)).unwrap()).unwrap();
+    trainer
+}
+
+/// The directories below this one that are checkpoints, or links to one.
+fn listed(root: &Path) -> Vec<String> {
+    fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.join("state.json").is_file() {
+                found.push(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
+            } else if path.is_dir() {
+                walk(&path, root, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(root, root, &mut found);
+    found.sort();
+    found
+}
+
+/// A module that logs these scores at the ends of its epochs.
+fn scored(scores: &'static [f64]) -> Lab {
+    Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+        if place == "on_train_epoch_end" {
+            cx.log("score", scores[usize::try_from(cx.epoch()).unwrap()]);
+        }
+    })
+}
+
+/// What is there after four epochs of two batches with the scores 3, 1, 2 and 5.
+fn left_by(toml: &str) -> Vec<String> {
+    let root = tempfile::tempdir().unwrap();
+    saving(root.path(), epochs(4), toml).fit(&mut scored(&[3.0, 1.0, 2.0, 5.0]), &mut data(2, 1)).unwrap();
+    listed(root.path())
+}
+
+fn said(report: &Report) -> Vec<String> {
+    let of = |notice: &Notice| matches!(notice, Notice::Said { .. }).then(|| notice.to_string());
+    report.notices.iter().filter_map(of).collect()
+}
+
+const FOUR: [&str; 4] = ["epoch=0-step=2", "epoch=1-step=4", "epoch=2-step=6", "epoch=3-step=8"];
+
+#[test]
+fn save_top_k_says_how_many_of_the_best_stay() {
+    let best = |k: i64| left_by(&format!("monitor = \"score\"\nmode = \"min\"\nsave_top_k = {k}"));
+    assert_eq!(best(3), FOUR[..3]);
+    assert_eq!(best(1), FOUR[1..2]);
+    assert_eq!(best(0), Vec::<String>::new());
+    assert_eq!(best(-1), FOUR);
+    assert_eq!(left_by("monitor = \"score\"\nmode = \"max\"\nsave_top_k = 1"), FOUR[3..]);
+    assert!(refusal("save_top_k = -2").starts_with("`save_top_k` must be -1 (all), 0 (none) or more"));
+}
+
+#[test]
+fn save_last_keeps_the_newest_under_a_name_of_its_own() {
+    let last = |save_last: &str| left_by(&format!("save_last = {save_last}\nsave_top_k = 1"));
+    assert_eq!(last("true"), ["epoch=3-step=8", "last"]);
+    assert_eq!(last("\"link\""), ["epoch=3-step=8", "last"]);
+    assert_eq!(last("false"), ["epoch=3-step=8"]);
+    assert_eq!(left_by("save_last = true\nsave_top_k = 0"), Vec::<String>::new(), "as in Lightning");
+    let wrong = toml::from_str::<CheckpointOptions>("save_last = \"copy\"").unwrap_err().to_string();
+    assert!(wrong.contains("true, false or \"link\""), "{wrong}");
+}
+
+#[test]
+fn save_on_train_epoch_end_says_whether_the_epoch_is_over_when_it_saves() {
+    for (at_epoch_end, epochs_done) in [(true, 1), (false, 0)] {
+        let root = tempfile::tempdir().unwrap();
+        let toml = format!("save_on_train_epoch_end = {at_epoch_end}");
+        saving(root.path(), epochs(1), &toml).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+        let contents = read(&root.path().join("epoch=0-step=2")).unwrap();
+        assert_eq!(contents.progress.epochs_done, epochs_done, "{at_epoch_end}");
+    }
+}
+
+#[test]
+fn every_n_epochs_has_two_names_and_takes_one_of_them() {
+    for key in ["every_n_epochs", "save_every_n_epochs"] {
+        assert_eq!(left_by(&format!("{key} = 2\nsave_top_k = -1")), [FOUR[1], FOUR[3]], "{key}");
+        assert_eq!(left_by(&format!("{key} = 0\nsave_top_k = -1")), Vec::<String>::new(), "{key}");
+        let both = refusal(&format!("{key} = 1\nevery_n_train_steps = 1"));
+        assert!(both.contains("exclude each other"), "{both}");
+    }
+    assert_eq!(left_by("save_top_k = -1"), FOUR, "1 where nothing is said");
+    let both = refusal("every_n_epochs = 1\nsave_every_n_epochs = 1");
+    assert!(both.contains("`every_n_epochs`") && both.contains("`save_every_n_epochs`"), "{both}");
+}
+
+#[test]
+fn every_n_train_steps_counts_steps() {
+    let left = left_by("every_n_train_steps = 3\nsave_top_k = -1");
+    assert_eq!(left, ["epoch=1-step=3", "epoch=2-step=6"]);
+}
+
+/// Ten seconds for every batch.
+#[derive(Clone, Default)]
+struct Hand(Arc<AtomicU64>);
+
+impl Clock for Hand {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn timed(root: &Path, toml: &str) -> Trainer {
+    let hand = Hand::default();
+    let mut trainer = saving(root, epochs(2), toml).with_clock(hand.clone());
+    let turn = move |_: &tenterhook::AfterForward<'_>| {
+        hand.0.fetch_add(10, Ordering::Relaxed);
+    };
+    trainer.add_hook(closure::on_after_forward("work", turn)).unwrap();
+    trainer
+}
+
+#[test]
+fn train_time_interval_saves_by_the_clock() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = timed(root.path(), "train_time_interval = \"25 s\"\nsave_top_k = -1");
+    trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
+    assert!(
+        refusal("train_time_interval = \"25\"").starts_with("`train_time_interval`: `25` is not a cadence")
+    );
+}
+
+#[test]
+fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
+    for (more, at) in [
+        ("", ["epoch=0-step=4", "epoch=1-step=8"]),
+        ("save_on_train_epoch_end = false", ["epoch=0-step=4", "epoch=1-step=8"]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let toml = format!(
+            "train_time_interval = \"25 s\"\nmonitor = \"val/loss\"\nmode = \"min\"\nsave_top_k = -1\n{more}"
+        );
+        let report = timed(root.path(), &toml).fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+        assert_eq!(listed(root.path()), at, "each waits for the validation at the end of its epoch");
+        assert_eq!(said(&report), Vec::<String>::new());
+    }
+    // A metric of training that is logged now and then: the next value serves.
+    let root = tempfile::tempdir().unwrap();
+    let toml = "train_time_interval = \"25 s\"\nmonitor = \"seldom\"\nmode = \"min\"\nsave_top_k = -1";
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+        if place == "training_step" && (cx.progress().total_batches - 1).is_multiple_of(4) {
+            cx.log("seldom", 1.0);
+        }
+    });
+    timed(root.path(), toml).fit(&mut lab, &mut data(4, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=1-step=5"]);
+}
+
+#[test]
+fn a_save_by_steps_that_is_judged_by_an_older_value_says_so_once() {
+    let root = tempfile::tempdir().unwrap();
+    let toml = "every_n_train_steps = 2\nmonitor = \"val/loss\"\nmode = \"min\"\nsave_top_k = -1\n\
+                save_on_train_epoch_end = false";
+    let report = saving(root.path(), epochs(3), toml).fit(&mut Toy::default(), &mut data(3, 1)).unwrap();
+    // Step 2 waits for the validation after step 3; the order of events is Lightning's.
+    assert_eq!(listed(root.path())[0], "epoch=0-step=3");
+    let said = said(&report);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("checkpoint: the checkpoint of step 4 is judged by `val/loss` of step 3"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn save_on_exception_saves_what_there_is_when_the_run_fails() {
+    for (save, left) in [(true, vec!["epoch=0-step=2"]), (false, vec![])] {
+        let root = tempfile::tempdir().unwrap();
+        let mut trainer = saving(root.path(), epochs(1), &format!("save_on_exception = {save}"));
+        let fail = |cx: &tenterhook::TrainBatchStart<'_>| assert!(cx.batch.index < 2, "enough");
+        trainer
+            .register(
+                closure::on_train_batch_start("fail", fail),
+                tenterhook::Registration { policy: Some(tenterhook::Policy::ABORT), ..Default::default() },
+            )
+            .unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap_err();
+        assert_eq!(listed(root.path()), left);
+    }
+}
+
+#[test]
+fn save_weights_only_leaves_nothing_to_resume_from() {
+    for weights_only in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let toml = format!("save_weights_only = {weights_only}");
+        saving(root.path(), epochs(1), &toml).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+        let path = root.path().join("epoch=0-step=2");
+        assert_eq!(read(&path).unwrap().weights_only, weights_only);
+        assert_eq!(path.join("optimizer.safetensors").exists(), !weights_only);
+    }
+}
+
+#[test]
+fn dirpath_is_below_the_checkpoints_or_anywhere() {
+    let root = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let below = "dirpath = \"best/of\"\nsave_last = true";
+    saving(root.path(), epochs(2), below).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["best/of/epoch=1-step=2", "best/of/last"]);
+    let absolute = format!("dirpath = {:?}", elsewhere.path());
+    saving(root.path(), epochs(2), &absolute).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(elsewhere.path()), ["epoch=1-step=2"]);
+    assert_eq!(listed(root.path()).len(), 2);
+}
+
+#[test]
+fn filename_is_filled_with_epoch_step_and_metrics() {
+    let named = |filename: &str, insert: bool| {
+        left_by(&format!(
+            "filename = \"{filename}\"\nauto_insert_metric_name = {insert}\nmonitor = \"score\"\nmode = \"min\""
+        ))
+    };
+    assert_eq!(named("epoch_{epoch}_score_{score:.2f}", false), ["epoch_1_score_1.00"]);
+    assert_eq!(named("{epoch:03d}-{step}-{score:e}", true), ["epoch=001-step=4-score=1.000000e+00"]);
+    // A slash of the template is a directory; one of a metric's name is not.
+    assert_eq!(named("runs/{epoch}/{score:04.1f}", false), ["runs/1/01.0"]);
+    let root = tempfile::tempdir().unwrap();
+    for insert in ["false", "true"] {
+        let toml = format!(
+            "filename = \"epoch_{{epoch}}_loss_{{val/loss:.2f}}\"\nauto_insert_metric_name = {insert}"
+        );
+        let report = saving(root.path(), epochs(1), &toml).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+        let loss = format!("{:.2}", report.metrics["val/loss"]);
+        let name = match insert {
+            "true" => format!("epoch_epoch=0_loss_val_loss={loss}"),
+            _ => format!("epoch_0_loss_{loss}"),
+        };
+        assert!(listed(root.path()).contains(&name), "{:?}", listed(root.path()));
+    }
+}
+
+#[test]
+fn a_name_that_cannot_be_is_refused_before_anything_runs() {
+    for (filename, hint) in [
+        ("{epoch:zz}", "`zz`, which is no format; write for example `.2f`"),
+        ("{val/loss:.2d}", "no format"),
+        ("../{epoch}", "set `dirpath`"),
+        ("/tmp/{epoch}", "set `dirpath`"),
+        ("{epoch", "without its"),
+        ("{:.2f}", "without a name"),
+    ] {
+        let error = refusal(&format!("filename = \"{filename}\""));
+        assert!(error.starts_with("`filename = ") && error.contains(hint), "{error}");
+    }
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
+    let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
+    assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
+    assert_eq!(listed(root.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
+    let root = tempfile::tempdir().unwrap();
+    let toml = "filename = \"{step}_{val/loss:.2f}\"\nauto_insert_metric_name = false\n\
+                every_n_train_steps = 1\nsave_top_k = -1";
+    let report = saving(root.path(), epochs(1), toml).fit(&mut Toy::default(), &mut data(3, 1)).unwrap();
+    assert_eq!(listed(root.path()), ["1_nan", "2_nan", "3_nan"]);
+    assert_eq!(said(&report).len(), 1);
+    assert!(
+        said(&report)[0].contains("the metric `val/loss`, which was not logged yet"),
+        "{:?}",
+        said(&report)
+    );
+}
+
+#[test]
+fn nothing_is_overwritten_but_what_makes_way() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), epochs(2), "filename = \"model\"\nsave_top_k = -1");
+    for versions in [["model", "model-v1"].as_slice(), &["model", "model-v1", "model-v2", "model-v3"]] {
+        trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+        assert_eq!(listed(root.path()), versions, "a second fit counts anew and saves anew");
+    }
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), epochs(3), "filename = \"newest\"");
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["newest"], "each takes the place of the one it replaces");
+    assert_eq!(read(&root.path().join("newest")).unwrap().progress.step, 3);
+}

@@ -1,0 +1,54 @@
+//! Early stopping in a real run: what it waits for, and what it says.
+
+use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions, Mode};
+use tenterhook::toy::Toy;
+use tenterhook::{Notice, Outcome, Report, Settings};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::tape::Tape;
+
+/// Ten epochs of four batches, in which `score` does not move.
+fn stuck(settings: Settings, options: EarlyStoppingOptions) -> Report {
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+        if place == "on_train_epoch_end" {
+            cx.log("score", 1.0);
+        }
+    });
+    let mut trainer = trainer(settings);
+    trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
+    trainer.fit(&mut lab, &mut data(4, 0)).unwrap()
+}
+
+fn options() -> EarlyStoppingOptions {
+    EarlyStoppingOptions { patience: 2, mode: Some(Mode::Max), ..EarlyStoppingOptions::of("score") }
+}
+
+#[test]
+fn it_stops_after_its_patience_and_the_outcome_says_why() {
+    let report = stuck(epochs(10), options());
+    assert_eq!(report.progress.epochs_done, 3, "the first check, and two without an improvement");
+    let reason = "`score` has not improved on 1 in 2 checks".to_owned();
+    assert_eq!(report.outcome, Outcome::Stopped { by: "early_stopping".into(), reason });
+}
+
+#[test]
+fn it_waits_for_the_least_epochs_and_steps() {
+    let least_epochs = Settings { min_epochs: Some(5), ..epochs(10) };
+    assert_eq!(stuck(least_epochs, options()).progress.epochs_done, 5);
+    let least_steps = Settings { min_steps: Some(18), ..epochs(10) };
+    assert_eq!(stuck(least_steps, options()).progress.step, 18);
+}
+
+#[test]
+fn a_missing_metric_that_need_not_be_there_is_told_once() {
+    let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::of("val/accuracy") };
+    let report = stuck(epochs(4), missing);
+    assert_eq!(report.progress.epochs_done, 4);
+    let said: Vec<_> = report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. })).collect();
+    assert_eq!(
+        said.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "early_stopping: warning: metric `val/accuracy` was not logged; there are: `score`, `train/loss`; it is not checked"
+        ]
+    );
+}
