@@ -6,7 +6,7 @@ mod ledger;
 mod naming;
 mod options;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
