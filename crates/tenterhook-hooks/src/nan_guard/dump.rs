@@ -112,3 +112,52 @@ impl OwnBytes {
         OwnBytes { dtype, shape: tensor.shape().to_vec(), bytes }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::TensorSource;
+
+    use super::*;
+
+    /// The numbers 0, 1 and 2 in every type.
+    struct EveryType;
+
+    impl TensorSource for EveryType {
+        fn count(&self) -> usize {
+            DType::ALL.len()
+        }
+        fn name(&self, index: usize) -> &str {
+            DType::ALL[index].name()
+        }
+        fn shape(&self, _: usize) -> &[usize] {
+            &[3]
+        }
+        fn dtype(&self, index: usize) -> DType {
+            DType::ALL[index]
+        }
+        fn read(&self, _: usize) -> Vec<f32> {
+            vec![0.0, 1.0, 2.0]
+        }
+    }
+
+    #[test]
+    fn every_tensor_is_written_in_its_own_type() {
+        for tensor in Tensors::new(&EveryType).iter() {
+            let OwnBytes { dtype, shape, bytes } = OwnBytes::of(&tensor);
+            assert_eq!((dtype.to_string().as_str(), shape), (tensor.name(), vec![3]));
+            assert_eq!(bytes.len(), 3 * tensor.dtype().size(), "{dtype}");
+            let size = tensor.dtype().size();
+            let (zero, two) = (&bytes[..size], &bytes[2 * size..]);
+            assert!(zero.iter().all(|byte| *byte == 0), "{dtype}");
+            let expected: Vec<u8> = match dtype {
+                Dtype::F64 => 2f64.to_le_bytes().into(),
+                Dtype::F32 => 2f32.to_le_bytes().into(),
+                // Two is the first number of its exponent, so only that differs from zero.
+                Dtype::F16 | Dtype::BF16 => vec![0, 0x40],
+                Dtype::BOOL => vec![1],
+                _ => 2u64.to_le_bytes()[..size].into(),
+            };
+            assert_eq!(two, expected, "{dtype}");
+        }
+    }
+}

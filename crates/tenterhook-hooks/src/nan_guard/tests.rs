@@ -178,6 +178,15 @@ fn a_window_is_poisoned_once_and_skipped_as_a_whole() {
 }
 
 #[test]
+fn two_poisoned_batches_of_a_window_are_both_said_and_count_as_one_step() {
+    let mut run = Run::new(undumped(NanAction::Skip));
+    run.rig.run(RunInfo { accumulate_grad_batches: 2, ..RunInfo::default() });
+    run.batch_of_window(f64::NAN, GOOD, false);
+    run.batch_of_window(f64::INFINITY, GOOD, true);
+    assert_eq!((run.said().len(), run.rig.hook().memory.in_a_row), (2, 1));
+}
+
+#[test]
 fn shapes_are_said_once_for_every_new_set_of_them() {
     let mut run = Run::new(NanGuardOptions { log_shapes: true, ..NanGuardOptions::default() });
     for rows in [2, 2, 3, 2] {

@@ -303,14 +303,14 @@ fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
 #[test]
 fn nothing_is_overwritten_but_what_makes_way() {
     let root = tempfile::tempdir().unwrap();
-    let mut trainer = saving(root.path(), epochs(2), "filename = \"model\"\nsave_top_k = -1");
-    for versions in [["model", "model-v1"].as_slice(), &["model", "model-v1", "model-v2", "model-v3"]] {
+    let mut trainer = saving(root.path(), epochs(1), "filename = \"model\"\nsave_top_k = -1");
+    for versions in [["model"].as_slice(), &["model", "model-v1"], &["model", "model-v1", "model-v2"]] {
         trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
-        assert_eq!(listed(root.path()), versions, "a second fit counts anew and saves anew");
+        assert_eq!(listed(root.path()), versions, "another fit counts anew and saves anew");
     }
     let root = tempfile::tempdir().unwrap();
-    let mut trainer = saving(root.path(), epochs(3), "filename = \"newest\"");
+    let mut trainer = saving(root.path(), epochs(2), "filename = \"newest\"");
     trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     assert_eq!(listed(root.path()), ["newest"], "each takes the place of the one it replaces");
-    assert_eq!(read(&root.path().join("newest")).unwrap().progress.step, 3);
+    assert_eq!(read(&root.path().join("newest")).unwrap().progress.step, 2);
 }

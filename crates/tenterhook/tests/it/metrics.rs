@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenterhook::random::Stream;
+use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{LogOptions, Reduce, Settings, closure};
 
@@ -158,4 +159,40 @@ fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
     };
     assert_eq!(drawn(1), drawn(0));
     assert_eq!(drawn(0), [Stream::new(0, "hook", "dice").uniform()]);
+}
+
+#[test]
+fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
+    let every_batch = Some(Check::Amount(Amount::Count(1)));
+    let settings = Settings { accumulate_grad_batches: 2, val_check_interval: every_batch, ..epochs(1) };
+    let mut trainer = trainer(settings);
+    let seen = Seen::new();
+    let (batches, validations) = (seen.clone(), seen.clone());
+    trainer
+        .add_hook(closure::on_train_batch_end("batch", move |cx| {
+            batches.push((cx.step, cx.metrics().step_of("index")));
+        }))
+        .unwrap();
+    trainer
+        .add_hook(closure::on_validation_end("validation", move |cx| {
+            validations.push((cx.step, cx.metrics().step_of("val/loss")));
+        }))
+        .unwrap();
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+        if place == "training_step" {
+            cx.log("index", cx.batch_index() as f64);
+        }
+    });
+    trainer.fit(&mut lab, &mut data(3, 1)).unwrap();
+    // Each batch, and the validation after it; the last window is short.
+    let of_steps = [(0, Some(1)), (0, Some(0)), (1, Some(1)), (1, Some(1)), (2, Some(2)), (2, Some(2))];
+    assert_eq!(seen.take(), of_steps);
+    let fresh = seen.clone();
+    trainer
+        .add_hook(closure::on_train_start("second", move |cx| {
+            fresh.push((cx.step, cx.metrics().step_of("index")))
+        }))
+        .unwrap();
+    trainer.fit(&mut lab, &mut data(3, 1)).unwrap();
+    assert_eq!(seen.take()[0], (0, Some(0)), "another fit counts anew");
 }
