@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    FromOptions, Mark, Moment, Observer, OptionError, Phase, Stage, TestEnd, TestStart, TrainBatchEnd,
+    FromOptions, Mark, Moment, Observer, OptionError, Stage, TestEnd, TestStart, TrainBatchEnd,
     TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 
@@ -96,6 +96,7 @@ impl Console {
         line
     }
 
+    /// An evaluation within `fit`, a sanity check among them, has its place in the line of its epoch.
     fn evaluated(&mut self, cx: &Moment<'_>, what: &str) {
         if cx.stage != Stage::Fit {
             let mut line = what.to_owned();
@@ -154,9 +155,7 @@ impl Observer for Console {
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) {
-        if cx.phase != Phase::SanityCheck {
-            self.evaluated(cx, "validation");
-        }
+        self.evaluated(cx, "validation");
     }
 
     fn on_test_start(&mut self, cx: &TestStart) {

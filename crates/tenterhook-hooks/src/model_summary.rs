@@ -111,9 +111,8 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
     if depth != 0 && whole.parameters > 0 {
         let mut rows = vec![["name", "shape", "parameters", "share"].map(str::to_owned).to_vec()];
         for group in groups(params, depth) {
-            let share = group.parameters as f64 / whole.parameters as f64 * 100.0;
-            let (shape, parameters) = (group.shape(), text::count(group.parameters));
-            rows.push(vec![group.name, shape, parameters, format!("{share:.1} %")]);
+            let share = format!("{:.1} %", group.parameters as f64 / whole.parameters as f64 * 100.0);
+            rows.push(vec![group.name.clone(), group.shape(), text::count(group.parameters), share]);
         }
         lines = table::lines(&rows);
     }
@@ -134,7 +133,9 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
 #[hook(tier = "built_in")]
 impl Observer for ModelSummary {
     fn on_fit_start(&mut self, cx: &FitStart) {
-        lines(&cx.params(), self.options.max_depth).into_iter().for_each(|line| cx.print(line));
+        for line in lines(&cx.params(), self.options.max_depth) {
+            cx.print(line);
+        }
     }
 }
 

@@ -291,7 +291,9 @@ mod tests {
             let mut resumed = whole.resumed(throughput(2, 0.5));
             let last = late(&before[before.len() - 1]);
             resumed.elapsed(last.elapsed).on_train_start();
-            after.iter().for_each(|cue| drop(resumed.cue(&late(cue)).clone()));
+            for cue in after {
+                resumed.cue(&late(cue));
+            }
             whole.play(after);
             assert_eq!(whole.metrics().to_map(), resumed.metrics().to_map(), "cut at {cut}");
             assert_eq!(whole.said(), resumed.said(), "cut at {cut}");

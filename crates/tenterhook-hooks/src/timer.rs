@@ -341,7 +341,9 @@ mod tests {
             whole.play(before);
             let mut resumed = whole.resumed(timer(of("1 h")));
             resumed.elapsed(late(&before[cut - 1]).elapsed).on_train_start();
-            after.iter().for_each(|cue| drop(resumed.cue(&late(cue)).clone()));
+            for cue in after {
+                resumed.cue(&late(cue));
+            }
             whole.play(after);
             assert_eq!(whole.metrics().to_map(), resumed.metrics().to_map(), "cut at {cut}");
             assert_eq!(whole.said(), resumed.said(), "cut at {cut}");

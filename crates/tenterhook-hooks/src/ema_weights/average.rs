@@ -20,12 +20,7 @@ impl Average {
             self.updates = 1;
             return Ok(());
         }
-        let same = self.weights.iter().zip(params.iter()).all(|(known, param)| is_of(known, &param));
-        if !same || self.weights.iter().count() != params.len() {
-            return Err("the average is of other parameters than the module has; begin a new run, or leave \
-                        this hook out of the resumed one"
-                .into());
-        }
+        self.bring_in_order(params)?;
         #[allow(clippy::cast_possible_truncation)] // weights are averaged as what they are shown as
         let share = (1.0 - decay) as f32;
         for ((_, averages), param) in Arc::make_mut(&mut self.weights).iter_mut().zip(params.iter()) {
@@ -35,6 +30,28 @@ impl Average {
             }
         }
         self.updates += 1;
+        Ok(())
+    }
+
+    /// Puts the average into the module's order. A checkpoint has it in the order of its names.
+    fn bring_in_order(&mut self, params: &Tensors<'_>) -> HookResult {
+        let same = self.weights.iter().zip(params.iter()).all(|(known, param)| is_of(known, &param));
+        let as_many = self.weights.iter().count() == params.len();
+        if same && as_many {
+            return Ok(());
+        }
+        let mut ordered = NamedTensors::default();
+        for param in params.iter() {
+            if let Some((name, shape, values)) = self.weights.iter().find(|known| is_of(*known, &param)) {
+                ordered = ordered.with(name, shape, values);
+            }
+        }
+        if !as_many || ordered.iter().count() < params.len() {
+            return Err("the average is of other parameters than the module has; begin a new run, or leave \
+                        this hook out of the resumed one"
+                .into());
+        }
+        self.weights = Arc::new(ordered);
         Ok(())
     }
 }

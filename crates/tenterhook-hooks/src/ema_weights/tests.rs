@@ -180,6 +180,19 @@ fn a_resumed_average_goes_on_to_the_bit() {
 }
 
 #[test]
+fn the_order_of_a_checkpoint_is_not_the_order_of_the_module() {
+    let mut rig = rig(options());
+    let next = |step| Progress { step, step_counted: true, ..Progress::default() };
+    rig.progress(next(1)).params([("w", [1.0]), ("b", [5.0])]).on_train_batch_end();
+    let mut state = rig.state_dict();
+    state.tensors = tenterhook_core::NamedTensors::from([("b", [5.0]), ("w", [1.0])]);
+    rig.load_state_dict(&state);
+    rig.progress(next(2)).params([("w", [3.0]), ("b", [6.0])]).on_train_batch_end();
+    let weights = rig.hook().average.weights.clone();
+    assert_eq!((weights.get("w"), weights.get("b")), (Some(&[2.0][..]), Some(&[5.5][..])));
+}
+
+#[test]
 fn another_model_is_not_averaged_with_the_old_one() {
     let mut rig = rig(options());
     step(&mut rig, 1, 4.0);

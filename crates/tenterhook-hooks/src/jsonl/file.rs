@@ -13,15 +13,20 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Opens the file at its end, or makes it. Of a longer one only `keep` bytes stay, where that is said;
-    /// half a line, which a killed run may have left, goes.
+    /// Opens the file at its end, or makes it. Of a longer one only `keep` bytes stay, where that is said and a
+    /// line ends there: else the file has gone another way since, and all of it stays. Half a line at its end,
+    /// which a killed run may have left, goes.
     pub(super) fn open(path: PathBuf, keep: Option<u64>) -> Result<Lines> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-        let mut length = whole_lines(&mut file)?;
-        length = keep.map_or(length, |keep| keep.min(length));
+        let mut length = whole_lines(&mut file, u64::MAX)?;
+        if let Some(keep) = keep.filter(|keep| *keep < length)
+            && whole_lines(&mut file, keep)? == keep
+        {
+            length = keep;
+        }
         // A device or a pipe has no length to change.
         if file.metadata()?.len() > length {
             file.set_len(length)?;
@@ -45,10 +50,10 @@ impl Lines {
     }
 }
 
-/// How many bytes the whole lines take up.
-fn whole_lines(file: &mut File) -> Result<u64> {
+/// How many bytes the whole lines within the first so many bytes take up.
+fn whole_lines(file: &mut File, within: u64) -> Result<u64> {
     const BLOCK: u64 = 4096;
-    let mut end = file.metadata()?.len();
+    let mut end = file.metadata()?.len().min(within);
     let mut block = Vec::new();
     while end > 0 {
         let start = end.saturating_sub(BLOCK);
@@ -82,6 +87,7 @@ mod tests {
         assert_eq!(Lines::open(path.clone(), None).expect("it opens").length, 5005);
         assert!(text(&path).ends_with("x\n2\n"));
         assert_eq!(Lines::open(path.clone(), Some(9999)).expect("it opens").length, 5005);
+        assert_eq!(Lines::open(path.clone(), Some(3)).expect("it opens").length, 5005, "no line ends there");
         assert_eq!(Lines::open(path.clone(), Some(2)).expect("it opens").length, 2);
         assert_eq!(text(&path), "1\n");
         fs::write(&path, "half").expect("it is written");

@@ -52,7 +52,8 @@ impl From<u64> for JsonlOptions {
 ///   `loader`, `loss`, `average_loss`, `lr` (of the first group of the first optimizer, as the next update will
 ///   use it), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
 ///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
-///   at the checkpoint, where it is the same file, so that nothing stands there twice.
+///   at the checkpoint, where it is the same file, so that nothing stands there twice; one that another run has
+///   gone on with since stays as it is.
 /// - **Cost**: a line that is flushed, and the reading of the losses since the last one; on other batches a
 ///   division.
 /// - **When it fails**, because the file cannot be written, its policy decides: it is reported, and the hook
@@ -140,17 +141,14 @@ impl Jsonl {
         };
         // The working directory may be another one when the run is resumed.
         let path = std::path::absolute(&path).map_err(|error| cannot(&path, &error))?;
-        let lines = match self.lines.take().filter(|lines| lines.is_at(&path)) {
-            Some(lines) => lines,
-            None => {
-                // An evaluation of an older checkpoint must not cut off what came after it.
-                let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
-                let keep = self.known.as_ref().filter(same).map(|known| known.length);
-                Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?
-            }
-        };
-        self.known = None;
-        let lines = self.lines.insert(lines);
+        if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
+            // An evaluation of an older checkpoint must not cut off what came after it.
+            let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
+            let keep = self.known.as_ref().filter(same).map(|known| known.length);
+            self.lines = Some(Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?);
+            self.known = None;
+        }
+        let Some(lines) = &mut self.lines else { return Ok(()) };
         let mut text = serde_json::to_vec(&Line::of(cx, what))?;
         text.push(b'\n');
         Ok(lines.push(&text).map_err(|error| cannot(&path, &error))?)
@@ -179,13 +177,13 @@ impl Observer for Jsonl {
         let mut written = Ok(());
         if self.is_due(cx) {
             let optimizers = cx.optimizers();
-            let first = (optimizers.count() > 0).then(|| optimizers.groups(0)).unwrap_or_default();
+            let first = (0..optimizers.count()).flat_map(|index| optimizers.groups(index)).next();
             let what = What::Batch {
                 batch: cx.batch.index,
                 loader: cx.batch.loader,
                 loss: cx.loss.as_ref().map(Scalar::value),
                 average_loss: cx.average_loss(),
-                lr: first.first().map(|group| group.lr),
+                lr: first.map(|group| group.lr),
                 metrics: cx.metrics().since(self.batch),
             };
             written = self.write(cx, what);

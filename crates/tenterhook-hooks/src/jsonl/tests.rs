@@ -140,9 +140,10 @@ fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
 #[test]
 fn a_file_that_is_another_one_or_a_new_run_is_only_added_to() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    std::fs::write(other.path().join("json_log.jsonl"), "{}\n{}\n").expect("it is written");
     let mut first = rig(1, one.path());
     first.on_train_start();
+    let text = std::fs::read_to_string(one.path().join("json_log.jsonl")).expect("it is there");
+    std::fs::write(other.path().join("json_log.jsonl"), text.repeat(2)).expect("it is written");
     let mut moved = first.resumed(jsonl(1));
     moved.run(RunInfo { directory: Some(other.path().to_owned()), ..RunInfo::default() });
     moved.on_train_end();

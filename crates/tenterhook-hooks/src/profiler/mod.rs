@@ -219,7 +219,9 @@ impl Observer for Profiler {
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
         let report = Report::of(&self.memory.times, self.memory.batches, self.memory.skipped);
         if self.options.print {
-            report.lines().into_iter().for_each(|line| cx.print(line));
+            for line in report.lines() {
+                cx.print(line);
+            }
         }
         // A dry run leaves nothing behind.
         if cx.run.fast_dev_run { Ok(()) } else { self.write(cx, &report) }

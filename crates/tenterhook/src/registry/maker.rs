@@ -10,7 +10,7 @@ use toml::Value;
 use super::{Listed, RegistryError};
 use crate::config::Problem;
 use crate::config::read::{Misread, read};
-use crate::config::schema::schema_of;
+use crate::config::schema::{aliases, schema_of};
 use crate::config::words::Place;
 
 /// A name, what it is for, and how it is made.
@@ -42,12 +42,24 @@ impl<T: 'static> Maker<T> {
         let schema = schema_of::<O>();
         let described = schema.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
         let purpose = described.lines().next().unwrap_or_default().to_owned();
-        let make = move |options| {
-            let options = read(options).map_err(Unmade::Misread)?;
+        let properties = schema["properties"].clone();
+        let make = move |options: Value| {
+            let options = read(options.clone()).map_err(|misread| {
+                let twice = two_names(&misread, &properties, &options);
+                twice.map_or(Unmade::Misread(misread), Unmade::Refused)
+            })?;
             make(options).map_err(|error| Unmade::Refused(error.to_string()))
         };
         Maker { name, purpose, example: None, schema, make: Box::new(make) }
     }
+}
+
+/// What to say when an option is set under two of its names.
+fn two_names(misread: &Misread, properties: &serde_json::Value, options: &Value) -> Option<String> {
+    let option = misread.message.strip_prefix("duplicate field `")?.split('`').next()?;
+    let names = std::iter::once(option).chain(aliases(properties.get(option)?));
+    let set: Vec<_> = names.filter(|name| options.get(*name).is_some()).collect();
+    Some(format!("`{}` are names of one option; leave all but one of them out", set.join("` and `")))
 }
 
 impl Maker<AnyHook> {

@@ -17,7 +17,7 @@ impl Trainer {
     /// trainer.add_json_logging(JsonlOptions { path: "log.jsonl".into(), ..JsonlOptions::default() })?;
     /// trainer.add_checkpointing(1)?;
     /// let names: Vec<_> = trainer.list_hooks().into_iter().map(|hook| hook.name).collect();
-    /// assert_eq!(names, ["console_log", "json_log", "checkpoint"]);
+    /// assert_eq!(names[..3], ["console_log", "json_log", "checkpoint"]);
     /// trainer.remove_hook("console_log")?;
     /// trainer.add_console_logging(ConsoleOptions::default())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -120,7 +120,8 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    text.lines().map(read).collect()
 }
 
 /// Two epochs of four batches, from the beginning or from a checkpoint, with a log beside the checkpoints.
@@ -149,7 +150,10 @@ fn a_resumed_run_leaves_the_lines_of_an_uninterrupted_one() {
     let events: Vec<_> = whole.iter().map(|line| line["event"].as_str().unwrap()).collect();
     let epoch = ["batch", "batch", "validation_end", "batch", "batch", "validation_end", "epoch_end"];
     assert_eq!(events, [&["train_start"][..], &epoch, &epoch, &["train_end"]].concat());
+    let path = root.path().join("json_log.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
     for step in [1, 3, 5, 7] {
+        std::fs::write(&path, &text).unwrap();
         let checkpoint = root.path().join(format!("checkpoints/epoch={}-step={step}", (step - 1) / 4));
         let mut resumed = logged(root.path(), Some(&checkpoint));
         let start = resumed.iter().position(|line| line["resumed"] == true).unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::registry::Registry;
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Notice, Report, Settings, Trainer, closure};
 
@@ -85,7 +86,7 @@ fn save_last_keeps_the_newest_under_a_name_of_its_own() {
     assert_eq!(last("true"), ["epoch=3-step=8", "last"]);
     assert_eq!(last("\"link\""), ["epoch=3-step=8", "last"]);
     assert_eq!(last("false"), ["epoch=3-step=8"]);
-    assert_eq!(left_by("save_last = true\nsave_top_k = 0"), Vec::<String>::new(), "as in Lightning");
+    assert_eq!(left_by("save_last = true\nsave_top_k = 0"), ["last"], "when training ends");
     let wrong = toml::from_str::<CheckpointOptions>("save_last = \"copy\"").unwrap_err().to_string();
     assert!(wrong.contains("true, false or \"link\""), "{wrong}");
 }
@@ -110,8 +111,11 @@ fn every_n_epochs_has_two_names_and_takes_one_of_them() {
         assert!(both.contains("exclude each other"), "{both}");
     }
     assert_eq!(left_by("save_top_k = -1"), FOUR, "1 where nothing is said");
-    let both = refusal("every_n_epochs = 1\nsave_every_n_epochs = 1");
-    assert!(both.contains("`every_n_epochs`") && both.contains("`save_every_n_epochs`"), "{both}");
+    let both = "use = \"checkpoint\"\nevery_n_epochs = 1\nsave_every_n_epochs = 1";
+    let table: tenterhook::config::HookTable = toml::from_str(both).unwrap();
+    let error = table.register(&mut trainer(epochs(1)), &Registry::default()).unwrap_err().to_string();
+    let two = "`every_n_epochs` and `save_every_n_epochs` are names of one option";
+    assert!(error.contains(two), "{error}");
 }
 
 #[test]
