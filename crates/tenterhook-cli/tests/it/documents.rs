@@ -85,7 +85,7 @@ fn the_documented_checkpoints_are_the_three_best_and_the_last() {
     let mut scores: Vec<_> = curve(&place, "val/loss").into_iter().enumerate().collect();
     assert_eq!(scores.len(), 5);
     scores.sort_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b));
-    let best = scores[..3].iter().map(|(epoch, (_, loss))| format!("epoch_{epoch}_loss_{loss:.2f}"));
+    let best = scores[..3].iter().map(|(epoch, (_, loss))| format!("epoch_{epoch}_loss_{loss:.2}"));
     let mut expected: Vec<_> = best.chain(["last".to_owned()]).collect();
     expected.sort();
     assert_eq!(checkpoints(&place), expected);
