@@ -32,7 +32,7 @@ pub(super) fn formatted(value: f64, spec: &str) -> Option<String> {
     };
     // A kind that is none of these must be found whatever the value.
     let known = kind.is_none_or(|kind| "dfeg%".contains(kind) && (kind != 'd' || precision.is_none()));
-    known.then(|| padded(text, width, zeros))
+    known.then(|| padded(&text, width, zeros))
 }
 
 fn number(text: &str) -> Option<usize> {
@@ -77,7 +77,7 @@ fn without_zeros(text: &str) -> &str {
 }
 
 /// As wide as asked for; zeros go between the sign and the number.
-fn padded(text: String, width: usize, zeros: bool) -> String {
+fn padded(text: &str, width: usize, zeros: bool) -> String {
     if !zeros {
         return format!("{text:>width$}");
     }

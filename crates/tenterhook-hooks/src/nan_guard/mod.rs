@@ -166,19 +166,17 @@ impl NanGuard {
 
     fn text(&self, cx: &TrainBatchEnd) -> String {
         let (step, epoch, batch) = (cx.progress.current_step(), cx.epoch, cx.batch.index);
-        let mut text = format!(
-            "step {step} (epoch {epoch}, batch {batch} of `{}`): {}; ",
-            cx.batch.loader,
-            in_words(&self.seen.found)
-        );
-        text += &match self.memory.last_good_step {
+        let good = match self.memory.last_good_step {
             Some(good) => format!("the last good step was {good}"),
             None => "there was no good step yet".to_owned(),
         };
-        if self.memory.in_a_row > 1 {
-            text += &format!("; {} poisoned steps in a row", self.memory.in_a_row);
-        }
-        if cx.progress.step_counted { text } else { text + "; the update was skipped" }
+        let row = match self.memory.in_a_row {
+            0 | 1 => String::new(),
+            in_a_row => format!("; {in_a_row} poisoned steps in a row"),
+        };
+        let skipped = if cx.progress.step_counted { "" } else { "; the update was skipped" };
+        let (loader, found) = (cx.batch.loader, in_words(&self.seen.found));
+        format!("step {step} (epoch {epoch}, batch {batch} of `{loader}`): {found}; {good}{row}{skipped}")
     }
 
     fn dump(&mut self, cx: &TrainBatchEnd) {
