@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn known() -> RunInfo {
-        RunInfo { total_epochs: Some(2), epoch_batches: Some(4), ..RunInfo::default() }
+        RunInfo { total_epochs: Some(2), epoch_batches: Some(5), ..RunInfo::default() }
     }
 
     #[test]
@@ -191,11 +191,12 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "epoch 1/2 batch 2/4",
-                "epoch 1/2 batch 4/4",
+                "epoch 1/2 batch 2/5",
+                "epoch 1/2 batch 4/5",
                 "epoch 1/2 done step 5",
-                "epoch 2/2 batch 2/4",
-                "epoch 2/2 batch 4/4",
+                "epoch 2/2 batch 1/5",
+                "epoch 2/2 batch 3/5",
+                "epoch 2/2 batch 5/5",
                 "epoch 2/2 done step 10",
             ]
         );
