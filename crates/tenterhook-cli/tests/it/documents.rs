@@ -112,9 +112,9 @@ fn the_documented_lr_monitor_logs_rate_momentum_and_decay_once_an_epoch() {
     trained(&place, "lr_monitor.toml", &["--set", "optimizer.use=sgd", "--set", "optimizer.momentum=0.9"]);
     let metrics = place.json("runs/latest/run.json")["metrics"].clone();
     let names: Vec<_> = metrics.as_object().expect("a table").keys().cloned().collect();
-    let named = |prefix: &str| names.iter().find(|name| name.starts_with(prefix)).cloned();
+    let beginning = |prefix: &str| names.iter().find(|name| name.starts_with(prefix)).cloned();
     for prefix in ["lr/", "momentum/", "weight_decay/"] {
-        let name = named(prefix).unwrap_or_else(|| panic!("nothing begins with {prefix}: {names:?}"));
+        let name = beginning(prefix).unwrap_or_else(|| panic!("nothing begins with {prefix}: {names:?}"));
         assert_eq!(curve(&place, &name).len(), 5, "{name}");
     }
 }
