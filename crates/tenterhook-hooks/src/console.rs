@@ -15,7 +15,7 @@ use crate::text;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleOptions {
-    /// Print a line after every so many batches of an epoch.
+    /// Print a line after every so many batches, counted over all epochs.
     pub log_every_n_batches: u64,
 }
 
@@ -34,7 +34,7 @@ impl From<u64> for ConsoleOptions {
 
 /// Prints progress on the console: a line every so many batches, and one at the end of each epoch.
 ///
-/// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches of an epoch: epoch, batch,
+/// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches: epoch, batch,
 ///   step, latest and average loss, learning rate, and what the module logged for this batch; at
 ///   `on_train_epoch_end`: the epoch's metrics and those of its validations. In an evaluation without training:
 ///   one line at its end. Nothing in a sanity check.
@@ -137,7 +137,7 @@ impl Observer for Console {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
-        if cx.batches.is_multiple_of(self.options.log_every_n_batches) {
+        if cx.total_batches.is_multiple_of(self.options.log_every_n_batches) {
             cx.print(self.batch_line(cx));
         }
         self.batch = cx.metrics().mark();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn known() -> RunInfo {
-        RunInfo { total_epochs: Some(2), epoch_batches: Some(4), ..RunInfo::default() }
+        RunInfo { total_epochs: Some(2), epoch_batches: Some(5), ..RunInfo::default() }
     }
 
     #[test]
@@ -191,11 +191,12 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "epoch 1/2 batch 2/4",
-                "epoch 1/2 batch 4/4",
+                "epoch 1/2 batch 2/5",
+                "epoch 1/2 batch 4/5",
                 "epoch 1/2 done step 5",
-                "epoch 2/2 batch 2/4",
-                "epoch 2/2 batch 4/4",
+                "epoch 2/2 batch 1/5",
+                "epoch 2/2 batch 3/5",
+                "epoch 2/2 batch 5/5",
                 "epoch 2/2 done step 10",
             ]
         );

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Policy, Stage, State,
-    Status, Tier, TrainEpochEnd, ValidationEnd, hook,
+    Access, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Policy, Stage, Status,
+    Tier, TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
@@ -128,8 +128,6 @@ struct Memory {
     waited: u64,
 }
 
-const VERSION: u32 = 1;
-
 impl FromOptions for EarlyStopping {
     type Options = EarlyStoppingOptions;
     const PURPOSE: &str = "stops training when a metric stops improving";
@@ -221,7 +219,7 @@ impl EarlyStopping {
     }
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Controller for EarlyStopping {
     fn access(&self) -> Access {
         Access::none().monitors(&self.options.monitor)
@@ -247,15 +245,6 @@ impl Controller for EarlyStopping {
             return Ok(Decision::CONTINUE);
         }
         self.check(cx)
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, FromOptions, HookResult, Lr, Moment, OptionError, Request, State, Tier,
+    Access, Controller, Decision, FromOptions, HookResult, Lr, Moment, OptionError, Request, Tier,
     TrainBatchEnd, hook,
 };
 
@@ -72,8 +72,6 @@ struct Memory {
     /// Losses up to this step are not counted.
     quiet_until: Option<u64>,
 }
-
-const VERSION: u32 = 1;
 
 impl FromOptions for LossSpike {
     type Options = LossSpikeOptions;
@@ -158,7 +156,7 @@ impl LossSpike {
     }
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Controller for LossSpike {
     fn access(&self) -> Access {
         Access::none().reads("train/loss")
@@ -175,15 +173,6 @@ impl Controller for LossSpike {
             return Ok(self.act(cx));
         }
         Ok(Decision::CONTINUE)
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, FromOptions, HookResult, Moment, Observer, OptionError, State, Status, Tier, TrainEpochEnd, hook,
+    Access, FromOptions, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd, hook,
 };
 
 /// The options of [`PlateauDetector`].
@@ -77,8 +77,6 @@ struct Memory {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Value(#[serde(with = "tenterhook_core::number")] f64);
-
-const VERSION: u32 = 1;
 
 impl FromOptions for PlateauDetector {
     type Options = PlateauDetectorOptions;
@@ -161,7 +159,7 @@ impl PlateauDetector {
     }
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Observer for PlateauDetector {
     fn access(&self) -> Access {
         Access::none().monitors(&self.options.monitor).writes(&self.logged_as)
@@ -191,15 +189,6 @@ impl Observer for PlateauDetector {
             self.memory.said = true;
             self.memory.quiet_until = cx.epoch + 1 + self.options.cooldown;
         }
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }
 

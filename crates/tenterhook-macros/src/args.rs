@@ -7,7 +7,7 @@ use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::handlers;
 
-const KEYS: &[&str] = &["name", "reads", "writes", "monitors", "tier", "on_error"];
+const KEYS: &[&str] = &["name", "reads", "writes", "monitors", "tier", "on_error", "state", "version"];
 const TIERS: &[(&str, &str)] = &[("user", "User"), ("built_in", "BuiltIn"), ("monitor", "Monitor")];
 const POLICIES: &[(&str, &str)] = &[("abort", "ABORT"), ("warn", "WARN"), ("disable", "DISABLE")];
 
@@ -22,6 +22,10 @@ pub(crate) struct Args {
     pub(crate) tier: Option<Arg<Ident>>,
     /// The constant of `Policy`.
     pub(crate) on_error: Option<Arg<Ident>>,
+    /// The field that a checkpoint keeps.
+    pub(crate) state: Option<Arg<Ident>>,
+    /// The version of that field's schema.
+    pub(crate) version: Option<Arg<u32>>,
 }
 
 /// A value and where its key is written.
@@ -55,6 +59,12 @@ impl Args {
         if let Err(error) = all.parse2(tokens) {
             errors.push(error);
         }
+        if let (None, Some(version)) = (&args.state, &args.version) {
+            errors.push(Error::new(
+                version.key,
+                "`version` is that of a `state`; name its field, as in `state = \"memory\"`",
+            ));
+        }
         args
     }
 
@@ -69,6 +79,8 @@ impl Args {
             "on_error" => {
                 self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? });
             }
+            "state" => self.state = Some(Arg { key: span, value: field(&string(value)?)? }),
+            "version" => self.version = Some(Arg { key: span, value: whole_number(value)? }),
             unknown => {
                 let hint = did_you_mean(unknown, KEYS.iter().copied());
                 let message = format!("`{unknown}` is not an argument of `#[hook]`{hint}");
@@ -100,6 +112,20 @@ fn filled(string: LitStr, what: &str) -> syn::Result<LitStr> {
         return Err(Error::new(string.span(), format!("a {what} may not be empty")));
     }
     Ok(string)
+}
+
+fn field(given: &LitStr) -> syn::Result<Ident> {
+    given.parse_with(Ident::parse_any).map_err(|_| {
+        let message = format!("`{}` is no field's name", given.value());
+        Error::new(given.span(), message)
+    })
+}
+
+fn whole_number(value: Expr) -> syn::Result<u32> {
+    match ungrouped(value) {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse(),
+        other => Err(Error::new_spanned(other, "expected a whole number, as in `version = 2`")),
+    }
 }
 
 fn string(value: Expr) -> syn::Result<LitStr> {
@@ -164,7 +190,7 @@ mod tests {
     fn an_unknown_argument_names_the_nearest() {
         let (_, errors) = parse(quote!(read = ["a"]));
         let expected = "`read` is not an argument of `#[hook]`; did you mean `reads`? \
-            (one of `name`, `reads`, `writes`, `monitors`, `tier`, `on_error`)";
+            (one of `name`, `reads`, `writes`, `monitors`, `tier`, `on_error`, `state`, `version`)";
         assert_eq!(errors, [expected]);
     }
 
@@ -196,6 +222,17 @@ mod tests {
         let (args, errors) = parse(quote!(name = "a", name = "b"));
         assert_eq!(errors, ["`name` is given twice"]);
         assert_eq!(args.name.map(|arg| arg.value.value()).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_state_is_a_field_and_its_version_a_number_that_does_not_stand_alone() {
+        let (args, errors) = parse(quote!(state = "memory", version = 3));
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(args.state.map(|arg| arg.value.to_string()).as_deref(), Some("memory"));
+        assert_eq!(args.version.map(|arg| arg.value), Some(3));
+        assert_eq!(parse(quote!(state = "a b")).1, ["`a b` is no field's name"]);
+        assert!(parse(quote!(version = 2)).1[0].contains("`state = \"memory\"`"));
+        assert!(parse(quote!(state = "m", version = "2")).1[0].contains("whole number"));
     }
 
     #[test]

@@ -140,6 +140,8 @@ impl HookImpl<'_> {
             ("access", Ok(self.access())),
             ("tier", Ok(self.tier())),
             ("policy", Ok(self.policy())),
+            ("state_dict", Ok(self.state_dict())),
+            ("load_state_dict", Ok(self.load_state_dict())),
         ];
         for (method, provided) in provided {
             match provided {
@@ -227,6 +229,33 @@ impl HookImpl<'_> {
         let Arg { key, value } = self.args.tier.as_ref()?;
         let krate = self.krate;
         Some((*key, parse_quote!(fn tier(&self) -> #krate::Tier { #krate::Tier::#value })))
+    }
+
+    fn state_dict(&self) -> Option<Provided> {
+        let Arg { key, value } = self.args.state.as_ref()?;
+        let (krate, version) = (self.krate, self.version());
+        let method = parse_quote! {
+            fn state_dict(&self) -> #krate::HookResult<#krate::State> {
+                ::std::result::Result::Ok(#krate::State::of(#version, &self.#value)?)
+            }
+        };
+        Some((*key, method))
+    }
+
+    fn load_state_dict(&self) -> Option<Provided> {
+        let Arg { key, value } = self.args.state.as_ref()?;
+        let (krate, version) = (self.krate, self.version());
+        let method = parse_quote! {
+            fn load_state_dict(&mut self, state: &#krate::State) -> #krate::HookResult {
+                self.#value = state.read(#version)?;
+                ::std::result::Result::Ok(())
+            }
+        };
+        Some((*key, method))
+    }
+
+    fn version(&self) -> u32 {
+        self.args.version.as_ref().map_or(1, |version| version.value)
     }
 
     fn policy(&self) -> Option<Provided> {

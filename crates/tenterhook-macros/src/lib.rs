@@ -49,10 +49,11 @@ use proc_macro_crate::crate_name;
 /// | `monitors = ".."` | `fn access` | the default of `Hook` |
 /// | `on_error = "abort"`, `"warn"` or `"disable"` | `fn policy` | the default of `Hook` |
 /// | `tier = "user"`, `"built_in"` or `"monitor"` | `fn tier` | the default of `Hook` |
+/// | `state = "field"`, `version = 1` | `fn state_dict`, `fn load_state_dict` | no state |
 ///
 /// # Methods
 ///
-/// The block holds handlers and, where wanted, `name`, `access`, `tier`, `policy`, `state_dict` and
+/// The block holds handlers and, where wanted, `name`, `access`, `tier`, `policy`, `wants_point`, `state_dict` and
 /// `load_state_dict`. Any other method is an error that names the nearest of these, so that a misspelt handler
 /// is not silently never called; helper methods go in a plain `impl T` block. Associated types, constants and
 /// macro calls are errors too.

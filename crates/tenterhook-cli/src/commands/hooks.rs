@@ -6,9 +6,10 @@ use serde_json::json;
 use tenterhook::plan::nearest;
 use tenterhook::registry::{Description, OptionHelp, Registry};
 
-use super::{counted, print};
+use super::print;
 use crate::app::App;
 use crate::arguments::Hooks;
+use crate::table::counted;
 
 pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
     let text = match &arguments.name {

@@ -10,7 +10,7 @@ use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
 use tenterhook::{Notice, Outcome, Report, Trainer};
 
-use super::{counted, failed, print, resolve};
+use super::{failed, print, resolve};
 use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};

@@ -47,8 +47,8 @@ fn the_documented_logging_hook_tells_of_start_epochs_and_end() {
     let place = Place::new();
     let (_, told) = trained(&place, "logging.toml", &[]);
     assert!(hooks(&place).contains(&"logging".to_owned()), "{:?}", hooks(&place));
-    for epoch in 0..5 {
-        assert!(told.contains(&format!("epoch {epoch}")), "{told}");
+    for epoch in 1..=5 {
+        assert!(told.contains(&format!("epoch {epoch}/5 done")), "{told}");
     }
     assert!(told.contains("val/loss"), "{told}");
 }
@@ -85,7 +85,7 @@ fn the_documented_checkpoints_are_the_three_best_and_the_last() {
     let mut scores: Vec<_> = curve(&place, "val/loss").into_iter().enumerate().collect();
     assert_eq!(scores.len(), 5);
     scores.sort_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b));
-    let best = scores[..3].iter().map(|(epoch, (_, loss))| format!("epoch_{epoch}_loss_{loss:.2f}"));
+    let best = scores[..3].iter().map(|(epoch, (_, loss))| format!("epoch_{epoch}_loss_{loss:.2}"));
     let mut expected: Vec<_> = best.chain(["last".to_owned()]).collect();
     expected.sort();
     assert_eq!(checkpoints(&place), expected);
@@ -112,9 +112,9 @@ fn the_documented_lr_monitor_logs_rate_momentum_and_decay_once_an_epoch() {
     trained(&place, "lr_monitor.toml", &["--set", "optimizer.use=sgd", "--set", "optimizer.momentum=0.9"]);
     let metrics = place.json("runs/latest/run.json")["metrics"].clone();
     let names: Vec<_> = metrics.as_object().expect("a table").keys().cloned().collect();
-    let named = |prefix: &str| names.iter().find(|name| name.starts_with(prefix)).cloned();
+    let beginning = |prefix: &str| names.iter().find(|name| name.starts_with(prefix)).cloned();
     for prefix in ["lr/", "momentum/", "weight_decay/"] {
-        let name = named(prefix).unwrap_or_else(|| panic!("nothing begins with {prefix}: {names:?}"));
+        let name = beginning(prefix).unwrap_or_else(|| panic!("nothing begins with {prefix}: {names:?}"));
         assert_eq!(curve(&place, &name).len(), 5, "{name}");
     }
 }

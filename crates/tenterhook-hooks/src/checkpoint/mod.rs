@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
-    Policy, Request, SaveRequest, Stage, State, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
-    TrainStart, ValidationEnd, hook,
+    Policy, Request, SaveRequest, Stage, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
+    ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
@@ -72,8 +72,6 @@ struct Memory {
     /// A save waits for the monitored metric.
     deferred: bool,
 }
-
-const VERSION: u32 = 1;
 
 impl FromOptions for Checkpoint {
     type Options = CheckpointOptions;
@@ -268,7 +266,7 @@ fn requests(saves: Vec<SaveRequest>) -> Decision {
     saves.into_iter().fold(Decision::CONTINUE, |decision, save| decision.request(Request::Save(save)))
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Controller for Checkpoint {
     fn access(&self) -> Access {
         // Under these the module logs, and says what; other names may come from hooks that do not say so.
@@ -363,14 +361,5 @@ impl Controller for Checkpoint {
         self.file(cx, SaveRequest { path: Some(path), ..SaveRequest::default() }, &mut saves);
         self.save_last(cx, &mut saves);
         Ok(requests(saves))
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }

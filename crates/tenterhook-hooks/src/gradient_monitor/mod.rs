@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
 use tenterhook_core::tensor::Tensor;
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Cadence, FromOptions, GradientClip, HookResult, Moment, Observer,
-    OptionError, State, StepEnd, Tier, TrainStart, hook,
+    Access, BeforeOptimizerStep, Cadence, FromOptions, GradientClip, Moment, Observer, OptionError, StepEnd,
+    Tier, TrainStart, hook,
 };
 
 use clipping::{Clips, StepClip};
@@ -78,8 +78,6 @@ struct Memory {
     flags: Flags,
     clips: Clips,
 }
-
-const VERSION: u32 = 1;
 
 impl FromOptions for GradientMonitor {
     type Options = GradientMonitorOptions;
@@ -167,7 +165,7 @@ impl GradientMonitor {
     }
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Observer for GradientMonitor {
     fn access(&self) -> Access {
         let options = &self.options;
@@ -237,15 +235,6 @@ impl Observer for GradientMonitor {
                 cx.log(&format!("update_ratio/{}", param.name()), norm(&change) / whole);
             }
         }
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }
 

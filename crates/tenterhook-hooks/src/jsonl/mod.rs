@@ -22,7 +22,7 @@ use line::{Line, What};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JsonlOptions {
-    /// Write a line after every so many batches of an epoch.
+    /// Write a line after every so many batches, counted over all epochs.
     pub log_every_n_batches: u64,
     /// The file. A relative one is below the run directory; where there is none, beside the checkpoints.
     pub path: PathBuf,
@@ -43,7 +43,7 @@ impl From<u64> for JsonlOptions {
 
 /// Writes a structured log: one JSON object per line, append-only.
 ///
-/// - **Fires** at `on_train_start`, at `on_train_batch_end` after every `log_every_n_batches` batches of an epoch,
+/// - **Fires** at `on_train_start`, at `on_train_batch_end` after every `log_every_n_batches` batches,
 ///   at `on_train_epoch_end`, `on_validation_end`, `on_test_end`, `on_train_end` and `on_exception`. Not in a
 ///   sanity check, nor in a dry run.
 /// - **Reads** the losses, on the batches it writes and no others. **Writes** its file. Every line has `event`
@@ -116,7 +116,7 @@ path = "training.jsonl"
 
 impl Jsonl {
     fn is_due(&self, cx: &Moment<'_>) -> bool {
-        cx.batches.is_multiple_of(self.options.log_every_n_batches)
+        cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
     /// Where the file is, unless this call leaves nothing behind: a dry run, or an evaluation whose run

@@ -10,7 +10,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Activation, AfterBackward, BeforeBackward, Controller, Decision, Flow, FromOptions, HookResult, Moment,
-    OptionError, Pattern, Phase, Policy, State, Tier, TrainBatchEnd, TrainBatchStart, hook,
+    OptionError, Pattern, Phase, Policy, Tier, TrainBatchEnd, TrainBatchStart, hook,
 };
 
 use dump::Report;
@@ -72,8 +72,6 @@ struct Memory {
     in_a_row: u64,
     dumps: u64,
 }
-
-const VERSION: u32 = 1;
 
 impl FromOptions for NanGuard {
     type Options = NanGuardOptions;
@@ -225,7 +223,7 @@ impl NanGuard {
     }
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Controller for NanGuard {
     fn tier(&self) -> Tier {
         Tier::BuiltIn
@@ -284,14 +282,5 @@ impl Controller for NanGuard {
             self.report(cx)?;
         }
         Ok(decision)
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory = state.read(VERSION)?;
-        Ok(())
     }
 }

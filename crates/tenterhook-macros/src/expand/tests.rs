@@ -107,6 +107,16 @@ fn arguments_become_methods() {
 }
 
 #[test]
+fn a_state_becomes_the_two_methods_that_keep_it() {
+    let expansion = expanded(quote!(state = "memory", version = 2), quote!(impl Controller for X {}));
+    assert_holds(&expansion, &quote!(::th::State::of(2u32, &self.memory)));
+    assert_holds(&expansion, &quote!(self.memory = state.read(2u32)?;));
+    let written = observer(&quote! { fn state_dict(&self) -> HookResult<State> { Ok(State::empty()) } });
+    let said = errors(quote!(state = "memory"), written);
+    assert_eq!(said, ["this is what `fn state_dict` below says too; keep one of the two"]);
+}
+
+#[test]
 fn absent_arguments_add_no_methods() {
     let expansion = expanded(quote!(), observer(&quote! { fn name(&self) -> String { "mine".into() } }));
     assert_eq!(expansion.matches("fnname").count(), 1);

@@ -102,7 +102,7 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
     let mut read_on = Vec::new();
     for batches in 1..=12 {
         losses.0.set(0);
-        let progress = Progress { batches, ..Progress::default() };
+        let progress = Progress { batches, total_batches: batches, ..Progress::default() };
         let standing = (Stage::Fit, Phase::Train, Status::Training);
         let tensors = Tensors::new(&NoTensors);
         let batch =

@@ -42,7 +42,8 @@ fn every_default_that_is_listed_is_the_one_in_force() {
         for option in &described.options {
             let is_set = text.lines().any(|line| line.split('=').next().unwrap_or("").trim() == option.key);
             if let Some(default) = option.default.as_ref().filter(|_| !is_set) {
-                text.push_str(&format!("\n{} = {default}", option.key));
+                let line = format!("\n{} = {default}", option.key);
+                text.push_str(&line);
             }
         }
         train(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", listed.name));

@@ -1,8 +1,8 @@
-//! Hooks of the tests' own, and stand-ins for documented built-ins that a registry lacks.
+//! Hooks of the tests' own.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{AnyHook, Controller, Decision, HookResult, Observer, StepEnd, TrainEpochEnd, hook};
+use tenterhook_core::{Controller, Decision, HookResult, Observer, StepEnd, TrainEpochEnd, hook};
 
 use super::*;
 
@@ -62,51 +62,9 @@ impl Controller for Steers {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoOptions {}
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[derive(Default)]
-#[allow(dead_code)] // it is read, and that is all
-struct GradientMonitor {
-    log_frequency: u64,
-    log_histogram: bool,
-    log_norm: bool,
-    param_filter: Vec<String>,
-    percentiles: Vec<f64>,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[derive(Default)]
-#[allow(dead_code)]
-struct LrMonitor {
-    log_momentum: bool,
-    log_weight_decay: bool,
-    frequency: String,
-}
-
-/// A hook with a name of its own, as the built-ins have.
-fn named(name: &'static str) -> AnyHook {
-    AnyHook::new(tenterhook_core::closure::on_fit_end(name, |_| ()))
-}
-
-/// The built-ins, those that are documented and not there yet, and hooks of a user's own.
+/// The built-ins, and hooks of a user's own.
 pub(super) fn registry() -> Registry {
     let mut registry = Registry::default();
-    let has = |registry: &Registry, name| registry.hook_named(name).is_some();
-    if !has(&registry, "logging") {
-        registry.add_hook("logging", |_: NoOptions| Ok::<_, String>(named("logging"))).expect("it is free");
-    }
-    if !has(&registry, "gradient_monitor") {
-        let make = |_: GradientMonitor| Ok::<_, String>(named("gradient_monitor"));
-        registry.add_hook("gradient_monitor", make).expect("it is free");
-    }
-    if !has(&registry, "lr_monitor") {
-        let make = |options: LrMonitor| match options.frequency.as_str() {
-            "" | "step" | "epoch" => Ok(named("lr_monitor")),
-            other => Err(format!("`frequency` is `step` or `epoch`, not `{other}`")),
-        };
-        registry.add_hook("lr_monitor", make).expect("it is free");
-    }
     let seen = |options| Ok::<_, String>(Seen { options, ..Seen::default() });
     registry.add_hook("mycrate::hooks::Seen", seen).expect("it is free");
     registry.add_hook("mycrate::Steers", |_: NoOptions| Ok::<_, String>(Steers)).expect("it is free");
