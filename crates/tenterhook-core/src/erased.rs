@@ -66,7 +66,7 @@ macro_rules! define_erased {
                 self.__any()
             }
             fn events(&self) -> Events {
-                self.__events()
+                self.__events().without(self.idle())
             }
             fn name(&self) -> String {
                 Hook::name(self)

@@ -282,6 +282,12 @@ impl Events {
         Events(self.0 | other.0)
     }
 
+    /// The events of this set that are not in the other.
+    #[must_use]
+    pub const fn without(self, other: Events) -> Events {
+        Events(self.0 & !other.0)
+    }
+
     /// Whether the event is in the set.
     #[inline]
     #[must_use]
@@ -337,6 +343,7 @@ mod tests {
         let set = Events::of(&[Event::StepEnd, Event::Setup]);
         assert_eq!(set.iter().collect::<Vec<_>>(), [Event::Setup, Event::StepEnd]);
         assert!(!set.contains(Event::TrainBatchEnd));
+        assert_eq!(set.without(Events::of(&[Event::Setup])).iter().collect::<Vec<_>>(), [Event::StepEnd]);
     }
 
     #[test]

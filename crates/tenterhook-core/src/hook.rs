@@ -97,6 +97,13 @@ macro_rules! define_hook {
                 Self::Verdict::POLICY
             }
 
+            /// The events that it has handlers for and does not want all the same, with its options: the plan
+            /// leaves it out of them, and nothing is built for it. Asked when it is registered, enabled or
+            /// disabled.
+            fn idle(&self) -> Events {
+                Events::NONE
+            }
+
             /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
             /// every activation that is shown, so it must be cheap.
             fn wants_point(&self, _point: &str) -> bool {

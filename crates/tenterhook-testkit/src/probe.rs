@@ -61,6 +61,9 @@ macro_rules! forward_everything {
             fn policy(&self) -> Policy {
                 self.0.hook().policy()
             }
+            fn idle(&self) -> Events {
+                self.0.hook().idle()
+            }
             fn wants_point(&self, point: &str) -> bool {
                 self.0.hook().wants_point(point)
             }

@@ -128,6 +128,9 @@ macro_rules! gate_handlers {
             fn policy(&self) -> Policy {
                 self.hook.policy()
             }
+            fn idle(&self) -> Events {
+                self.hook.idle()
+            }
             fn wants_point(&self, point: &str) -> bool {
                 self.hook.wants_point(point)
             }
