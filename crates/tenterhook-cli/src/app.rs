@@ -12,6 +12,7 @@ use tenterhook::task::{AnyTask, Task};
 use tenterhook::{FromOptions, Hook};
 
 use crate::arguments::{Arguments, Command};
+use crate::commands::tell;
 use crate::commands::{self, WRONG_INPUT};
 
 /// A command line over tasks, hooks and schedules: `tenter`'s own, with yours in it.
@@ -101,7 +102,7 @@ impl App {
     #[must_use]
     pub fn run_with(self, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
         if let Some(wrong) = self.wrong.first() {
-            eprintln!("error: {}: {wrong}", self.name);
+            tell(format_args!("error: {}: {wrong}", self.name));
             return ExitCode::from(WRONG_INPUT);
         }
         let command = Arguments::command().name(self.name).bin_name(self.name);
@@ -132,7 +133,7 @@ impl App {
             Command::Compare(compare) => commands::compare::run(&compare),
         };
         done.unwrap_or_else(|message| {
-            eprintln!("error: {message}");
+            tell(format_args!("error: {message}"));
             ExitCode::from(WRONG_INPUT)
         })
     }

@@ -11,6 +11,8 @@ use tenterhook::{
     ValidationEnd, hook,
 };
 
+use crate::commands::tell;
+
 /// The loss is read no more often than this, however fast the steps are.
 const REFRESH: Duration = Duration::from_millis(200);
 /// Without a terminal there is a line at the end of every epoch, and after so long within one.
@@ -116,7 +118,7 @@ impl Observer for Progress {
             let shown = *self.shown.get_or_insert_with(Instant::now);
             if shown.elapsed() >= LINES {
                 self.shown = Some(Instant::now());
-                eprintln!("{}", self.line(cx));
+                tell(self.line(cx));
             }
             return Ok(());
         };
@@ -137,7 +139,7 @@ impl Observer for Progress {
         let line = self.line(cx);
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None => eprintln!("{line}"),
+            None => tell(line),
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tenterhook::run::Interrupt;
 
+use crate::commands::tell;
+
 /// The exit code that a shell expects of a program ended by a signal.
 pub(crate) fn exit_code(signal: &str) -> u8 {
     let number = if signal == "SIGTERM" { SIGTERM } else { SIGINT };
@@ -18,13 +20,13 @@ pub(crate) fn watch(interrupt: Interrupt) -> std::io::Result<()> {
         for signal in signals.forever() {
             let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
             if std::mem::replace(&mut asked, true) {
-                eprintln!("\n{name} again: ending at once");
+                tell(format_args!("\n{name} again: ending at once"));
                 std::process::exit(i32::from(exit_code(name)));
             }
-            eprintln!(
-                "\n{name}: the current batch is finished, then the run ends; once more ends it at once"
-            );
             interrupt.request(name);
+            tell(format_args!(
+                "\n{name}: the current batch is finished, then the run ends; once more ends it at once"
+            ));
         }
     })?;
     Ok(())

@@ -81,6 +81,8 @@ impl<M: Module> Session<'_, M> {
             on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
         evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
             on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
+        // Whoever swapped weights in for this may have been disabled or gated since; training needs its own.
+        self.run.swap_back(self.module)?;
         if !sanity {
             self.run.record_all_metrics(phase);
         }

@@ -268,7 +268,7 @@ impl<M: Module> Running<M> {
     }
 
     /// Gives the module its own weights back, if it has others.
-    fn swap_back(&mut self, module: &mut M) -> Result<(), Failure> {
+    pub(crate) fn swap_back(&mut self, module: &mut M) -> Result<(), Failure> {
         let Some(own) = self.own_weights.take() else { return Ok(()) };
         self.at(Who::Module, "load_weights");
         let loaded = module.load_weights(&own);

@@ -2,6 +2,7 @@
 
 mod built_ins;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,15 @@ pub enum AddError {
     Roster(#[from] RosterError),
 }
 
+/// On standard output what hooks print, on standard error the rest. A reader that has hung up must not end
+/// a run.
+fn tell(notice: &Notice) {
+    let _ = match notice {
+        Notice::Printed(line) => writeln!(std::io::stdout(), "{line}"),
+        notice => writeln!(std::io::stderr(), "tenterhook: {notice}"),
+    };
+}
+
 struct WallClock(Instant);
 
 impl Clock for WallClock {
@@ -97,10 +107,7 @@ impl Trainer {
             accepts_other_hooks: false,
             lenient: false,
             progress: Progress::default(),
-            notify: Box::new(|notice| match notice {
-                Notice::Printed(line) => println!("{line}"),
-                notice => eprintln!("tenterhook: {notice}"),
-            }),
+            notify: Box::new(tell),
             recording: None,
             interrupt: Interrupt::new(),
         })

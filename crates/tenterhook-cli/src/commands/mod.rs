@@ -33,6 +33,11 @@ pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
+/// Tells people something beside the output. Nobody listening any more ends nothing.
+pub(crate) fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// The configuration of all layers.
 pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, String> {
     let sources =
@@ -52,13 +57,13 @@ fn failed(error: RunError) -> ExitCode {
 fn failed_midway(error: RunError) -> ExitCode {
     match error {
         RunError::Settings(problems) => {
-            eprintln!("error: {}", problems.join("\n"));
+            tell(format_args!("error: {}", problems.join("\n")));
             ExitCode::from(WRONG_INPUT)
         }
         RunError::Failed { failure, later, .. } => {
-            eprintln!("error: {failure}");
+            tell(format_args!("error: {failure}"));
             for failure in later {
-                eprintln!("also: {failure}");
+                tell(format_args!("also: {failure}"));
             }
             ExitCode::from(FAILED)
         }

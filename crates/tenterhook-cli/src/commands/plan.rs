@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
 
-use super::{WRONG_INPUT, print, resolve};
+use super::{WRONG_INPUT, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
 use crate::scenario::{Scenario, Tape};
@@ -17,7 +17,7 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Resu
     let text = if json { for_programs(&trainer, &refused) } else { for_people(&trainer) };
     print(text.trim_end());
     for refusal in &refused {
-        eprintln!("refused: {refusal}");
+        tell(format_args!("refused: {refusal}"));
     }
     Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_INPUT) })
 }

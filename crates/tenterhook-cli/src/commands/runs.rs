@@ -10,7 +10,7 @@ use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
-use super::print;
+use super::{print, tell};
 use crate::arguments;
 use crate::progress::{duration, metric};
 use crate::table::{Side, clipped, moment, plain, table};
@@ -31,7 +31,7 @@ struct Row<'a> {
 pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
     let runs = Runs::below(&arguments.dir).map_err(told)?;
     for damaged in runs.damaged() {
-        eprintln!("left out: {damaged}");
+        tell(format_args!("left out: {damaged}"));
     }
     if runs.list().is_empty() {
         return Err(format!("there are no runs in {}", arguments.dir.display()));
@@ -77,7 +77,7 @@ pub(super) fn told(error: ReadError) -> String {
 }
 
 fn row(run: &Run) -> Row<'_> {
-    let config = run.config().inspect_err(|error| eprintln!("without its configuration: {error}"));
+    let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
     Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
 }
 

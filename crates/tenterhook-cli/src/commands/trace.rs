@@ -9,7 +9,7 @@ use tenterhook::settings::Amount;
 use tenterhook::sources;
 
 use super::tree::{Fired, Tracer, depths};
-use super::{failed, print, resolve};
+use super::{failed, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
 use crate::scenario::{Row, Scenario};
@@ -91,7 +91,7 @@ fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
         print(&row.to_json().to_string());
     }
     if let Some(failure) = failure {
-        eprintln!("the run failed: {failure}");
+        tell(format_args!("the run failed: {failure}"));
     }
     Ok(ExitCode::SUCCESS)
 }

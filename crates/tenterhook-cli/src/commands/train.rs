@@ -10,7 +10,7 @@ use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
 use tenterhook::{Notice, Outcome, Report, Trainer};
 
-use super::{failed, print, resolve};
+use super::{failed, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
@@ -84,8 +84,8 @@ pub(super) fn prepared(app: &App, resolved: &Resolved, output: Output) -> Result
     Ok(trainer.with_notices(move |notice| match &bar {
         // Whoever sent the signal has been answered at once.
         _ if matches!(notice, Notice::Interrupted { .. }) => {}
-        Some(bar) => bar.suspend(|| eprintln!("{notice}")),
-        None => eprintln!("{notice}"),
+        Some(bar) => bar.suspend(|| tell(notice)),
+        None => tell(notice),
     }))
 }
 

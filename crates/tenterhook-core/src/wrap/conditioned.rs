@@ -3,12 +3,16 @@
 use serde_json::{Value, json};
 
 use super::Gate;
+use super::gates::PerBatch;
 use crate::condition::{Condition, Operand};
 use crate::event::Event;
 use crate::moment::Moment;
 use crate::plan::{TRAIN_LOSS, nearest};
+use crate::progress::Phase;
 
-/// Passes while a condition holds, which is asked at every event of an epoch.
+/// Passes while a condition holds. It is asked once per training batch and once per validation, at the first
+/// event of it that the hook wants, so that who gets the start of something gets its end too; and at every
+/// event around them.
 ///
 /// The condition can ask for
 ///
@@ -22,6 +26,9 @@ pub struct Conditioned {
     condition: Condition,
     /// People have been told of a name that is still unknown after an epoch.
     told: bool,
+    batch: PerBatch,
+    /// What was decided for the validation that is going on.
+    validation: Option<bool>,
 }
 
 /// What can be asked for besides metrics.
@@ -31,7 +38,7 @@ impl Conditioned {
     /// Opens while this holds.
     #[must_use]
     pub fn new(condition: Condition) -> Conditioned {
-        Conditioned { condition, told: false }
+        Conditioned { condition, told: false, batch: PerBatch::default(), validation: None }
     }
 
     /// Says once that a name is still unknown when there has been time to log it: it may be misspelt.
@@ -53,17 +60,32 @@ impl Conditioned {
 }
 
 impl Gate for Conditioned {
-    fn open(&mut self, _: Event, moment: &Moment<'_>) -> bool {
+    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         self.tell(moment);
-        self.condition.holds(&|name| known(name, moment))
+        let Conditioned { condition, batch, validation, .. } = self;
+        let holds = || condition.holds(&|name| known(name, moment));
+        if event.belongs_to_train_batch(moment.phase) {
+            return batch.decide(&moment.progress, holds);
+        }
+        if moment.phase != Phase::Validate {
+            *validation = None;
+            return holds();
+        }
+        let open = match validation {
+            Some(open) if event != Event::ValidationStart => *open,
+            _ => holds(),
+        };
+        *validation = (event != Event::ValidationEnd).then_some(open);
+        open
     }
 
     fn state(&self) -> Value {
-        json!({ "told": self.told })
+        json!({ "told": self.told, "batch": self.batch })
     }
 
     fn load(&mut self, state: &Value) {
         self.told = state["told"].as_bool().unwrap_or(false);
+        self.batch = PerBatch::from(state);
     }
 }
 

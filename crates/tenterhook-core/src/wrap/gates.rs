@@ -19,20 +19,21 @@ fn batch_of(progress: &Progress) -> u64 {
 
 /// What was decided for a batch. Time goes on within a batch; the decision must not change with it.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
-struct PerBatch(Option<(u64, bool)>);
+pub(super) struct PerBatch(Option<(u64, bool)>);
 
 impl PerBatch {
-    fn decide(&mut self, progress: &Progress, decide: impl FnOnce() -> bool) -> bool {
+    /// As a gate's state holds it.
+    pub(super) fn from(state: &Value) -> PerBatch {
+        serde_json::from_value(state["batch"].clone()).unwrap_or_default()
+    }
+
+    pub(super) fn decide(&mut self, progress: &Progress, decide: impl FnOnce() -> bool) -> bool {
         let batch = batch_of(progress);
         match self.0 {
             Some((decided, open)) if decided == batch => open,
             _ => self.0.insert((batch, decide())).1,
         }
     }
-}
-
-fn batch_from(state: &Value) -> PerBatch {
-    serde_json::from_value(state["batch"].clone()).unwrap_or_default()
 }
 
 /// Passes every so often.
@@ -90,7 +91,7 @@ impl Gate for Every {
 
     fn load(&mut self, state: &Value) {
         self.last = Duration::from_nanos(state["last_ns"].as_u64().unwrap_or(0));
-        self.batch = batch_from(state);
+        self.batch = PerBatch::from(state);
     }
 }
 
@@ -167,7 +168,7 @@ impl Gate for After {
     }
 
     fn load(&mut self, state: &Value) {
-        self.batch = batch_from(state);
+        self.batch = PerBatch::from(state);
     }
 }
 

@@ -6,7 +6,8 @@ use tenterhook::checkpoint::{read, weights_to_evaluate};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EmaWeights, EmaWeightsOptions};
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
-use tenterhook::{NamedTensors, Registration, Settings, TensorMap, Trainer, closure};
+use tenterhook::wrap::Conditioned;
+use tenterhook::{AnyHook, Decision, NamedTensors, Registration, Settings, TensorMap, Trainer, closure};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
@@ -69,6 +70,33 @@ fn validation_sees_the_average_and_training_goes_on_as_without_it() {
         averages[7].iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
         "and the end leaves it"
     );
+}
+
+#[test]
+fn training_gets_its_own_weights_back_whatever_becomes_of_the_hook() {
+    let steps = |disturb: fn(&mut Trainer)| {
+        let mut trainer = trainer(epochs(4));
+        disturb(&mut trainer);
+        let (steps, _) = watch(&mut trainer);
+        trainer.fit(&mut Toy::new(2), &mut data(4, 1)).unwrap();
+        steps.take()
+    };
+    let plain = steps(|_| {});
+    let disabled = steps(|trainer| {
+        trainer.add_hook(averaging()).unwrap();
+        let off = closure::on_validation_batch_start("off", |cx| {
+            cx.hooks().disable("ema_weights");
+            Decision::CONTINUE
+        });
+        trainer.add_hook(off).unwrap();
+    });
+    assert_eq!(disabled, plain, "disabled between the start and the end of a validation");
+    let gated = steps(|trainer| {
+        let condition = "val/loss > 0.5 or epoch == 0".parse().unwrap();
+        let gate = Conditioned::new(condition);
+        trainer.add_hook(AnyHook::new(averaging()).gated(gate)).unwrap();
+    });
+    assert_eq!(gated, plain, "with a condition that changes within a validation");
 }
 
 #[test]

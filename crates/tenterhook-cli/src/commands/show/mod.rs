@@ -15,6 +15,7 @@ use tenterhook::run::{Happening, Run, Runs};
 use super::print;
 use super::runs::{record, told};
 use crate::arguments::Show;
+use crate::commands::tell;
 use crate::curves::Look;
 use crate::table::json_number;
 pub(super) use page::outcome;
@@ -28,7 +29,10 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
         .map_err(|error| format!("--metric: in {} there is {error}", run.directory.display()))?;
     for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
         if lines > 0 {
-            eprintln!("left out: {lines} unreadable lines of {}", run.directory.join(file).display());
+            tell(format_args!(
+                "left out: {lines} unreadable lines of {}",
+                run.directory.join(file).display()
+            ));
         }
     }
     if arguments.json {
