@@ -16,7 +16,7 @@ use crate::progress::Phase;
 ///
 /// The condition can ask for
 ///
-/// - `epoch` (from 0), `step` (completed ones), `batch` (the training batch within its epoch, from 0),
+/// - `epoch` (from 0), `step` (the one that a batch works on, else how many are completed), `batch` (the training batch within its epoch, from 0),
 ///   `samples`, `tokens`, and `elapsed` in seconds;
 /// - `stage` (`fit`, …) and `phase` (`train`, `validate`, …), which are text;
 /// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. Asking makes no
@@ -48,7 +48,7 @@ impl Conditioned {
         }
         self.told = true;
         let names = self.condition.names();
-        let Some(name) = names.into_iter().find(|name| known(name, moment).is_none()) else { return };
+        let Some(name) = names.into_iter().find(|name| known(name, moment, false).is_none()) else { return };
         let logged = moment.metrics().names();
         let near = nearest(name, NAMES.iter().copied().chain(logged.iter().map(String::as_str)));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -63,8 +63,9 @@ impl Gate for Conditioned {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         self.tell(moment);
         let Conditioned { condition, batch, validation, .. } = self;
-        let holds = || condition.holds(&|name| known(name, moment));
-        if event.belongs_to_train_batch(moment.phase) {
+        let within_batch = event.belongs_to_train_batch(moment.phase);
+        let holds = || condition.holds(&|name| known(name, moment, within_batch));
+        if within_batch {
             return batch.decide(&moment.progress, holds);
         }
         if moment.phase != Phase::Validate {
@@ -89,10 +90,11 @@ impl Gate for Conditioned {
     }
 }
 
-fn known(name: &str, moment: &Moment<'_>) -> Option<Operand> {
+fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand> {
     let count = |number: u64| Some(Operand::Number(number as f64));
     match name {
         "epoch" => count(moment.epoch),
+        "step" if within_batch => count(moment.progress.current_step()),
         "step" => count(moment.step),
         "batch" => count(moment.batches.saturating_sub(1)),
         "samples" => count(moment.samples),

@@ -1,5 +1,7 @@
 //! A hook behind a condition gets an event exactly when the condition holds at it.
 
+use std::cell::Cell;
+
 use tenterhook_core::wrap::Conditioned;
 use tenterhook_core::{AnyHook, Event, Phase, Progress, Stage, closure};
 use tenterhook_testkit::{Cue, Rig};
@@ -24,7 +26,24 @@ fn passed_when(condition: &str) -> Vec<Passed> {
 
 #[track_caller]
 fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
-    let expected = scripted(|cue| !cue.event.is_within_epoch() || keep(cue));
+    // What a batch or a validation gets at its start it gets to its end.
+    let (batch, validation) = (Cell::new(None), Cell::new(None));
+    let expected = scripted(|cue| {
+        if !cue.event.is_within_epoch() {
+            return true;
+        }
+        let held = if cue.event.is_within_train_batch() {
+            batch.get().filter(|(at, _)| *at == cue.progress.total_batches).map(|(_, open)| open)
+        } else if is_validation(cue.event) && cue.event != Event::ValidationStart {
+            validation.get()
+        } else {
+            None
+        };
+        let open = held.unwrap_or_else(|| keep(cue));
+        batch.set(Some((cue.progress.total_batches, open)).filter(|_| cue.event.is_within_train_batch()));
+        validation.set(Some(open).filter(|_| is_validation(cue.event)));
+        open
+    });
     assert_eq!(passed_when(condition), expected, "{condition}");
     let all = scripted(|_| true).len();
     assert!((1..all).contains(&expected.len()), "{condition} distinguishes");
@@ -33,7 +52,11 @@ fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
 #[test]
 fn a_condition_knows_where_the_run_stands() {
     passes_where("epoch == 1", |cue| cue.progress.epoch == 1);
-    passes_where("step % 2 == 0", |cue| cue.progress.step % 2 == 0);
+    let step = |cue: &Cue| {
+        let within = cue.event.is_within_train_batch();
+        if within { cue.progress.current_step() } else { cue.progress.step }
+    };
+    passes_where("step % 2 == 0", |cue| step(cue) % 2 == 0);
     passes_where("batch >= 2", |cue| cue.progress.batches >= 3);
     passes_where("samples > 5", |cue| cue.progress.samples > 5);
     passes_where("elapsed < 6.5", |cue| cue.elapsed.as_secs_f64() < 6.5);
@@ -65,6 +88,8 @@ fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
     rig.loss(3.0).on_train_batch_end();
     assert!(recorder.take().is_empty(), "a loss that nobody has logged");
     rig.metric("train/loss", 2.0).on_train_batch_end();
+    assert!(recorder.take().is_empty(), "this batch has been decided about");
+    rig.progress(Progress { batches: 2, total_batches: 2, ..Progress::default() }).on_train_batch_end();
     assert_eq!(recorder.take().len(), 1);
 }
 
