@@ -4,8 +4,8 @@
 //! the same form, recorded by running Lightning 2.6.6, one per line. Not among them is what we do
 //! otherwise on purpose: several evaluation loaders have their mean under the plain name, a
 //! controller may end an epoch, monitors come after all user hooks, a step without a loss updates
-//! nothing, and a checkpoint waits for the monitored metric of its own step where Lightning judges it
-//! by an older one.
+//! nothing, a checkpoint waits for the monitored metric of its own step where Lightning judges it by
+//! an older one, and `last` is of the end of training.
 
 use std::path::Path;
 

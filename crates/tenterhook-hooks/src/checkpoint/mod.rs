@@ -178,19 +178,24 @@ impl Checkpoint {
     }
 
     fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
-        let path = self.options.dirpath.clone().unwrap_or_default().join("last");
         match self.options.save_last {
             SaveLast::Unset | SaveLast::Copy(false) => {}
             // The link points at the newest already, unless a newer one comes now.
             SaveLast::Link(_) if self.has_something_to_link() => {
                 if let Some(newest) = saves.last_mut() {
-                    newest.link = Some(path);
+                    newest.link = Some(self.last_path(moment));
+                    self.memory.last_is_of = Some(moment.step);
                 }
             }
-            SaveLast::Copy(true) | SaveLast::Link(_) => {
-                self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
-            }
+            SaveLast::Copy(true) | SaveLast::Link(_) => self.write_last(moment, saves),
         }
+    }
+
+    /// A checkpoint of its own under the name `last`.
+    fn write_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
+        let path = self.last_path(moment);
+        self.memory.last_is_of = Some(moment.step);
+        self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
     }
 
     fn has_something_to_link(&self) -> bool {
@@ -246,7 +251,7 @@ impl Controller for Checkpoint {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if cx.total_batches == 0 {
             // It begins here; a fit before this one counted steps of its own.
-            (self.memory.last_step, self.memory.deferred) = (0, false);
+            (self.memory.last_step, self.memory.deferred, self.memory.last_is_of) = (0, false, None);
             self.memory.last_time_ns = nanoseconds(cx.elapsed());
         }
         Ok(Decision::CONTINUE)
@@ -287,8 +292,9 @@ impl Controller for Checkpoint {
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
         let mut saves = Vec::new();
-        if !self.memory.saved_any {
-            self.save_last(cx, &mut saves);
+        // The last save may be some steps ago: the rhythm, or a better score, has not come again.
+        if self.options.save_last.is_on() && self.memory.last_is_of != Some(cx.step) {
+            self.write_last(cx, &mut saves);
         }
         Ok(requests(saves))
     }

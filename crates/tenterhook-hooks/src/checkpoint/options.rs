@@ -10,6 +10,9 @@ use tenterhook_core::{Cadence, OptionError};
 use super::filename;
 use crate::mode::Mode;
 
+/// The name of the newest.
+pub(super) const LAST: &str = "last";
+
 /// Whether the newest checkpoint is also kept under the name `last`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "whether to keep the newest as `last` is true, false or \"link\"")]
@@ -26,6 +29,12 @@ pub enum SaveLast {
 impl SaveLast {
     /// `"link"`: as a link to the newest.
     pub const LINK: SaveLast = SaveLast::Link(Link::Link);
+
+    /// Whether there is a `last` at all.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        matches!(self, SaveLast::Copy(true) | SaveLast::Link(_))
+    }
 }
 
 /// The word `link`.
@@ -57,7 +66,9 @@ pub struct CheckpointOptions {
     pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
     pub save_top_k: i64,
-    /// Keep the newest under the name `last` as well.
+    /// Keep the newest under the name `last` as well: with every other save, and when training ends after the
+    /// last of them. `true` is a checkpoint of its own, `"link"` a link to the newest while that is kept under
+    /// a name of its own. The `last` of another run stays, and this one becomes `last-v1`.
     #[schemars(example = &"link")]
     pub save_last: SaveLast,
     /// Only the weights.
@@ -134,7 +145,14 @@ impl CheckpointOptions {
         if self.monitor.is_none() && self.save_top_k > 1 {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
-        filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
+        let template = self.filename.as_deref().unwrap_or(filename::DEFAULT);
+        filename::check(template)?;
+        if self.save_last.is_on() && template.split('/').next() == Some(LAST) {
+            return refuse(&format!(
+                "`filename` is \"{template}\", but `{LAST}` is the name that `save_last` needs; choose another, or \
+                 leave `save_last` out"
+            ));
+        }
         let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
         let time = self.train_time_interval.as_deref().map(interval).transpose()?;
