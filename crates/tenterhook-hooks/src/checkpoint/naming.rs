@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::Moment;
+use tenterhook_core::plan::TRAIN_LOSS;
 
 use super::options::LAST;
 use super::{Checkpoint, filename};
@@ -15,7 +16,9 @@ impl Checkpoint {
     /// Says once that the name has no value for a metric.
     fn tell_missing(&mut self, moment: &Moment<'_>) {
         let known = moment.metrics();
-        let missing = filename::metrics(self.template()).into_iter().find(|name| known.get(name).is_none());
+        // The training loss is read when it is asked for.
+        let is_missing = |name: &&str| *name != TRAIN_LOSS && known.get(name).is_none();
+        let missing = filename::metrics(self.template()).into_iter().find(is_missing);
         let Some(missing) = missing.filter(|_| !self.told_missing) else { return };
         let names = known.names().join("`, `");
         moment.say(format!(

@@ -1,14 +1,15 @@
 //! The options of the checkpoint hook, and the rhythm they come to.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Cadence, OptionError};
+use tenterhook_core::OptionError;
 
 use super::filename;
 use crate::mode::Mode;
+use crate::time;
 
 /// The name of the newest.
 pub(super) const LAST: &str = "last";
@@ -49,7 +50,8 @@ pub enum Link {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointOptions {
-    /// Where to put them; unset is the run's own directory of checkpoints.
+    /// Where to put them: below the run's own directory of checkpoints, or anywhere when it begins with `/`; unset
+    /// is that directory itself. `..` is refused.
     #[schemars(example = &"checkpoints")]
     pub dirpath: Option<PathBuf>,
     /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
@@ -86,7 +88,7 @@ pub struct CheckpointOptions {
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]
     pub every_n_train_steps: Option<u64>,
-    /// Save every so often, such as `30 min`.
+    /// Save every so often, such as `30 min` or `00:12:00:00` (`DD:HH:MM:SS`).
     #[schemars(example = &"30 min")]
     pub train_time_interval: Option<String>,
     /// Say what was saved.
@@ -139,6 +141,20 @@ impl CheckpointOptions {
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
         let refuse = |problem: &str| Err(OptionError::new(problem));
+        if self.monitor.as_deref() == Some("") {
+            return refuse("`monitor` is empty; name a metric, such as \"val/loss\", or leave it out");
+        }
+        if self.mode.is_some() && self.monitor.is_none() {
+            return refuse(
+                "`mode` is which direction of the `monitor` is better; name a metric there, or leave both out",
+            );
+        }
+        if let Some(directory) = self.dirpath.as_ref().filter(|path| leads_up(path)) {
+            return refuse(&format!(
+                "`dirpath` is \"{}\", and must do without `..`; write the whole path, from `/` on",
+                directory.display()
+            ));
+        }
         if self.save_top_k < -1 {
             return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
         }
@@ -169,14 +185,12 @@ impl CheckpointOptions {
     }
 }
 
+fn leads_up(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
 fn interval(text: &str) -> Result<Rhythm, OptionError> {
-    match text.parse() {
-        Ok(Cadence::Time(interval)) => Ok(Rhythm::Time(interval)),
-        Ok(_) => Err(OptionError::new(format!(
-            "`train_time_interval = \"{text}\"` is no time; write for example \"30 min\""
-        ))),
-        Err(error) => Err(OptionError::new(format!("`train_time_interval`: {error}"))),
-    }
+    time::parse("train_time_interval", text).map(Rhythm::Time)
 }
 
 #[cfg(test)]
@@ -198,7 +212,12 @@ mod tests {
             train_time_interval: Some("5 epochs".into()),
             ..CheckpointOptions::default()
         };
-        assert!(time.check().expect_err("refused").to_string().contains("\"30 min\""));
+        assert!(
+            time.check()
+                .expect_err("refused")
+                .to_string()
+                .starts_with("`train_time_interval` is \"5 epochs\", which is no time")
+        );
     }
 
     #[test]

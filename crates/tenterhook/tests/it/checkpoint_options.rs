@@ -151,9 +151,14 @@ fn train_time_interval_saves_by_the_clock() {
     let mut trainer = timed(root.path(), "train_time_interval = \"25 s\"\nsave_top_k = -1");
     trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
-    assert!(
-        refusal("train_time_interval = \"25\"").starts_with("`train_time_interval`: `25` is not a cadence")
-    );
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = timed(root.path(), "train_time_interval = \"00:00:00:25\"\nsave_top_k = -1");
+    trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
+    for wrong in ["25", "5 steps"] {
+        let error = refusal(&format!("train_time_interval = \"{wrong}\""));
+        assert!(error.starts_with("`train_time_interval` is ") && !error.contains("100 steps"), "{error}");
+    }
 }
 
 #[test]
@@ -300,7 +305,7 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     for (filename, hint) in [
-        ("{epoch:zz}", "`zz`, which is no format; write for example `.2f`"),
+        ("{epoch:zz}", "`zz`, and that is no format; write for example `.2f`"),
         ("{val/loss:.2d}", "no format"),
         ("../{epoch}", "set `dirpath`"),
         ("/tmp/{epoch}", "set `dirpath`"),
@@ -308,13 +313,45 @@ fn a_name_that_cannot_be_is_refused_before_anything_runs() {
         ("{:.2f}", "without a name"),
     ] {
         let error = refusal(&format!("filename = \"{filename}\""));
-        assert!(error.starts_with("`filename = ") && error.contains(hint), "{error}");
+        assert!(error.starts_with("`filename` is ") && error.contains(hint), "{error}");
     }
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
     assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
     assert_eq!(listed(root.path()), Vec::<String>::new());
+}
+
+#[test]
+fn the_training_loss_in_a_name_is_that_of_the_step() {
+    let root = tempfile::tempdir().unwrap();
+    let toml = "filename = \"{step}_{train/loss:.9f}\"\nauto_insert_metric_name = false\n\
+                every_n_train_steps = 2\nsave_top_k = -1";
+    let mut trainer = saving(root.path(), epochs(2), toml);
+    let losses = Seen::new();
+    let seen = losses.clone();
+    let note = move |cx: &tenterhook::TrainBatchEnd<'_>| {
+        if cx.step.is_multiple_of(2) {
+            seen.push(format!("{}_{:.9}", cx.step, cx.latest_loss().unwrap()));
+        }
+    };
+    trainer.add_hook(closure::on_train_batch_end("note", note)).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    assert_eq!(listed(root.path()), losses.take());
+    assert_eq!(said(&report), Vec::<String>::new());
+}
+
+#[test]
+fn options_that_would_do_nothing_or_lead_astray_are_refused() {
+    for (toml, begins) in [
+        ("mode = \"max\"", "`mode` is which direction of the `monitor`"),
+        ("monitor = \"\"", "`monitor` is empty"),
+        ("dirpath = \"../elsewhere\"", "`dirpath` is \"../elsewhere\", and must do without `..`"),
+        ("dirpath = \"/tmp/a/../b\"", "`dirpath` is "),
+    ] {
+        let error = refusal(toml);
+        assert!(error.starts_with(begins), "{error}");
+    }
 }
 
 #[test]
