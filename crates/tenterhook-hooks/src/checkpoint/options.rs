@@ -73,7 +73,8 @@ pub struct CheckpointOptions {
     /// a name of its own. The `last` of another run stays, and this one becomes `last-v1`.
     #[schemars(example = &"link")]
     pub save_last: SaveLast,
-    /// Only the weights.
+    /// Only the weights, as they are evaluated: the average where `ema_weights` keeps one. Nothing can be resumed
+    /// from them.
     pub save_weights_only: bool,
     /// Save when the run fails.
     pub save_on_exception: bool,
