@@ -17,6 +17,8 @@ pub struct Access {
     pub after: Vec<Cadence>,
     /// It wants the time spent in hooks to be measured.
     pub measures_hooks: bool,
+    /// The tensors of its state are to be evaluated instead of the module's weights.
+    pub keeps_weights_to_evaluate: bool,
 }
 
 impl Access {
@@ -58,6 +60,14 @@ impl Access {
     #[must_use]
     pub fn measures_hooks(mut self) -> Access {
         self.measures_hooks = true;
+        self
+    }
+
+    /// The tensors of its state, under the parameters' names, are to be evaluated instead of the module's weights:
+    /// an average of them, for example. A checkpoint of weights alone holds them.
+    #[must_use]
+    pub fn keeps_weights_to_evaluate(mut self) -> Access {
+        self.keeps_weights_to_evaluate = true;
         self
     }
 

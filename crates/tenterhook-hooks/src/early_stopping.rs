@@ -8,6 +8,7 @@ use tenterhook_core::{
 };
 
 use crate::mode::Mode;
+use crate::text::{many, six as number};
 
 /// The options of [`EarlyStopping`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,10 +26,11 @@ pub struct EarlyStoppingOptions {
     /// that leaves doubt is an error.
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
-    /// A missing metric is an error.
+    /// A missing metric is an error, before the first step where it is known that nobody logs it; otherwise a
+    /// warning.
     #[serde(default = "yes")]
     pub strict: bool,
-    /// A NaN or infinite metric stops at once.
+    /// A NaN or infinite metric stops at once; otherwise it is a check without an improvement.
     #[serde(default = "yes")]
     pub check_finite: bool,
     /// Better than this is good enough.
@@ -95,6 +97,8 @@ impl EarlyStoppingOptions {
 ///
 /// - **Fires** at `on_validation_end`, or at `on_train_epoch_end` (see `check_on_train_epoch_end`);
 ///   never in a sanity check or a dry run. A monitor: at `on_train_epoch_end` it comes after the module.
+///   A value that was checked already is not checked again. Stopping is a request like any other, so
+///   `min_epochs` and `min_steps` come first.
 /// - **Reads** the metric it monitors; writes nothing.
 /// - **Cost**: one look-up per check.
 /// - **When it fails** the run is aborted: a missing metric under `strict` is an error that lists
@@ -126,6 +130,9 @@ pub struct EarlyStopping {
 struct Memory {
     best: Option<f64>,
     waited: u64,
+    /// The step of the value that was checked last.
+    #[serde(default)]
+    checked: Option<u64>,
 }
 
 impl FromOptions for EarlyStopping {
@@ -174,16 +181,21 @@ impl EarlyStopping {
             }
             return Ok(Decision::CONTINUE);
         };
+        // A value that is there from before was counted when it was new.
+        let of = moment.metrics().step_of(monitor);
+        if of.is_some_and(|of| of < moment.step) && self.memory.checked == of {
+            return Ok(Decision::CONTINUE);
+        }
+        self.memory.checked = of;
         let best = self.memory.best;
         let reason = self.judge(value);
         if self.options.verbose {
-            let monitor = &self.options.monitor;
-            match &reason {
-                Some(reason) => moment.say(format!("{reason}; stopping")),
-                None if self.memory.best != best => moment.say(format!("`{monitor}` improved to {value}")),
-                None => moment
-                    .say(format!("`{monitor}` = {value} is no improvement, {} in a row", self.memory.waited)),
-            }
+            let (monitor, value, waited) = (&self.options.monitor, number(value), self.memory.waited);
+            moment.say(match &reason {
+                Some(reason) => format!("{reason}; stops once `min_epochs` and `min_steps` are met"),
+                None if self.memory.best != best => format!("`{monitor}` improved to {value}"),
+                None => format!("`{monitor}` = {value} is no improvement, {waited} in a row"),
+            });
         }
         Ok(reason.map_or(Decision::CONTINUE, Decision::stop))
     }
@@ -192,37 +204,42 @@ impl EarlyStopping {
     fn judge(&mut self, value: f64) -> Option<String> {
         let EarlyStoppingOptions { monitor, min_delta, patience, .. } = &self.options;
         let mode = self.mode;
+        let shown = number(value);
         if self.options.check_finite && !value.is_finite() {
-            return Some(format!("`{monitor}` = {value} is not finite"));
+            return Some(format!("`{monitor}` = {shown} is not finite"));
         }
         if let Some(threshold) = self.options.stopping_threshold.filter(|limit| mode.is_better(value, *limit))
         {
-            return Some(format!("`{monitor}` = {value} is better than the stopping threshold {threshold}"));
+            return Some(format!("`{monitor}` = {shown} is better than the stopping threshold {threshold}"));
         }
         if let Some(threshold) =
             self.options.divergence_threshold.filter(|limit| mode.is_better(*limit, value))
         {
-            return Some(format!("`{monitor}` = {value} is worse than the divergence threshold {threshold}"));
+            return Some(format!("`{monitor}` = {shown} is worse than the divergence threshold {threshold}"));
         }
         let needed = match mode {
             Mode::Min => value + min_delta,
             Mode::Max => value - min_delta,
         };
-        if self.memory.best.is_none_or(|best| mode.is_better(needed, best)) {
-            self.memory = Memory { best: Some(value), waited: 0 };
+        let is_better = |best: Option<f64>| best.is_none_or(|best| mode.is_better(needed, best));
+        if !value.is_nan() && is_better(self.memory.best) {
+            (self.memory.best, self.memory.waited) = (Some(value), 0);
             return None;
         }
         self.memory.waited += 1;
-        let (waited, best) = (self.memory.waited, self.memory.best.unwrap_or(value));
+        let waited = self.memory.waited;
+        let on_what = self.memory.best.map_or(String::new(), |best| format!(" on {}", number(best)));
         let exhausted = waited >= *patience;
-        exhausted.then(|| format!("`{monitor}` has not improved on {best} in {waited} checks"))
+        exhausted.then(|| format!("`{monitor}` has not improved{on_what} in {}", many(waited, "check")))
     }
 }
 
 #[hook(state = "memory")]
 impl Controller for EarlyStopping {
     fn access(&self) -> Access {
-        Access::none().monitors(&self.options.monitor)
+        // What nobody writes is refused by the plan; without `strict` it is a warning when it is missed.
+        let monitored = self.options.strict.then_some(&self.options.monitor);
+        monitored.into_iter().fold(Access::none(), Access::monitors)
     }
 
     fn tier(&self) -> Tier {

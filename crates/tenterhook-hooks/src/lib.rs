@@ -20,6 +20,7 @@ mod stopwatch;
 mod table;
 mod text;
 mod throughput;
+mod time;
 mod timer;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};

@@ -19,6 +19,14 @@ pub(crate) fn short(value: f64) -> String {
     format!("{rounded:?}")
 }
 
+/// At most six digits that count, and no more than there are.
+pub(crate) fn six(value: f64) -> String {
+    let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+    let size = rounded.abs();
+    let is_plain = rounded == 0.0 || !size.is_finite() || (1e-4..1e9).contains(&size);
+    if is_plain { rounded.to_string() } else { format!("{rounded:e}") }
+}
+
 /// A count with its thousands apart.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -112,6 +120,8 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!([number(0.98765), number(0.000_012_34), number(0.0)], ["0.9877", "1.234e-5", "0.0000"]);
         assert_eq!([short(0.001), short(0.1 + 0.2), short(1e-7)], ["0.001", "0.3", "1e-7"]);
+        assert_eq!([six(0.123_456_789), six(1.0), six(1.234e-7)], ["0.123457", "1", "1.234e-7"]);
+        assert_eq!([six(f64::NAN), six(1_234_567.0), six(-0.1 - 0.2)], ["NaN", "1234570", "-0.3"]);
         assert_eq!([count(7), count(1234), count(123_456)], ["7", "1,234", "123,456"]);
         assert_eq!([many(1, "step"), many(2000, "step")], ["1 step", "2,000 steps"]);
         assert_eq!([bytes(1023), bytes(1024), bytes(5 << 20)], ["1023 B", "1.0 KiB", "5.0 MiB"]);

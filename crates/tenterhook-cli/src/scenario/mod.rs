@@ -164,7 +164,8 @@ impl Scenario {
                 HookSpec::BuiltIn(table) => {
                     let mut table = table.clone();
                     // Ours have no silent default; Lightning's is this, and that is what was recorded.
-                    if ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str()) {
+                    let judges = ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str());
+                    if judges && table.options.contains_key("monitor") {
                         table.options.entry("mode").or_insert_with(|| "min".into());
                     }
                     table.register(&mut trainer, &registry).map_err(|problem| problem.to_string())?;

@@ -3,8 +3,9 @@
 //! `lightning/` is the order contract as data. `more_from_lightning.jsonl` holds further scenarios of
 //! the same form, recorded by running Lightning 2.6.6, one per line. Not among them is what we do
 //! otherwise on purpose: several evaluation loaders have their mean under the plain name, a
-//! controller may end an epoch, monitors come after all user hooks, and a step without a loss
-//! updates nothing.
+//! controller may end an epoch, monitors come after all user hooks, a step without a loss updates
+//! nothing, a checkpoint waits for the monitored metric of its own step where Lightning judges it by
+//! an older one, early stopping checks a value once, and `last` is of the end of training.
 
 use std::path::Path;
 

@@ -245,7 +245,7 @@ impl HookRunner {
 }
 
 impl Slot {
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.standing.enabled && !self.removed
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::HookRunner;
 use super::standing::{Mishap, attempt};
 use crate::failure::Failure;
+use crate::named::NamedTensors;
 use crate::progress::Progress;
 use crate::state::State;
 
@@ -35,6 +36,21 @@ impl HookRunner {
             states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
         }
         Ok(states)
+    }
+
+    /// The tensors that a hook keeps to be evaluated instead of the module's weights, if one does and has some.
+    /// Nobody else is asked.
+    pub fn weights_to_evaluate(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
+        let keeps = |id: &usize| {
+            let slot = &self.slots[*id];
+            slot.is_live() && slot.hook.0.access().keeps_weights_to_evaluate
+        };
+        // Of several the last counts, as where each leaves its name in a checkpoint.
+        let Some(id) = self.state_order().into_iter().rfind(keeps) else { return Ok(None) };
+        let slot = &mut self.slots[id];
+        let asked = attempt(|| slot.hook.0.state_dict());
+        let state = self.judged(Numbered::Slot(id), "state_dict", at, asked)?;
+        Ok(Some(state.tensors).filter(|tensors| !tensors.has_none()))
     }
 
     /// The names under which states are kept: of every hook that is asked for one.

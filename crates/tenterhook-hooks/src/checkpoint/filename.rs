@@ -1,5 +1,6 @@
 //! Names of checkpoints from templates such as `epoch_{epoch}_loss_{val/loss:.2f}`.
 
+use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{Moment, OptionError};
 
 use super::format::{EXAMPLES, formatted};
@@ -19,7 +20,7 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
         let inside = &rest[open + 1..];
         let close = inside
             .find('}')
-            .ok_or_else(|| format!("`filename = \"{template}\"` has a `{{` without its `}}`"))?;
+            .ok_or_else(|| format!("`filename` is \"{template}\", which has a `{{` without its `}}`"))?;
         let (name, spec) = inside[..close].split_once(':').unwrap_or((&inside[..close], ""));
         pieces.push(Piece::Value { name, spec });
         rest = &inside[close + 1..];
@@ -30,7 +31,8 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
 
 /// Refuses a template that cannot be filled, or that leads out of the directory of checkpoints.
 pub(super) fn check(template: &str) -> Result<(), OptionError> {
-    let refuse = |problem: String| Err(OptionError::new(format!("`filename = \"{template}\"` {problem}")));
+    let refuse =
+        |problem: String| Err(OptionError::new(format!("`filename` is \"{template}\", which {problem}")));
     let pieces = pieces(template).map_err(OptionError::new)?;
     // A name may hold slashes of its own, which stay out of the path.
     let outline: String =
@@ -47,7 +49,7 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
             return refuse("has a `{}` without a name".into());
         }
         if formatted(0.0, spec).is_none() {
-            return refuse(format!("has `{spec}`, which is no format; write for example {EXAMPLES}"));
+            return refuse(format!("has `{spec}`, and that is no format; write for example {EXAMPLES}"));
         }
     }
     Ok(())
@@ -67,9 +69,17 @@ pub(super) fn fill(template: &str, insert_names: bool, moment: &Moment<'_>) -> S
     let value = |name: &str| match name {
         "epoch" => moment.epoch as f64,
         "step" => moment.step as f64,
+        TRAIN_LOSS => train_loss(moment).unwrap_or(f64::NAN),
         name => moment.metrics().get(name).unwrap_or(f64::NAN),
     };
     fill_with(template, insert_names, value)
+}
+
+/// The loss of this step. It is not logged where nobody reads it, so it may have to be read for the name.
+fn train_loss(moment: &Moment<'_>) -> Option<f64> {
+    let logged = moment.metrics().step_of(TRAIN_LOSS).filter(|step| *step >= moment.step);
+    let logged = logged.and_then(|_| moment.metrics().get(TRAIN_LOSS));
+    logged.or_else(|| moment.latest_loss())
 }
 
 fn fill_with(template: &str, insert_names: bool, value: impl Fn(&str) -> f64) -> String {
@@ -126,10 +136,10 @@ mod tests {
             ("", "dirpath"),
             ("{epoch", "without its"),
             ("{}", "without a name"),
-            ("{epoch:zz}", "`zz`, which is no format; write for example `.2f`"),
+            ("{epoch:zz}", "`zz`, and that is no format; write for example `.2f`"),
         ] {
             let error = check(template).expect_err(template).to_string();
-            assert!(error.starts_with("`filename = ") && error.contains(hint), "{error}");
+            assert!(error.starts_with("`filename` is ") && error.contains(hint), "{error}");
         }
         for template in ["sub/{epoch}", "{val/loss:.2f}", "..{epoch}", "a..b"] {
             assert_eq!(check(template), Ok(()), "{template}");

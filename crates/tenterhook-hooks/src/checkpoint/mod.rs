@@ -1,19 +1,20 @@
 //! Saves checkpoints: when, under which name, and which old ones go.
 
+mod due;
 mod filename;
 mod format;
 mod ledger;
 mod naming;
 mod options;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
-    Policy, Request, SaveRequest, Stage, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
+    Policy, Request, SaveRequest, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
     ValidationEnd, hook,
 };
 
@@ -29,9 +30,8 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 ///   `on_exception`; never in a sanity check, and in a
 ///   dry run only for `save_last` at its end.
 /// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. A save whose
-///   metric does not exist yet, or will be logged anew by the validation that follows, waits for it; by
-///   time it waits for a value of this very step. By steps and epochs an older value is judged where
-///   there is no newer one, as in Lightning; it says so once.
+///   metric has no value of this very step yet waits for one, whatever the rhythm: no checkpoint is judged
+///   by, or named after, the metric of other weights.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.
 ///
@@ -58,8 +58,6 @@ pub struct Checkpoint {
     validated: bool,
     /// It was said that a metric of the name is missing.
     told_missing: bool,
-    /// It was said that a value of another step is judged.
-    told_old: bool,
 }
 
 /// What a checkpoint keeps.
@@ -71,6 +69,12 @@ struct Memory {
     saved_any: bool,
     /// A save waits for the monitored metric.
     deferred: bool,
+    /// The step that `last` is of, in this fit.
+    #[serde(default)]
+    last_is_of: Option<u64>,
+    /// Where this run keeps its `last`.
+    #[serde(default)]
+    last: Option<PathBuf>,
 }
 
 impl FromOptions for Checkpoint {
@@ -102,7 +106,6 @@ impl Checkpoint {
             memory: Memory::default(),
             validated: false,
             told_missing: false,
-            told_old: false,
         })
     }
 
@@ -118,41 +121,11 @@ impl Checkpoint {
         self.options.monitor.as_deref()
     }
 
-    fn saves_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
-        self.options.save_on_train_epoch_end.unwrap_or_else(|| {
-            let validation = &moment.run.validation;
-            validation.every_n_epochs == Some(1) && (!validation.enabled || validation.at_epoch_end)
-        })
-    }
-
-    /// Whether there is nothing new to save.
-    fn is_saved(&self, moment: &Moment<'_>) -> bool {
-        let rests =
-            moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run;
-        rests || moment.step == self.memory.last_step
-    }
-
-    fn batch_is_due(&mut self, moment: &Moment<'_>) -> bool {
-        match self.rhythm {
-            Rhythm::Steps(n) => moment.step.is_multiple_of(n),
-            Rhythm::Time(interval) => {
-                let now = moment.elapsed();
-                let due = now.saturating_sub(Duration::from_nanos(self.memory.last_time_ns)) >= interval;
-                if due {
-                    self.memory.last_time_ns = nanoseconds(now);
-                }
-                due || self.memory.deferred
-            }
-            Rhythm::Epochs(_) | Rhythm::Never => false,
-        }
-    }
-
-    fn epoch_is_due(&self, moment: &Moment<'_>) -> bool {
-        matches!(self.rhythm, Rhythm::Epochs(n) if (moment.epoch + 1).is_multiple_of(n))
-    }
-
     /// At the end of an epoch or of a validation.
     fn after_epoch(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
+        if self.wait_is_over(moment) {
+            return self.now(moment);
+        }
         let mut saves = Vec::new();
         if self.epoch_is_due(moment) {
             self.save_best(moment, &mut saves)?;
@@ -187,7 +160,7 @@ impl Checkpoint {
                 let known = moment.metrics().names().join("`, `");
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
-            if score.is_some() && self.waits_for(moment, monitor) {
+            if score.is_some() && self.awaits_metric(moment) {
                 self.memory.deferred = true;
                 return Ok(());
             }
@@ -195,7 +168,6 @@ impl Checkpoint {
             if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.mode)) {
                 return Ok(());
             }
-            self.tell_old(moment);
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
         let replaces = self.memory.ledger.make_room(keep, self.mode);
@@ -206,19 +178,24 @@ impl Checkpoint {
     }
 
     fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
-        let path = self.options.dirpath.clone().unwrap_or_default().join("last");
         match self.options.save_last {
             SaveLast::Unset | SaveLast::Copy(false) => {}
             // The link points at the newest already, unless a newer one comes now.
             SaveLast::Link(_) if self.has_something_to_link() => {
                 if let Some(newest) = saves.last_mut() {
-                    newest.link = Some(path);
+                    newest.link = Some(self.last_path(moment));
+                    self.memory.last_is_of = Some(moment.step);
                 }
             }
-            SaveLast::Copy(true) | SaveLast::Link(_) => {
-                self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
-            }
+            SaveLast::Copy(true) | SaveLast::Link(_) => self.write_last(moment, saves),
         }
+    }
+
+    /// A checkpoint of its own under the name `last`.
+    fn write_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
+        let path = self.last_path(moment);
+        self.memory.last_is_of = Some(moment.step);
+        self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
     }
 
     fn has_something_to_link(&self) -> bool {
@@ -234,27 +211,6 @@ impl Checkpoint {
             moment.say(format!("saving {} at step {}", path.display(), moment.step));
         }
         saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
-    }
-
-    /// Whether a save that is due must wait for the metric that it is judged by.
-    fn waits_for(&self, moment: &Moment<'_>, monitor: &str) -> bool {
-        match moment.metrics().step_of(monitor) {
-            None => true,
-            Some(step) => matches!(self.rhythm, Rhythm::Time(_)) && step < moment.step,
-        }
-    }
-
-    /// Says once that a checkpoint is judged by a value of an earlier step.
-    fn tell_old(&mut self, moment: &Moment<'_>) {
-        let Some(monitor) = self.options.monitor.as_ref().filter(|_| !self.told_old) else { return };
-        if let Some(step) = moment.metrics().step_of(monitor).filter(|step| *step < moment.step) {
-            moment.say(format!(
-                "the checkpoint of step {} is judged by `{monitor}` of step {step}, the latest there is; let it \
-                 save when that is logged",
-                moment.step
-            ));
-            self.told_old = true;
-        }
     }
 }
 
@@ -295,41 +251,34 @@ impl Controller for Checkpoint {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if cx.total_batches == 0 {
             // It begins here; a fit before this one counted steps of its own.
-            (self.memory.last_step, self.memory.deferred) = (0, false);
+            (self.memory.last_step, self.memory.deferred, self.memory.last_is_of) = (0, false, None);
             self.memory.last_time_ns = nanoseconds(cx.elapsed());
         }
         Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
-        if !self.batch_is_due(cx) {
+        if !self.batch_is_due(cx) || self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
-        if let Some(monitor) = &self.options.monitor {
-            // A metric that the validation after this very batch will log must not be judged by its old value.
-            let fresher =
-                cx.batch.is_last && !self.saves_at_epoch_end(cx) && cx.run.validation.due_in(cx.epoch);
-            if self.waits_for(cx, monitor) || fresher {
-                self.memory.deferred = true;
-                return Ok(Decision::CONTINUE);
-            }
-        }
-        if self.is_saved(cx) {
-            return Ok(Decision::CONTINUE);
-        }
-        if let Rhythm::Time(_) = self.rhythm {
-            self.memory.deferred = false;
-        }
-        self.now(cx)
+        // A metric may be logged anew by the validation after this very batch.
+        let fresher = self.options.monitor.is_some()
+            && cx.batch.is_last
+            && !self.saves_at_epoch_end(cx)
+            && cx.run.validation.due_in(cx.epoch);
+        self.memory.deferred = fresher || self.awaits_metric(cx);
+        if self.memory.deferred { Ok(Decision::CONTINUE) } else { self.now(cx) }
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
         self.validated |= cx.phase != Phase::SanityCheck;
-        if self.is_saved(cx) || self.saves_at_epoch_end(cx) {
+        if self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
-        if std::mem::take(&mut self.memory.deferred) {
-            return self.now(cx);
+        if self.saves_at_epoch_end(cx) {
+            // Where the epoch ends with this step, a save that waits is made there.
+            let waits = self.memory.deferred && !cx.run.validation.at_epoch_end;
+            return if waits && self.wait_is_over(cx) { self.now(cx) } else { Ok(Decision::CONTINUE) };
         }
         self.after_epoch(cx)
     }
@@ -338,16 +287,14 @@ impl Controller for Checkpoint {
         if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
             return Ok(Decision::CONTINUE);
         }
-        if matches!(self.rhythm, Rhythm::Time(_)) && std::mem::take(&mut self.memory.deferred) {
-            return self.now(cx);
-        }
         self.after_epoch(cx)
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
         let mut saves = Vec::new();
-        if !self.memory.saved_any {
-            self.save_last(cx, &mut saves);
+        // The last save may be some steps ago: the rhythm, or a better score, has not come again.
+        if self.options.save_last.is_on() && self.memory.last_is_of != Some(cx.step) {
+            self.write_last(cx, &mut saves);
         }
         Ok(requests(saves))
     }

@@ -1,14 +1,18 @@
 //! The options of the checkpoint hook, and the rhythm they come to.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Cadence, OptionError};
+use tenterhook_core::OptionError;
 
 use super::filename;
 use crate::mode::Mode;
+use crate::time;
+
+/// The name of the newest.
+pub(super) const LAST: &str = "last";
 
 /// Whether the newest checkpoint is also kept under the name `last`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +30,12 @@ pub enum SaveLast {
 impl SaveLast {
     /// `"link"`: as a link to the newest.
     pub const LINK: SaveLast = SaveLast::Link(Link::Link);
+
+    /// Whether there is a `last` at all.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        matches!(self, SaveLast::Copy(true) | SaveLast::Link(_))
+    }
 }
 
 /// The word `link`.
@@ -40,7 +50,8 @@ pub enum Link {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointOptions {
-    /// Where to put them; unset is the run's own directory of checkpoints.
+    /// Where to put them: below the run's own directory of checkpoints, or anywhere when it begins with `/`; unset
+    /// is that directory itself. `..` is refused.
     #[schemars(example = &"checkpoints")]
     pub dirpath: Option<PathBuf>,
     /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
@@ -57,10 +68,13 @@ pub struct CheckpointOptions {
     pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
     pub save_top_k: i64,
-    /// Keep the newest under the name `last` as well.
+    /// Keep the newest under the name `last` as well: with every other save, and when training ends after the
+    /// last of them. `true` is a checkpoint of its own, `"link"` a link to the newest while that is kept under
+    /// a name of its own. The `last` of another run stays, and this one becomes `last-v1`.
     #[schemars(example = &"link")]
     pub save_last: SaveLast,
-    /// Only the weights.
+    /// Only the weights, as they are evaluated: the average where `ema_weights` keeps one. Nothing can be resumed
+    /// from them.
     pub save_weights_only: bool,
     /// Save when the run fails.
     pub save_on_exception: bool,
@@ -75,7 +89,7 @@ pub struct CheckpointOptions {
     /// Save every so many optimizer steps.
     #[schemars(example = 1000)]
     pub every_n_train_steps: Option<u64>,
-    /// Save every so often, such as `30 min`.
+    /// Save every so often, such as `30 min` or `00:12:00:00` (`DD:HH:MM:SS`).
     #[schemars(example = &"30 min")]
     pub train_time_interval: Option<String>,
     /// Say what was saved.
@@ -128,13 +142,34 @@ impl CheckpointOptions {
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
         let refuse = |problem: &str| Err(OptionError::new(problem));
+        if self.monitor.as_deref() == Some("") {
+            return refuse("`monitor` is empty; name a metric, such as \"val/loss\", or leave it out");
+        }
+        if self.mode.is_some() && self.monitor.is_none() {
+            return refuse(
+                "`mode` is which direction of the `monitor` is better; name a metric there, or leave both out",
+            );
+        }
+        if let Some(directory) = self.dirpath.as_ref().filter(|path| leads_up(path)) {
+            return refuse(&format!(
+                "`dirpath` is \"{}\", and must do without `..`; write the whole path, from `/` on",
+                directory.display()
+            ));
+        }
         if self.save_top_k < -1 {
             return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
         }
         if self.monitor.is_none() && self.save_top_k > 1 {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
-        filename::check(self.filename.as_deref().unwrap_or(filename::DEFAULT))?;
+        let template = self.filename.as_deref().unwrap_or(filename::DEFAULT);
+        filename::check(template)?;
+        if self.save_last.is_on() && template.split('/').next() == Some(LAST) {
+            return refuse(&format!(
+                "`filename` is \"{template}\", but `{LAST}` is the name that `save_last` needs; choose another, or \
+                 leave `save_last` out"
+            ));
+        }
         let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
         let time = self.train_time_interval.as_deref().map(interval).transpose()?;
@@ -151,14 +186,12 @@ impl CheckpointOptions {
     }
 }
 
+fn leads_up(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
 fn interval(text: &str) -> Result<Rhythm, OptionError> {
-    match text.parse() {
-        Ok(Cadence::Time(interval)) => Ok(Rhythm::Time(interval)),
-        Ok(_) => Err(OptionError::new(format!(
-            "`train_time_interval = \"{text}\"` is no time; write for example \"30 min\""
-        ))),
-        Err(error) => Err(OptionError::new(format!("`train_time_interval`: {error}"))),
-    }
+    time::parse("train_time_interval", text).map(Rhythm::Time)
 }
 
 #[cfg(test)]
@@ -180,7 +213,12 @@ mod tests {
             train_time_interval: Some("5 epochs".into()),
             ..CheckpointOptions::default()
         };
-        assert!(time.check().expect_err("refused").to_string().contains("\"30 min\""));
+        assert!(
+            time.check()
+                .expect_err("refused")
+                .to_string()
+                .starts_with("`train_time_interval` is \"5 epochs\", which is no time")
+        );
     }
 
     #[test]

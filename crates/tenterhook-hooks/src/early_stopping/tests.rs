@@ -66,6 +66,33 @@ fn without_check_finite_a_metric_that_is_not_finite_is_no_improvement() {
 }
 
 #[test]
+fn a_nan_is_never_the_best_and_counts_as_a_check() {
+    for mode in [Mode::Min, Mode::Max] {
+        let options = |patience| EarlyStoppingOptions {
+            check_finite: false,
+            patience,
+            mode: Some(mode),
+            ..EarlyStoppingOptions::of("m")
+        };
+        // The first number is an improvement on nothing, and what comes after is measured by it.
+        assert_eq!(stops_at(options(2), &[f64::NAN, 1.0, 1.0, f64::NAN]).map(|(at, _)| at), Some(3));
+        let (at, reason) = stops_at(options(1), &[f64::NAN]).expect("it stops");
+        assert_eq!((at, reason.as_str()), (0, "`m` has not improved in 1 check"));
+    }
+}
+
+#[test]
+fn what_people_read_has_at_most_six_digits() {
+    let third = 1.0 / 3.0;
+    let (_, reason) =
+        stops_at(EarlyStoppingOptions { patience: 1, ..of("m") }, &[third, third]).expect("it stops");
+    assert_eq!(reason, "`m` has not improved on 0.333333 in 1 check");
+    let verbose = EarlyStoppingOptions { verbose: true, patience: 2, ..of("m") };
+    let said = said(verbose, &[third, 2.0 * third]);
+    assert_eq!(said, ["`m` improved to 0.333333", "`m` = 0.666667 is no improvement, 1 in a row"]);
+}
+
+#[test]
 fn the_direction_is_what_is_set_or_what_the_name_tells() {
     let rising = |options| stops_at(options, &[1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!(rising(EarlyStoppingOptions::of("val/accuracy")), None);
@@ -143,7 +170,7 @@ fn it_says_how_every_check_went_only_when_verbose() {
             "`m` improved to 2",
             "`m` improved to 1",
             "`m` = 1.5 is no improvement, 1 in a row",
-            "`m` has not improved on 1 in 2 checks; stopping",
+            "`m` has not improved on 1 in 2 checks; stops once `min_epochs` and `min_steps` are met",
         ]
     );
     let quiet = EarlyStoppingOptions { verbose: false, ..verbose };

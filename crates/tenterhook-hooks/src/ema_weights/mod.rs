@@ -77,7 +77,8 @@ impl EmaWeightsOptions {
 ///   average. A fit after that begins with it.
 /// - **Reads** the parameters; writes nothing but its state. Checkpoints hold the weights in training and,
 ///   as this hook's tensors, the average; a best checkpoint that the average earned is evaluated with it.
-///   Checkpoints of weights alone do not ask hooks, so they hold the weights in training.
+///   Checkpoints of weights alone hold the average instead of them, unless `swap_for_validation` is off:
+///   what was scored is what they keep.
 /// - **Cost**: a copy of all parameters in memory, in 32-bit floats; at every update of it all parameters
 ///   are read from the device; at every validation all weights are copied out and loaded twice.
 /// - **When it fails** the run is aborted.
@@ -183,7 +184,8 @@ impl EmaWeights {
 impl Controller for EmaWeights {
     fn access(&self) -> Access {
         let access = Access::none().every(Cadence::Steps(self.options.update_every_n_steps));
-        self.start_after.into_iter().fold(access, Access::after)
+        let access = self.start_after.into_iter().fold(access, Access::after);
+        if self.options.swap_for_validation { access.keeps_weights_to_evaluate() } else { access }
     }
 
     fn tier(&self) -> Tier {

@@ -74,10 +74,7 @@ impl<M: Module> Running<M> {
         self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
-        self.at(Who::Module, "weights");
-        // Weights that were swapped in to be evaluated are not what training goes on with.
-        let weights = self.own_weights.clone().map_or_else(|| module.weights(), Ok);
-        let weights = self.checked(weights)?;
+        let weights = if weights_only { self.scored_weights(module)? } else { self.own_weights(module)? };
         self.at(Who::Module, "optimizer_state");
         let optimizers = if weights_only { Ok(OptimizerState::default()) } else { module.optimizer_state() };
         let optimizers = self.checked(optimizers)?;
@@ -118,6 +115,28 @@ impl<M: Module> Running<M> {
         }
         self.saved.push(Saved { step: self.progress.step, path });
         Ok(())
+    }
+
+    /// The weights that training goes on with; those that were swapped in to be evaluated are not.
+    fn own_weights(&mut self, module: &M) -> Result<TensorMap, Failure> {
+        self.at(Who::Module, "weights");
+        let weights = self.own_weights.clone().map_or_else(|| module.weights(), Ok);
+        self.checked(weights)
+    }
+
+    /// The weights as they are evaluated: those that are swapped in, or that a hook keeps for it.
+    fn scored_weights(&mut self, module: &M) -> Result<TensorMap, Failure> {
+        self.at(Who::Module, "weights");
+        let weights = module.weights();
+        let mut weights = self.checked(weights)?;
+        if self.own_weights.is_none()
+            && let Some(kept) = self.hooks.weights_to_evaluate(&self.progress)?
+        {
+            for (name, shape, values) in kept.iter() {
+                weights.insert_f32(name, shape, values);
+            }
+        }
+        Ok(weights)
     }
 
     fn path_of(&self, request: &SaveRequest) -> PathBuf {

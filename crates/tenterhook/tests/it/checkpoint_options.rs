@@ -8,11 +8,12 @@ use std::time::Duration;
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
+use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Notice, Report, Settings, Trainer, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
+use crate::tape::{Seen, Tape};
 
 fn options(toml: &str) -> CheckpointOptions {
     toml::from_str(toml).unwrap()
@@ -150,9 +151,14 @@ fn train_time_interval_saves_by_the_clock() {
     let mut trainer = timed(root.path(), "train_time_interval = \"25 s\"\nsave_top_k = -1");
     trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
-    assert!(
-        refusal("train_time_interval = \"25\"").starts_with("`train_time_interval`: `25` is not a cadence")
-    );
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = timed(root.path(), "train_time_interval = \"00:00:00:25\"\nsave_top_k = -1");
+    trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+    assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
+    for wrong in ["25", "5 steps"] {
+        let error = refusal(&format!("train_time_interval = \"{wrong}\""));
+        assert!(error.starts_with("`train_time_interval` is ") && !error.contains("100 steps"), "{error}");
+    }
 }
 
 #[test]
@@ -181,20 +187,51 @@ fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
     assert_eq!(listed(root.path()), ["epoch=1-step=5"]);
 }
 
-#[test]
-fn a_save_by_steps_that_is_judged_by_an_older_value_says_so_once() {
+/// What is there after epochs of six batches, and the loss of each validation by its step.
+fn judged(settings: Settings, more: &str) -> (Vec<String>, Vec<String>) {
     let root = tempfile::tempdir().unwrap();
-    let toml = "every_n_train_steps = 2\nmonitor = \"val/loss\"\nmode = \"min\"\nsave_top_k = -1\n\
-                save_on_train_epoch_end = false";
-    let report = saving(root.path(), epochs(3), toml).fit(&mut Toy::default(), &mut data(3, 1)).unwrap();
-    // Step 2 waits for the validation after step 3; the order of events is Lightning's.
-    assert_eq!(listed(root.path())[0], "epoch=0-step=3");
-    let said = said(&report);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(
-        said[0].starts_with("checkpoint: the checkpoint of step 4 is judged by `val/loss` of step 3"),
-        "{said:?}"
+    let toml = format!(
+        "monitor = \"val/loss\"\nsave_top_k = -1\nfilename = \"s{{step:02d}}_{{val/loss:.6f}}\"\n\
+         auto_insert_metric_name = false\n{more}"
     );
+    let mut trainer = saving(root.path(), settings, &toml);
+    let validations = Seen::new();
+    let seen = validations.clone();
+    let note = move |cx: &tenterhook::ValidationEnd<'_>| {
+        seen.push(format!("s{:02}_{:.6}", cx.step, cx.metrics().get("val/loss").unwrap()));
+    };
+    trainer.add_hook(closure::on_validation_end("note", note)).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(6, 1)).unwrap();
+    (listed(root.path()), validations.take())
+}
+
+#[test]
+fn a_save_by_steps_is_judged_and_named_by_the_validation_of_its_own_step() {
+    for more in ["", "save_on_train_epoch_end = true", "save_on_train_epoch_end = false"] {
+        let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 6\n{more}"));
+        assert_eq!(left, validations, "{more}");
+        assert_eq!(left.len(), 4);
+        // Due at 4, 8, 12, 16, 20 and 24: each waits for the next validation.
+        let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 4\n{more}"));
+        assert_eq!(left, validations, "{more}");
+        // Due at 10 and 20.
+        let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 10\n{more}"));
+        assert_eq!(left, [&validations[1], &validations[3]].map(String::clone), "{more}");
+    }
+}
+
+#[test]
+fn a_save_by_epochs_waits_for_the_validation_too() {
+    // Validations at the steps 4, 10, 16 and 22, the epochs end at 6, 12, 18 and 24.
+    let every_4_batches = Settings { val_check_interval: Some(Check::Amount(Amount::Count(4))), ..epochs(4) };
+    let (left, validations) = judged(every_4_batches, "save_on_train_epoch_end = true");
+    assert_eq!(validations.len(), 4);
+    assert_eq!(left, validations[1..], "the first epoch's waits for the second one's validation");
+    // Due in the epochs 1, 2 and 3 of which only the second validates.
+    let every_2_epochs = Settings { check_val_every_n_epoch: Some(2), ..epochs(3) };
+    let (left, validations) = judged(every_2_epochs, "save_on_train_epoch_end = true");
+    assert_eq!(left, validations);
+    assert_eq!(left.len(), 1);
 }
 
 #[test]
@@ -268,7 +305,7 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     for (filename, hint) in [
-        ("{epoch:zz}", "`zz`, which is no format; write for example `.2f`"),
+        ("{epoch:zz}", "`zz`, and that is no format; write for example `.2f`"),
         ("{val/loss:.2d}", "no format"),
         ("../{epoch}", "set `dirpath`"),
         ("/tmp/{epoch}", "set `dirpath`"),
@@ -276,13 +313,45 @@ fn a_name_that_cannot_be_is_refused_before_anything_runs() {
         ("{:.2f}", "without a name"),
     ] {
         let error = refusal(&format!("filename = \"{filename}\""));
-        assert!(error.starts_with("`filename = ") && error.contains(hint), "{error}");
+        assert!(error.starts_with("`filename` is ") && error.contains(hint), "{error}");
     }
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
     assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
     assert_eq!(listed(root.path()), Vec::<String>::new());
+}
+
+#[test]
+fn the_training_loss_in_a_name_is_that_of_the_step() {
+    let root = tempfile::tempdir().unwrap();
+    let toml = "filename = \"{step}_{train/loss:.9f}\"\nauto_insert_metric_name = false\n\
+                every_n_train_steps = 2\nsave_top_k = -1";
+    let mut trainer = saving(root.path(), epochs(2), toml);
+    let losses = Seen::new();
+    let seen = losses.clone();
+    let note = move |cx: &tenterhook::TrainBatchEnd<'_>| {
+        if cx.step.is_multiple_of(2) {
+            seen.push(format!("{}_{:.9}", cx.step, cx.latest_loss().unwrap()));
+        }
+    };
+    trainer.add_hook(closure::on_train_batch_end("note", note)).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    assert_eq!(listed(root.path()), losses.take());
+    assert_eq!(said(&report), Vec::<String>::new());
+}
+
+#[test]
+fn options_that_would_do_nothing_or_lead_astray_are_refused() {
+    for (toml, begins) in [
+        ("mode = \"max\"", "`mode` is which direction of the `monitor`"),
+        ("monitor = \"\"", "`monitor` is empty"),
+        ("dirpath = \"../elsewhere\"", "`dirpath` is \"../elsewhere\", and must do without `..`"),
+        ("dirpath = \"/tmp/a/../b\"", "`dirpath` is "),
+    ] {
+        let error = refusal(toml);
+        assert!(error.starts_with(begins), "{error}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tenterhook::settings::Switch;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Request, SaveRequest, Settings, Trainer, closure};
 
-use crate::lab::{Lab, data, epochs, trainer};
+use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::tape::{Recorder, Seen, Tape};
 
 fn saving(root: &Path, settings: Settings, options: CheckpointOptions) -> Trainer {
@@ -83,21 +83,110 @@ fn one_that_somebody_else_has_deleted_is_not_missed() {
 
 #[test]
 fn the_newest_is_kept_as_last_too_as_a_copy_or_a_link() {
-    let root = tempfile::tempdir().unwrap();
-    let last = root.path().join("last");
-    let run = |save_last| {
+    for (save_last, is_link) in [(SaveLast::Copy(true), false), (SaveLast::LINK, true)] {
+        let root = tempfile::tempdir().unwrap();
+        let last = root.path().join("last");
         let options = CheckpointOptions { save_last, ..CheckpointOptions::default() };
+        let mut trainer = saving(root.path(), epochs(2), options);
+        // A second fit replaces what the one before left.
+        for _ in 0..2 {
+            trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+            assert_eq!(last.symlink_metadata().unwrap().is_symlink(), is_link);
+            assert_eq!(read(&last).unwrap().progress.step, 2);
+            assert!(!root.path().join("last-v1").exists());
+        }
+        if is_link {
+            assert!(std::fs::read_link(&last).unwrap().is_relative(), "the directory can be moved");
+        }
+    }
+}
+
+#[test]
+fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() {
+    for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
+        let (root, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let run = |epochs_of_it: i64, from: Option<&str>| {
+            let options = CheckpointOptions {
+                save_last,
+                dirpath: Some(shared.path().into()),
+                save_top_k: -1,
+                ..CheckpointOptions::default()
+            };
+            let mut trainer = saving(root.path(), epochs(epochs_of_it), options);
+            if let Some(from) = from {
+                trainer = trainer.restoring(shared.path().join(from));
+            }
+            trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+        };
+        let steps = |names: &[&str]| -> Vec<u64> {
+            names.iter().map(|name| read(&shared.path().join(name)).unwrap().progress.step).collect()
+        };
+        run(2, None);
+        run(3, None);
+        assert_eq!(steps(&["last", "last-v1"]), [2, 3]);
+        run(4, Some("last-v1"));
+        assert_eq!(steps(&["last", "last-v1"]), [2, 4]);
+        assert!(!shared.path().join("last-v2").exists());
+        // A link that leads nowhere is a name that is taken.
+        std::os::unix::fs::symlink("nowhere", shared.path().join("last-v2")).unwrap();
+        run(1, None);
+        assert_eq!(steps(&["last", "last-v1", "last-v3"]), [2, 4, 1]);
+    }
+}
+
+#[test]
+fn last_is_of_the_end_of_training_whenever_the_save_before_was() {
+    for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
+        let left = |options: CheckpointOptions| {
+            let root = tempfile::tempdir().unwrap();
+            let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+                if place == "on_train_epoch_end" {
+                    cx.log("score", if cx.epoch() == 0 { 1.0 } else { 0.0 });
+                }
+            });
+            saving(root.path(), epochs(5), options).fit(&mut lab, &mut data(2, 1)).unwrap();
+            let last = read(&root.path().join("last")).unwrap();
+            let weights =
+                [("weight", 2), ("bias", 1)].map(|(name, size)| last.weights.f32(name, &[size]).unwrap());
+            assert_eq!(
+                weights.concat().iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
+                bits(&lab.toy)
+            );
+            (listed(root.path()), last.progress.step)
+        };
+        let options = || CheckpointOptions { save_last, ..CheckpointOptions::default() };
+        let seldom = left(CheckpointOptions { every_n_epochs: Some(2), ..options() });
+        assert_eq!(seldom, (vec!["epoch=3-step=8".into(), "last".into()], 10));
+        let never_better =
+            left(CheckpointOptions { monitor: Some("score".into()), mode: Some(Mode::Max), ..options() });
+        assert_eq!(never_better, (vec!["epoch=0-step=2".into(), "last".into()], 10));
+        let by_steps = left(CheckpointOptions { every_n_train_steps: Some(4), ..options() });
+        assert_eq!(by_steps, (vec!["epoch=3-step=8".into(), "last".into()], 10));
+    }
+}
+
+#[test]
+fn a_name_that_last_needs_is_refused_or_gets_a_version() {
+    for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
+        let named = |filename: &str| CheckpointOptions {
+            filename: Some(filename.into()),
+            save_last,
+            ..CheckpointOptions::default()
+        };
+        for filename in ["last", "last/{epoch}"] {
+            let error = Checkpoint::new(named(filename)).unwrap_err().to_string();
+            assert!(error.starts_with("`filename` is \"last"), "{error}");
+            let without = CheckpointOptions { save_last: SaveLast::Copy(false), ..named(filename) };
+            Checkpoint::new(without).unwrap();
+        }
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("last")).unwrap();
+        // Another run's `last` makes ours `last-v1`, which the name of the second epoch would be.
+        let options = CheckpointOptions { auto_insert_metric_name: false, ..named("last-v{epoch}") };
         saving(root.path(), epochs(2), options).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
-    };
-    // In one directory one after the other: each replaces what the one before left.
-    for _ in 0..2 {
-        run(SaveLast::Copy(true));
-        assert!(last.symlink_metadata().unwrap().is_dir());
-        assert_eq!(read(&last).unwrap().progress.step, 2);
-        run(serde_json::from_str("\"link\"").unwrap());
-        assert!(last.symlink_metadata().unwrap().is_symlink());
-        assert_eq!(read(&last).unwrap().progress.step, 2);
-        assert!(std::fs::read_link(&last).unwrap().is_relative(), "the directory can be moved");
+        assert_eq!(listed(root.path()), ["last", "last-v1", "last-v1-v1"]);
+        assert_eq!(read(&root.path().join("last-v1-v1")).unwrap().progress.step, 2);
+        assert_eq!(read(&root.path().join("last-v1")).unwrap().progress.step, 2);
     }
 }
 

@@ -52,3 +52,37 @@ fn a_missing_metric_that_need_not_be_there_is_told_once() {
         ]
     );
 }
+
+#[test]
+fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
+    for strict in [true, false] {
+        let mut trainer = trainer(epochs(3));
+        let options = EarlyStoppingOptions { strict, ..EarlyStoppingOptions::of("val/accuracy") };
+        trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
+        // The toy says what it logs.
+        let ran = trainer.fit(&mut Toy::default(), &mut data(2, 1));
+        if strict {
+            let error = ran.unwrap_err().to_string();
+            assert!(error.contains("`val/accuracy`, which nobody writes"), "{error}");
+        } else {
+            let notices = ran.unwrap().notices;
+            let told =
+                notices.iter().filter(|notice| notice.to_string().contains("warning: metric `val/accuracy`"));
+            assert_eq!(told.count(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_value_is_checked_once_however_many_epochs_it_stays() {
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+        if place == "on_validation_epoch_end" {
+            cx.log("score", 1.0);
+        }
+    });
+    let mut trainer = trainer(Settings { check_val_every_n_epoch: Some(2), ..epochs(10) });
+    let options = EarlyStoppingOptions { check_on_train_epoch_end: Some(true), strict: false, ..options() };
+    trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
+    let report = trainer.fit(&mut lab, &mut data(2, 1)).unwrap();
+    assert_eq!(report.progress.epochs_done, 6, "checked in the epochs 2, 4 and 6, and not in between");
+}

@@ -157,6 +157,33 @@ fn a_checkpoint_holds_the_weights_in_training_and_is_evaluated_with_the_average(
 }
 
 #[test]
+fn a_checkpoint_of_weights_alone_holds_what_was_scored() {
+    for (swap_for_validation, at_epoch_end) in [(true, false), (true, true), (false, true)] {
+        let root = tempfile::tempdir().unwrap();
+        let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
+        let average = EmaWeightsOptions {
+            decay: 0.5,
+            warmup: false,
+            swap_for_validation,
+            ..EmaWeightsOptions::default()
+        };
+        trainer.add_hook(EmaWeights::new(average).unwrap()).unwrap();
+        let options = CheckpointOptions { save_weights_only: true, ..all(at_epoch_end) };
+        trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+        let (steps, validations) = watch(&mut trainer);
+        trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+        let (steps, validations) = (steps.take(), validations.take());
+        for (epoch, step) in [(0, 2), (1, 4), (2, 6)] {
+            let path = root.path().join(format!("epoch={epoch}-step={step}"));
+            let kept = flat(&weights_to_evaluate(&path).unwrap());
+            assert_eq!(kept, validations[epoch], "{swap_for_validation} {at_epoch_end} {epoch}");
+            assert_eq!(kept != steps[step - 1], swap_for_validation);
+            assert!(!path.join("hooks.safetensors").exists());
+        }
+    }
+}
+
+#[test]
 fn what_a_run_leaves_behind_is_the_average() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));

@@ -1,0 +1,57 @@
+//! When a checkpoint is due, and what it waits for.
+
+use std::time::Duration;
+
+use tenterhook_core::{Moment, Phase, Stage};
+
+use super::options::Rhythm;
+use super::{Checkpoint, nanoseconds};
+
+impl Checkpoint {
+    pub(super) fn saves_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
+        self.options.save_on_train_epoch_end.unwrap_or_else(|| {
+            let validation = &moment.run.validation;
+            validation.every_n_epochs == Some(1) && (!validation.enabled || validation.at_epoch_end)
+        })
+    }
+
+    /// Whether there is nothing new to save.
+    pub(super) fn is_saved(&self, moment: &Moment<'_>) -> bool {
+        let rests =
+            moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run;
+        rests || moment.step == self.memory.last_step
+    }
+
+    pub(super) fn batch_is_due(&mut self, moment: &Moment<'_>) -> bool {
+        match self.rhythm {
+            Rhythm::Steps(n) => moment.step.is_multiple_of(n) || self.memory.deferred,
+            Rhythm::Time(interval) => {
+                let now = moment.elapsed();
+                let due = now.saturating_sub(Duration::from_nanos(self.memory.last_time_ns)) >= interval;
+                if due {
+                    self.memory.last_time_ns = nanoseconds(now);
+                }
+                due || self.memory.deferred
+            }
+            Rhythm::Epochs(_) | Rhythm::Never => self.memory.deferred,
+        }
+    }
+
+    pub(super) fn epoch_is_due(&self, moment: &Moment<'_>) -> bool {
+        matches!(self.rhythm, Rhythm::Epochs(n) if (moment.epoch + 1).is_multiple_of(n))
+    }
+
+    /// Whether the metric that a checkpoint is judged by has no value of this step.
+    pub(super) fn awaits_metric(&self, moment: &Moment<'_>) -> bool {
+        let monitor = self.options.monitor.as_ref();
+        monitor.is_some_and(|name| moment.metrics().step_of(name).is_none_or(|step| step < moment.step))
+    }
+
+    /// Whether a save waited until now: the metric has come, or should have.
+    pub(super) fn wait_is_over(&mut self, moment: &Moment<'_>) -> bool {
+        let monitor = self.options.monitor.as_ref();
+        let is_missing = monitor.is_some_and(|name| moment.metrics().get(name).is_none());
+        let over = !self.awaits_metric(moment) || (is_missing && self.validated);
+        if over { std::mem::take(&mut self.memory.deferred) } else { false }
+    }
+}
