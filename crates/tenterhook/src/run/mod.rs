@@ -46,6 +46,11 @@ pub trait Recorder: Send {
         Ok(())
     }
 
+    /// What it goes on without, although it began, such as a link; told once.
+    fn lacks(&mut self) -> Option<BoxError> {
+        None
+    }
+
     /// What can be said of the run that began, where there is something to be found of it later.
     fn introduction(&self) -> Option<Introduction> {
         None
@@ -132,6 +137,9 @@ pub struct Line<'a> {
     pub step: u64,
     /// The epoch, from 0.
     pub epoch: u64,
+    /// Its batches are done; where they are not, the file says nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub epoch_end: bool,
     /// `train`, `validate`, `test` or `predict`.
     pub stage: Phase,
     /// Seconds since the run began.
