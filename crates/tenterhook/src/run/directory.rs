@@ -22,7 +22,7 @@ pub struct RunDirectoryPlan {
     pub id: Option<String>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
-    /// The configuration's hash; unset, that of the text.
+    /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
     pub config_hash: Option<String>,
     /// The task's name.
     pub task: Option<String>,

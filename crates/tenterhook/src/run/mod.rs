@@ -22,7 +22,7 @@ use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, R
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
-pub use introduction::{IntroducedHook, Introduction};
+pub use introduction::{IntroducedHook, Introduction, command_line, named_versions};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunRecord, RunStatus};

@@ -122,6 +122,18 @@ fn the_hash_of_a_configuration_is_the_one_that_its_maker_gives() {
 }
 
 #[test]
+fn without_a_configuration_the_settings_are_hashed() {
+    let root = tempfile::tempdir().unwrap();
+    let hash = |settings: Settings| {
+        let plan = RunDirectoryPlan::below(root.path().join("runs"));
+        trainer(settings).with_run_directory(plan).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+        run_json(&latest(root.path()))["config_hash"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(hash(epochs(1)), hash(epochs(1)));
+    assert_ne!(hash(epochs(1)), hash(epochs(2)));
+}
+
+#[test]
 fn a_latest_that_cannot_be_replaced_is_told_and_the_run_goes_on() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("runs/latest/mine")).unwrap();

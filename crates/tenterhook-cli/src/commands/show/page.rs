@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tenterhook::run::reading::Happenings;
-use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus};
+use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, named_versions};
 
 use super::counts;
 use super::saved::{Saved, State};
@@ -55,11 +55,6 @@ fn head(run: &Run) -> String {
     };
     let lasted = record.seconds.map(|seconds| format!(", for {}", duration(seconds))).unwrap_or_default();
     let ended = record.ended.as_deref().map(|ended| format!(" to {}", moment(ended))).unwrap_or_default();
-    let versions = record.versions.iter().map(|(name, version)| match version.split_once(' ') {
-        // It says its own name.
-        Some(_) => version.clone(),
-        None => format!("{name} {version}"),
-    });
     let seen = [(record.samples, "sample"), (record.tokens, "token")];
     let seen = seen.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what));
     let done = [counted(record.epochs, "epoch"), counted(record.steps, "step")].into_iter().chain(seen);
@@ -75,7 +70,7 @@ fn head(run: &Run) -> String {
         ("parameters", record.parameters.to_string()),
         ("commit", format!("{}{dirty}", known(&git.commit))),
         ("config hash", known(&record.config_hash)),
-        ("versions", plain(&versions.collect::<Vec<_>>().join(", "))),
+        ("versions", plain(&named_versions(&record.versions).join(", "))),
         (
             "machine",
             plain(&format!("{}: {} {}, {} cpus", machine.hostname, machine.os, machine.arch, machine.cpus)),
@@ -87,16 +82,6 @@ fn head(run: &Run) -> String {
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
     table(&rows, &[]).join("\n") + "\n"
-}
-
-/// As it can be typed again.
-fn command_line(command: &[String]) -> String {
-    let safe = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+~".contains(sign);
-    let quoted = command.iter().map(|word| match word {
-        word if !word.is_empty() && word.chars().all(safe) => word.clone(),
-        word => format!("'{}'", word.replace('\'', r"'\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
 }
 
 fn hooks(record: &RunRecord) -> Vec<String> {
@@ -195,12 +180,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_command_line_can_be_typed_again() {
-        let command = ["tenter", "train", "--set", "a.b=c", "it's 1", ""].map(str::to_owned);
-        assert_eq!(command_line(&command), r"tenter train --set a.b=c 'it'\''s 1' ''");
-    }
 
     #[test]
     fn decisions_are_told_in_words() {
