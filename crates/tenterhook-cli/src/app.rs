@@ -131,9 +131,9 @@ impl App {
             Command::Show(show) => commands::show::run(&show),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
-        done.unwrap_or_else(|message| {
+        commands::ended(done.unwrap_or_else(|message| {
             eprintln!("error: {message}");
             ExitCode::from(WRONG_INPUT)
-        })
+        }))
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::reading::{Facts, Point, ReadError, flat};
+use tenterhook::run::reading::{Facts, Point, ReadError, flat, hook_names};
 use tenterhook::run::{Happening, Run, RunStatus, Runs};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Operand, Settings, closure};
@@ -251,6 +251,7 @@ fn facts_are_fields_metrics_and_keys_of_the_configuration() {
         ("steps", Some(Operand::Number(7.0))),
         ("status", text("completed")),
         ("dirty", text("true")),
+        ("commit", Some(Operand::Hash("abc".into()))),
         ("val/loss", Some(Operand::Number(0.5))),
         ("optimizer.lr", Some(Operand::Number(0.005))),
         ("optimizer.nesterov", text("false")),
@@ -279,7 +280,9 @@ fn a_configuration_becomes_dotted_keys_with_hooks_by_name() {
         rest = {}
         lr = inf
     "#;
-    let keys = flat(&config.parse().unwrap());
+    let config = config.parse().unwrap();
+    assert_eq!(hook_names(&config), ["stop", "checkpoint", "checkpoint-2"]);
+    let keys = flat(&config);
     let expected = [
         ("hooks.checkpoint-2.save_top_k", json!(-1)),
         ("hooks.checkpoint-2.use", json!("checkpoint")),

@@ -128,24 +128,43 @@ fn checkpoints(run: &Run, happenings: &Happenings) -> Vec<String> {
 }
 
 fn failures(happenings: &Happenings) -> Vec<String> {
-    first(happenings, |entry| match &entry.what {
+    let words = |entry: &Entry| match &entry.what {
         Happening::Failure { by, at, error, panicked, disabled, .. } => {
             let how = if *panicked { "panicked" } else { "failed" };
             let then = if *disabled { "; disabled from here on" } else { "" };
-            Some(format!("{by} {how} in {at}: {error}{then}"))
+            Some((entry.step, format!("{by} {how} in {at}: {error}{then}")))
         }
         _ => None,
-    })
+    };
+    first(happenings.entries.iter().filter_map(words).collect())
 }
 
+/// What was decided, a stop first. Weights that are swapped for every validation are only counted.
 fn decisions(happenings: &Happenings) -> Vec<String> {
-    first(happenings, |entry| match &entry.what {
-        Happening::Decision { by, at, decided } => {
+    let words = |entry: &Entry| match &entry.what {
+        Happening::Decision { by, at, decided } if !only_swaps(decided) => {
+            let stops = decided.iter().any(|part| part["flow"] == "stop");
             let decided: Vec<_> = decided.iter().map(decision).collect();
-            Some(format!("`{by}` in {at}: {}", decided.join(", ")))
+            Some((!stops, format!("`{by}` in {at}: {}", decided.join(", "))))
         }
         _ => None,
-    })
+    };
+    let mut all: Vec<_> =
+        happenings.entries.iter().filter_map(|entry| Some((entry.step, words(entry)?))).collect();
+    all.sort_by_key(|(_, (later, _))| *later);
+    let mut lines = first(all.into_iter().map(|(step, (_, text))| (step, text)).collect());
+    let swap =
+        |entry: &&Entry| matches!(&entry.what, Happening::Decision { decided, .. } if only_swaps(decided));
+    let swaps = happenings.entries.iter().filter(swap).count();
+    if swaps > 0 {
+        lines.push(format!("weights were swapped {swaps} times"));
+    }
+    lines
+}
+
+fn only_swaps(decided: &[Value]) -> bool {
+    let swaps = |part: &Value| part["request"] == "swap_weights" || part["request"] == "swap_back";
+    !decided.is_empty() && decided.iter().all(swaps)
 }
 
 /// One part of a decision: what, and what else is known about it.
@@ -164,13 +183,13 @@ fn decision(decided: &Value) -> String {
     format!("{}{}", word.unwrap_or("unknown"), rest.collect::<String>())
 }
 
-/// The first few of these in words, and how many more there are.
-fn first(happenings: &Happenings, words: impl Fn(&Entry) -> Option<String>) -> Vec<String> {
-    let all: Vec<_> = happenings.entries.iter().filter_map(|entry| Some((entry, words(entry)?))).collect();
-    let mut lines: Vec<_> =
-        all.iter().take(FIRST).map(|(entry, text)| format!("step {}: {}", entry.step, plain(text))).collect();
-    if all.len() > FIRST {
-        lines.push(format!("and {} more in events.jsonl", all.len() - FIRST));
+/// The first few of these, each with its step, and how many more there are.
+fn first(all: Vec<(u64, String)>) -> Vec<String> {
+    let more = all.len().saturating_sub(FIRST);
+    let shown = all.into_iter().take(FIRST);
+    let mut lines: Vec<_> = shown.map(|(step, text)| format!("step {step}: {}", plain(&text))).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more in events.jsonl"));
     }
     lines
 }
@@ -189,5 +208,28 @@ mod tests {
             (decision(&stop).as_str(), decision(&scale).as_str()),
             ("stop: enough", "scale_lr factor 0.5")
         );
+    }
+
+    #[test]
+    fn a_stop_comes_first_and_swapped_weights_are_counted() {
+        let entry = |step: u64, decided: Value| Entry {
+            step,
+            epoch: 0,
+            time: 0.0,
+            what: Happening::Decision { by: "h".into(), at: "e".into(), decided: vec![decided] },
+        };
+        let swaps = (0..6).flat_map(|step| {
+            [
+                entry(step, json!({ "request": "swap_weights" })),
+                entry(step, json!({ "request": "swap_back" })),
+            ]
+        });
+        let slower = (6..12).map(|step| entry(step, json!({ "request": "scale_lr", "factor": 0.5 })));
+        let stop = entry(12, json!({ "flow": "stop", "reason": "enough" }));
+        let entries = swaps.chain(slower).chain([stop]).collect();
+        let lines = decisions(&Happenings { entries, unreadable: 0 });
+        assert_eq!(lines[0], "step 12: `h` in e: stop: enough");
+        assert_eq!(lines[1], "step 6: `h` in e: scale_lr factor 0.5");
+        assert_eq!(lines[5..], ["and 2 more in events.jsonl", "weights were swapped 12 times"]);
     }
 }

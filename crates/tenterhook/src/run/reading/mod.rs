@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use facts::{FIELDS, Facts, flat};
+pub use facts::{FIELDS, Facts, flat, hook_names};
 pub use lines::{Curves, Happenings, Point};
 pub use runs::Runs;
 
