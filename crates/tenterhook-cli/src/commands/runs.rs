@@ -79,8 +79,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
 /// The run that is meant; where another has to stand in for `latest`, that is told.
 pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, String> {
     let run = Runs::resolve(directory, wanted).map_err(told)?;
-    let lost = Runs::is_by_age(wanted).then(|| Runs::below(directory).ok()?.lost_latest()).flatten();
-    if let Some(lost) = lost {
+    if let Some(lost) = Runs::lost_latest(directory, wanted) {
         let latest = directory.join("latest");
         eprintln!(
             "{} points at {}, which is gone; the newest run is taken",

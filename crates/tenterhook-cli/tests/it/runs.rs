@@ -29,6 +29,11 @@ fn runs_are_listed_filtered_and_sorted() {
     let good = train(&place, &[]);
     let slow = train(&place, &["--set", "optimizer.lr=0.01", "--set", "trainer.seed=3"]);
     let wild = train(&place, &["--set", "optimizer.lr=1000.0"]);
+    assert_eq!(document(place.run(&["show", "--json"]))["run"]["metrics"]["val/loss"], "nan");
+    let summary = place.run(&["train", "--json", "--set", "task=toy", "--set", "optimizer.lr=1000.0"]);
+    assert_eq!(document(summary)["metrics"]["val/loss"], "nan", "it is spelt so everywhere");
+    let last = std::fs::canonicalize(place.path().join("runs/latest")).expect("a run");
+    std::fs::remove_dir_all(last).expect("it is there");
     let all = |more: &[&str]| listed(&place, more);
     assert_eq!(all(&[]), [&*wild, &slow, &good], "newest first");
     assert_eq!(all(&["--reverse"]), [&*good, &slow, &wild]);

@@ -219,11 +219,12 @@ fn what_latest_points_at_is_not_passed_over_for_another_run() {
     assert!(told("latest").contains("bad-run-0001 is not a run"), "{}", told("latest"));
     std::fs::create_dir(&record).unwrap();
     assert!(told("bad").contains("cannot read"), "{}", told("bad"));
-    assert!(Runs::below(root.path()).unwrap().lost_latest().is_none());
+    assert_eq!(Runs::lost_latest(root.path(), "latest"), None);
     point("gone");
     let runs = Runs::below(root.path()).unwrap();
     assert_eq!(runs.find("latest").unwrap().name, "good");
-    assert_eq!(runs.lost_latest(), Some(root.path().join("gone")));
+    assert_eq!(Runs::lost_latest(root.path(), "latest~1"), Some(root.path().join("gone")));
+    assert_eq!(Runs::lost_latest(root.path(), "good"), None);
 }
 
 #[test]

@@ -101,18 +101,12 @@ impl Runs {
         }
     }
 
-    /// What `latest` points at, if that is gone: the newest run is taken for it then.
+    /// What `latest` points at, if a run is named by its age and that is gone: the newest run is taken then.
     #[must_use]
-    pub fn lost_latest(&self) -> Option<PathBuf> {
-        let link = fs::read_link(self.directory.join("latest")).ok()?;
-        let to = self.directory.join(link);
+    pub fn lost_latest(directory: &Path, wanted: &str) -> Option<PathBuf> {
+        back(wanted)?;
+        let to = directory.join(fs::read_link(directory.join("latest")).ok()?);
         (!to.exists()).then_some(to)
-    }
-
-    /// Whether a run is named by its age, as `latest` or `latest~2`.
-    #[must_use]
-    pub fn is_by_age(wanted: &str) -> bool {
-        back(wanted).is_some()
     }
 
     /// The shortest end of a run's name, of eight characters or more, that finds it. Ids begin alike, as they
