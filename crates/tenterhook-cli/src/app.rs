@@ -132,9 +132,9 @@ impl App {
             Command::Show(show) => commands::show::run(&show),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
-        done.unwrap_or_else(|message| {
+        commands::ended(done.unwrap_or_else(|message| {
             tell(format_args!("error: {message}"));
             ExitCode::from(WRONG_INPUT)
-        })
+        }))
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
-    HookResult, Moment, Observer, Teardown, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart,
-    ValidationEnd, hook,
+    HookInfo, HookResult, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd, TrainEpochStart,
+    TrainStart, ValidationEnd, hook,
 };
 
 use crate::commands::tell;
@@ -17,6 +17,11 @@ use crate::commands::tell;
 const REFRESH: Duration = Duration::from_millis(200);
 /// Without a terminal there is a line at the end of every epoch, and after so long within one.
 const LINES: Duration = Duration::from_secs(10);
+
+/// Whether this hook is the one below: it shows a run, and is no part of it.
+pub(crate) fn only_shows(hook: &HookInfo) -> bool {
+    hook.name == "progress" && hook.tier == Tier::BuiltIn
+}
 
 /// Shows progress on standard error: loss, accuracy, speed and the time left.
 pub(crate) struct Progress {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use tenterhook::run::reading::flat;
-use tenterhook::run::{Run, RunRecord, Runs};
+use tenterhook::run::reading::{flat, hook_names};
+use tenterhook::run::{Run, RunRecord};
 
-use super::print;
-use super::runs::told;
+use super::runs::meant;
 use super::show::outcome;
+use super::{print, tell};
 use crate::arguments::Compare;
-use crate::progress::{duration, metric};
+use crate::progress::{duration, metric, only_shows};
 use crate::table::{clipped, json_number, plain, table};
 
 /// So wide is a value at the most.
@@ -30,10 +30,9 @@ struct Comparison {
 }
 
 pub(crate) fn run(arguments: &Compare) -> Result<ExitCode, String> {
-    let found = arguments.runs.iter().map(|wanted| Runs::resolve(&arguments.dir, wanted));
-    let runs: Vec<_> = found.collect::<Result<_, _>>().map_err(told)?;
-    let configs = runs.iter().map(|run| run.config().map(|config| flat(&config)));
-    let configs: Vec<_> = configs.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let found = arguments.runs.iter().map(|wanted| meant(&arguments.dir, wanted));
+    let runs: Vec<_> = found.collect::<Result<_, _>>()?;
+    let configs: Vec<_> = runs.iter().map(config).collect();
     let compared = Comparison::of(&runs, &configs);
     let text = if arguments.json {
         compared.for_programs(&runs, arguments.all)
@@ -44,14 +43,47 @@ pub(crate) fn run(arguments: &Compare) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a run ran with: dotted keys, and the names of its hooks in their order.
+#[derive(Default)]
+struct Config {
+    keys: BTreeMap<String, Value>,
+    hooks: Vec<String>,
+}
+
+/// Without its configuration there is still the rest of a run to compare.
+fn config(run: &Run) -> Config {
+    let path = run.directory.join("config.toml");
+    if !path.exists() {
+        tell(format_args!("without its configuration: there is no {}", path.display()));
+    }
+    let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
+    config.map(|config| Config { keys: flat(&config), hooks: hook_names(&config) }).unwrap_or_default()
+}
+
+/// The order of the hooks that all have, which counts, although hooks are compared by name.
+fn orders(configs: &[Config]) -> Vec<Option<Value>> {
+    let shared = |name: &&String| configs.iter().all(|other| other.hooks.contains(name));
+    let order = |config: &Config| {
+        let order: Vec<_> = config.hooks.iter().filter(shared).map(String::as_str).collect();
+        (!order.is_empty()).then(|| json!(order.join(", ")))
+    };
+    configs.iter().map(order).collect()
+}
+
 impl Comparison {
-    fn of(runs: &[Run], configs: &[BTreeMap<String, Value>]) -> Comparison {
+    fn of(runs: &[Run], configs: &[Config]) -> Comparison {
         let of = |what: fn(&RunRecord) -> BTreeMap<String, Value>| -> Vec<_> {
             runs.iter().map(|run| what(&run.record)).collect()
         };
         let metrics: Vec<_> = runs.iter().map(|run| run.record.metrics.clone()).collect();
+        let keys: Vec<_> = configs.iter().map(|config| config.keys.clone()).collect();
+        let mut config = by_key(&keys);
+        let order = ("hooks (order)".to_owned(), orders(configs));
+        if order.1.iter().any(Option::is_some) {
+            config.insert(config.partition_point(|(key, _)| *key < order.0), order);
+        }
         Comparison {
-            config: by_key(configs),
+            config,
             surroundings: by_key(&of(surroundings)),
             result: by_key(&of(result)),
             metrics: by_key(&metrics),
@@ -237,7 +269,7 @@ fn result(record: &RunRecord) -> BTreeMap<String, Value> {
         ("tokens".to_owned(), json!(record.tokens)),
         ("seconds".to_owned(), json!(record.seconds)),
     ]);
-    for hook in &record.hooks {
+    for hook in record.hooks.iter().filter(|hook| !only_shows(hook)) {
         let state = if hook.enabled { "enabled" } else { "disabled" };
         let failures =
             if hook.failures == 0 { String::new() } else { format!(", failed {} times", hook.failures) };

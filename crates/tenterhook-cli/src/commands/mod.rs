@@ -13,12 +13,13 @@ pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenterhook::RunError;
 use tenterhook::config::{Resolved, Sources};
+use tenterhook::{RunError, Trainer};
 
 use crate::app::App;
 use crate::arguments::Changes;
@@ -28,9 +29,22 @@ pub(crate) const WRONG_INPUT: u8 = 2;
 /// The run failed, after it had begun.
 const FAILED: u8 = 1;
 
-/// Prints a line. A reader that has seen enough and hangs up is not our failure.
+/// Something could not be printed, and that was told.
+static UNPRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line. A reader that has seen enough and hangs up is not our failure; a full disk is.
 pub(crate) fn print(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    let mut stdout = std::io::stdout().lock();
+    let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) else { return };
+    if error.kind() != ErrorKind::BrokenPipe && !UNPRINTED.swap(true, Ordering::Relaxed) {
+        tell(format_args!("error: cannot write to standard output: {error}"));
+    }
+}
+
+/// How the program ends when a command ended so: what was to be printed is missed by whoever reads it.
+pub(crate) fn ended(code: ExitCode) -> ExitCode {
+    let unprinted = UNPRINTED.load(Ordering::Relaxed);
+    if unprinted && code == ExitCode::SUCCESS { ExitCode::from(FAILED) } else { code }
 }
 
 /// Tells people something beside the output. Nobody listening any more ends nothing.
@@ -46,11 +60,13 @@ pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Resu
     resolved.map_err(|error| error.to_string())
 }
 
-/// Says why a training failed. When nothing was trained yet, it was wrong from the start.
-fn failed(error: RunError) -> ExitCode {
+/// Says why a training failed. When nothing was trained yet, and there is no run directory, it was wrong from
+/// the start.
+fn failed(error: RunError, trainer: &Trainer) -> ExitCode {
     let untrained = matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
+    let begun = trainer.run_info().directory.as_ref().is_some_and(|directory| directory.is_dir());
     let code = failed_midway(error);
-    if untrained { ExitCode::from(WRONG_INPUT) } else { code }
+    if untrained && !begun { ExitCode::from(WRONG_INPUT) } else { code }
 }
 
 /// Says why a call failed that had been accepted.

@@ -2,9 +2,11 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use tenterhook::condition::Sides;
 use tenterhook::plan::nearest;
 use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
@@ -33,18 +35,24 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
     for damaged in runs.damaged() {
         tell(format_args!("left out: {damaged}"));
     }
+    let filters = filters(&arguments.filter)?;
+    if runs.list().is_empty() && arguments.json {
+        print(&for_programs(&runs, &[]));
+        return Ok(ExitCode::SUCCESS);
+    }
     if runs.list().is_empty() {
         return Err(format!("there are no runs in {}", arguments.dir.display()));
     }
     // Newest first, and the sorting keeps that among equals.
     let rows: Vec<_> = runs.list().iter().rev().map(row).collect();
-    let filters = filters(&arguments.filter)?;
     let mut asked = Vec::new();
     for (text, filter) in arguments.filter.iter().zip(&filters) {
+        let wrong = |error| format!("--filter '{text}': {error}");
         for name in filter.names() {
-            known(name, &rows).map_err(|error| format!("--filter '{text}': {error}"))?;
+            known(name, &rows).map_err(wrong)?;
             asked.push(name);
         }
+        comparable(filter, &rows).map_err(wrong)?;
     }
     if let Some(key) = &arguments.sort {
         known(key, &rows).map_err(|error| format!("--sort {key}: {error}"))?;
@@ -66,6 +74,20 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
         print(&for_people(&runs, &rows, &asked, all));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The run that is meant; where another has to stand in for `latest`, that is told.
+pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, String> {
+    let run = Runs::resolve(directory, wanted).map_err(told)?;
+    if let Some(lost) = Runs::lost_latest(directory, wanted) {
+        let latest = directory.join("latest");
+        tell(format_args!(
+            "{} points at {}, which is gone; the newest run is taken",
+            latest.display(),
+            lost.display()
+        ));
+    }
+    Ok(run)
 }
 
 /// An error, with the option that helps where one does.
@@ -102,20 +124,36 @@ fn known(name: &str, rows: &[Row<'_>]) -> Result<(), String> {
     Err(format!("no run has a `{name}`; fields: {fields}; metrics: {metrics}; or a key of config.toml"))
 }
 
+/// A comparison of a number with a text, in every run that has both, is a mistake.
+fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), String> {
+    let of_rows: Vec<_> =
+        rows.iter().map(|row| filter.comparisons(&|name| row.facts.get(name).cloned())).collect();
+    let Some(first) = of_rows.first() else { return Ok(()) };
+    for (index, (text, _)) in first.iter().enumerate() {
+        let has = |sides: Sides| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
+        if has(Sides::Unlike) && !has(Sides::Alike) {
+            return Err(format!(
+                "`{text}` compares a number with a text; write a number, or quote what is meant as text"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The smallest first, or last; without a value, or with one that has no place in an order, at the end.
 fn sorted<'a>(rows: Vec<Row<'a>>, key: &str, reverse: bool) -> Vec<Row<'a>> {
     let has_place = |row: &Row<'_>| match row.facts.get(key) {
         Some(Operand::Number(number)) => !number.is_nan(),
-        Some(Operand::Text(_)) => true,
+        Some(Operand::Text(_) | Operand::Hash(_)) => true,
         None => false,
     };
     let (mut placed, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(has_place);
     placed.sort_by(|a, b| {
         let order = match (a.facts.get(key), b.facts.get(key)) {
             (Some(Operand::Number(a)), Some(Operand::Number(b))) => a.total_cmp(b),
-            (Some(Operand::Text(a)), Some(Operand::Text(b))) => a.cmp(b),
             (Some(Operand::Number(_)), _) => Ordering::Less,
-            _ => Ordering::Greater,
+            (_, Some(Operand::Number(_))) => Ordering::Greater,
+            (a, b) => a.and_then(Operand::as_text).cmp(&b.and_then(Operand::as_text)),
         };
         if reverse { order.reverse() } else { order }
     });
@@ -197,6 +235,6 @@ fn cell(row: &Row<'_>, name: &str) -> String {
         None => "-".to_owned(),
         Some(Operand::Number(value)) if row.run.record.metrics.contains_key(name) => metric(name, *value),
         Some(Operand::Number(value)) => value.to_string(),
-        Some(Operand::Text(text)) => clipped(&plain(text), WIDEST),
+        Some(Operand::Text(text) | Operand::Hash(text)) => clipped(&plain(text), WIDEST),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(
             print(line(fired, depth, &receivers).trim_end());
         }
     }
-    Ok(ran.map_or_else(failed, |_| ExitCode::SUCCESS))
+    Ok(ran.map_or_else(|error| failed(error, &trainer), |_| ExitCode::SUCCESS))
 }
 
 fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {

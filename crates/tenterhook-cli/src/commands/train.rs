@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
 use crate::signals;
-use crate::table::counted;
+use crate::table::{counted, json_number};
 
 pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
@@ -33,23 +33,25 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
             let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, &trainer));
             return Err(resolved.error(problems).to_string());
         }
-        Err(error) => return Ok(failed(error)),
+        Err(error) => return Ok(failed(error, &trainer)),
     }
     if !resolved.trainer.fast_dev_run.is_on() {
+        let below = RunDirectoryPlan::below(&resolved.runs_dir);
+        let command = below.command.iter().map(|argument| resolved.without_secrets(argument)).collect();
         trainer = trainer.with_run_directory(RunDirectoryPlan {
             config: resolved.to_toml(),
             config_hash: Some(resolved.hash()),
             task: Some(resolved.task.clone()),
             device: Some(resolved.device.clone()),
             engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
-            command: std::env::args().map(|argument| resolved.without_secrets(&argument)).collect(),
-            ..RunDirectoryPlan::below(&resolved.runs_dir)
+            command,
+            ..below
         });
     }
     let began = Instant::now();
     let fitted = match program.fit(&mut trainer) {
         Ok(report) => report,
-        Err(error) => return Ok(failed(error)),
+        Err(error) => return Ok(failed(error, &trainer)),
     };
     let seconds = began.elapsed().as_secs_f64();
     let interrupted = matches!(fitted.outcome, Outcome::Interrupted { .. });
@@ -61,7 +63,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
         }
         match program.test(&mut trainer) {
             Ok(report) => tested = Some(report),
-            Err(error) => return Ok(failed(error)),
+            Err(error) => return Ok(failed(error, &trainer)),
         }
     }
     let summary = Summary { fitted: &fitted, tested: tested.as_ref(), best: best.as_ref(), seconds };
@@ -135,7 +137,7 @@ impl Summary<'_> {
             "tokens": fitted.progress.tokens,
             "seconds": seconds,
             "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
-            "metrics": metrics.iter().map(|(name, value)| (name.clone(), finite(*value))).collect::<serde_json::Map<_, _>>(),
+            "metrics": metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect::<serde_json::Map<_, _>>(),
         })
         .to_string()
     }
@@ -178,9 +180,4 @@ impl Summary<'_> {
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
     }
-}
-
-/// JSON has no number for what is not finite.
-fn finite(value: f64) -> serde_json::Value {
-    if value.is_finite() { json!(value) } else { json!(value.to_string()) }
 }

@@ -1,4 +1,4 @@
-//! The command line: `train`, `validate`, `test`, `predict`, `trace`, `plan`, `init`.
+//! The command line: `train`, `validate`, `test`, `predict` and more; `--help` lists them.
 
 mod hook;
 mod spiral;

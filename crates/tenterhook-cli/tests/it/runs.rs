@@ -29,6 +29,11 @@ fn runs_are_listed_filtered_and_sorted() {
     let good = train(&place, &[]);
     let slow = train(&place, &["--set", "optimizer.lr=0.01", "--set", "trainer.seed=3"]);
     let wild = train(&place, &["--set", "optimizer.lr=1000.0"]);
+    assert_eq!(document(place.run(&["show", "--json"]))["run"]["metrics"]["val/loss"], "nan");
+    let summary = place.run(&["train", "--json", "--set", "task=toy", "--set", "optimizer.lr=1000.0"]);
+    assert_eq!(document(summary)["metrics"]["val/loss"], "nan", "it is spelt so everywhere");
+    let last = std::fs::canonicalize(place.path().join("runs/latest")).expect("a run");
+    std::fs::remove_dir_all(last).expect("it is there");
     let all = |more: &[&str]| listed(&place, more);
     assert_eq!(all(&[]), [&*wild, &slow, &good], "newest first");
     assert_eq!(all(&["--reverse"]), [&*good, &slow, &wild]);
@@ -137,7 +142,10 @@ fn runs_are_compared_in_configuration_and_result() {
     assert!(other.contains("the hashes differ"), "{other}");
     let row = other.lines().find(|line| line.contains("hooks.stop.patience")).expect("the key differs");
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["hooks.stop.patience", "5", "6"]);
-    assert!(!other.contains("hooks.checkpoint"), "another order is no difference: {other}");
+    assert!(!other.contains("hooks.checkpoint"), "hooks are compared by name: {other}");
+    let order = other.lines().find(|line| line.contains("hooks (order)")).expect("the order differs");
+    assert!(order.contains("stop, checkpoint") && order.contains("checkpoint, stop"), "{other}");
+    assert!(!equal.contains("hooks (order)"), "{equal}");
     let all = place.run(&["compare", "latest~2", "latest", "--all"]).succeeded().stdout;
     assert!(all.contains("hooks.checkpoint.use") && all.contains("trainer.max_epochs"), "{all}");
 
@@ -196,7 +204,15 @@ fn a_damaged_run_is_reported_and_hides_no_other() {
     place.run(&["show", "runs/newer"]).refused(&["format 99", "use a newer one"]);
     place.run(&["compare", "latest", "newer"]).refused(&["format 99"]);
     place.write(&format!("runs/{id}/config.toml"), "= 1");
-    place.run(&["compare", "latest", "latest"]).refused(&["config.toml is damaged"]);
+    place.run(&["train", "--quiet", "--set", "task=toy"]).succeeded();
+    let other = place.json("runs/latest/run.json")["id"].as_str().expect("an id").to_owned();
+    let compared = place.run(&["compare", &id, &other]).succeeded();
+    assert!(compared.stderr.contains("config.toml is damaged"), "{}", compared.stderr);
+    assert!(compared.stdout.contains("trainer.max_epochs"), "{}", compared.stdout);
+    assert!(!compared.stdout.contains("hooks.progress"), "what only shows is no result: {}", compared.stdout);
+    std::fs::remove_file(place.path().join("runs").join(&other).join("config.toml")).expect("it was there");
+    let compared = place.run(&["compare", &id, &other]).succeeded();
+    assert!(compared.stderr.contains("there is no runs/"), "{}", compared.stderr);
     let listed = place.run(&["runs"]).succeeded();
     assert!(listed.stderr.contains("config.toml is damaged"), "{}", listed.stderr);
 }
@@ -209,12 +225,21 @@ fn wrong_questions_get_clear_answers() {
     }
     std::fs::create_dir(place.path().join("runs")).expect("it is made");
     place.run(&["runs"]).refused(&["there are no runs in runs"]);
+    assert_eq!(listed(&place, &["--filter", "val/loss < 1"]), [""; 0], "for programs, none is no mistake");
     place.run(&["show"]).refused(&["there are no runs in runs"]);
     let id = train(&place, &[]);
     place.run(&["runs", "--sort", "val/los"]).refused(&["--sort val/los", "did you mean `val/loss`?"]);
     place.run(&["runs", "--filter", "optimiser.lr > 0"]).refused(&["did you mean `optimizer.lr`?"]);
     place.run(&["runs", "--filter", "val/loss <"]).refused(&["`val/loss <`", "at its end"]);
     place.run(&["runs", "--filter", "zzz == 1"]).refused(&["fields: ", "val/loss"]);
+    for filter in ["status == 3", "val/loss < low", "config_hash == 12"] {
+        place.run(&["runs", "--filter", filter]).refused(&[filter, "compares a number with a text"]);
+    }
+    let run = document(place.run(&["show", "--json"]));
+    let hash = run["run"]["config_hash"].as_str().expect("a hash");
+    let begins = format!("config_hash == {}", &hash[..16]);
+    assert_eq!(listed(&place, &["--filter", &begins]), [&*id], "{begins}");
+    assert_eq!(listed(&place, &["--filter", "config_hash == blake3:none"]), [""; 0]);
     place.run(&["show", "zzz"]).refused(&["no run is called `zzz`", &id]);
     place.run(&["show", "./runs"]).refused(&["./runs is not a run"]);
     place.run(&["show", "latest~1"]).refused(&["`latest~1`", &id]);
@@ -236,5 +261,33 @@ fn a_reader_that_hangs_up_is_no_failure() {
         drop(child.stdout.take());
         let ran = Ran::from(child.wait_with_output().expect("it ends"));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{command:?}");
+    }
+}
+
+#[test]
+fn a_latest_run_that_is_damaged_or_gone_is_told() {
+    let place = Place::new();
+    let first = train(&place, &[]);
+    let second = train(&place, &[]);
+    let record = format!("runs/{second}/run.json");
+    place.write(&record, "{\"format\":99}");
+    place.run(&["show"]).refused(&[&record, "format 99"]);
+    place.run(&["compare", &first, "latest"]).refused(&["format 99"]);
+    std::fs::remove_dir_all(place.path().join("runs").join(&second)).expect("it was there");
+    let shown = place.run(&["show"]).succeeded();
+    assert!(shown.stdout.contains(&first), "{}", shown.stdout);
+    assert!(shown.stderr.contains("which is gone; the newest run is taken"), "{}", shown.stderr);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_cannot_be_printed_is_a_failure() {
+    let place = Place::new();
+    train(&place, &[]);
+    for command in [&["runs"][..], &["show"], &["compare", "latest", "latest"], &["hooks"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it opens");
+        let ran = Ran::from(place.command(command).stdout(full).output().expect("it runs"));
+        assert_eq!(ran.code, 1, "{command:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.matches("cannot write to standard output").count(), 1, "{}", ran.stderr);
     }
 }

@@ -160,3 +160,44 @@ fn a_trace_shows_the_first_batches_as_a_tree_and_leaves_nothing_behind() {
     assert_eq!(batches, 1);
     assert!(!place.path().join("runs").exists());
 }
+
+#[test]
+#[cfg(unix)]
+fn an_argument_need_not_be_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new();
+    let name = std::ffi::OsStr::from_bytes(b"my\xff.toml");
+    std::fs::write(place.path().join(name), "task = \"toy\"\n[trainer]\nmax_epochs = 1\n")
+        .expect("it is written");
+    let mut command = place.command(&["train", "--quiet"]);
+    crate::tenter::Ran::from(command.arg(name).output().expect("it runs")).succeeded();
+    let command = place.json("runs/latest/run.json")["command"].clone();
+    assert_eq!(command[3], "my\u{fffd}.toml", "{command}");
+}
+
+#[test]
+fn a_run_that_fails_once_it_has_a_directory_had_begun() {
+    let place = Place::new();
+    let hook = "[[hooks]]\nuse = \"jsonl\"\npath = \"run.json/below\"\non_error = \"abort\"\n";
+    place.write("c.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 1\n{hook}"));
+    let ran = place.run(&["train", "c.toml", "--quiet"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert_eq!(place.json("runs/latest/run.json")["status"], "failed");
+}
+
+#[test]
+fn a_run_says_at_its_start_what_runs_on_what() {
+    let place = Place::new();
+    let ran = place.run(&["train", "--set", "task=toy", "--set", "trainer.max_epochs=1"]).succeeded();
+    let versions = ran.stderr.lines().find(|line| line.contains("tenterhook 0.1.0")).expect("the versions");
+    assert!(
+        versions.contains("burn ") && versions.contains("rustc ") && versions.contains(" cpus"),
+        "{versions}"
+    );
+    assert!(ran.stderr.contains("train --set task=toy"), "{}", ran.stderr);
+    let events = place.lines("runs/latest/events.jsonl");
+    let run = events.iter().find(|event| event["event"] == "run").expect("an introduction");
+    assert!(run["versions"]["engine"].is_string() && run["machine"]["cpus"].is_u64(), "{run}");
+    assert_eq!(run["command"][3], "task=toy");
+}

@@ -2,7 +2,7 @@
 //!
 //! | written | means |
 //! |---|---|
-//! | `val/loss`, `epoch`, `optimizer.lr` | a name: letters and digits, with `_`, `.`, `/` and `-` inside it |
+//! | `val/loss`, `epoch`, `optimizer.lr` | a name: letters and digits, with `_`, `.`, `/`, `-` and `:` inside it |
 //! | `3`, `0.5`, `1e-3`, `inf`, `nan` | a number |
 //! | `"text"`, `'text'` | text; on the right of a comparison also a bare word that is not the name of anything |
 //! | `<` `<=` `>` `>=` `==` `!=` | comparison, of numbers or of texts |
@@ -48,6 +48,20 @@ pub enum Operand {
     Number(f64),
     /// A text.
     Text(String),
+    /// A text such as `blake3:9f2c…` or the id of a commit, which any beginning of it equals, with or without
+    /// the kind in front.
+    Hash(String),
+}
+
+/// Whether two sides can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Two numbers, or two texts.
+    Alike,
+    /// One is a number, and the other is a text that is none: no comparison but `!=` can hold.
+    Unlike,
+    /// One of them is not known.
+    Unknown,
 }
 
 /// Something that holds or not.
@@ -104,6 +118,14 @@ impl Condition {
         self.0.names(&mut names);
         names
     }
+
+    /// Its comparisons, as they are written, and whether the sides of each can be compared at the moment. A
+    /// bare word that is not the name of anything counts as text.
+    pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Sides)> {
+        let mut comparisons = Vec::new();
+        self.0.comparisons(lookup, &mut comparisons);
+        comparisons
+    }
 }
 
 impl Test {
@@ -131,6 +153,35 @@ impl Test {
             Test::Not(test) => test.names(names),
         }
     }
+
+    fn comparisons(&self, lookup: Lookup<'_>, found: &mut Vec<(String, Sides)>) {
+        match self {
+            Test::Compare(left, _, right) => found.push((written(self), sides(left, right, lookup))),
+            Test::Both(left, right) | Test::Either(left, right) => {
+                left.comparisons(lookup, found);
+                right.comparisons(lookup, found);
+            }
+            Test::Not(test) => test.comparisons(lookup, found),
+        }
+    }
+}
+
+fn written(test: &Test) -> String {
+    Condition(test.clone()).to_string()
+}
+
+fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Sides {
+    let Some(left) = left.value(lookup) else { return Sides::Unknown };
+    let right = match (right.value(lookup), right) {
+        (Some(right), _) => right,
+        (None, Term::Name(word)) => Operand::Text(word.clone()),
+        (None, _) => return Sides::Unknown,
+    };
+    let alike = match (&left, &right) {
+        (Operand::Number(_), other) | (other, Operand::Number(_)) => other.as_number().is_some(),
+        _ => true,
+    };
+    if alike { Sides::Alike } else { Sides::Unlike }
 }
 
 impl Term {
@@ -178,8 +229,25 @@ impl Operand {
         match self {
             Operand::Number(number) => Some(*number),
             Operand::Text(text) => text.trim().parse().ok(),
+            // Digits are no number here.
+            Operand::Hash(_) => None,
         }
     }
+
+    /// As a text, where it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Operand::Number(_) => None,
+            Operand::Text(text) | Operand::Hash(text) => Some(text),
+        }
+    }
+}
+
+/// Whether this is the beginning of a hash, with or without its kind.
+fn begins(hash: &str, beginning: &str) -> bool {
+    let bare = hash.split_once(':').map_or(hash, |(_, bare)| bare);
+    !beginning.is_empty() && (hash.starts_with(beginning) || bare.starts_with(beginning))
 }
 
 fn compare(left: &Term, comparison: Comparison, right: &Term, lookup: Lookup<'_>) -> bool {
@@ -187,18 +255,28 @@ fn compare(left: &Term, comparison: Comparison, right: &Term, lookup: Lookup<'_>
     let other = match (right.value(lookup), right, &value) {
         (Some(other), ..) => other,
         // A number is never compared with a bare word: that is a name which does not exist yet.
-        (None, Term::Name(word), Operand::Text(_)) => Operand::Text(word.clone()),
+        (None, Term::Name(word), Operand::Text(_) | Operand::Hash(_)) => Operand::Text(word.clone()),
         (None, ..) => return false,
     };
     let order = match (&value, &other) {
-        (Operand::Text(left), Operand::Text(right)) => Some(left.cmp(right)),
-        (left, right) => match (left.as_number(), right.as_number()) {
-            (Some(left), Some(right)) if left.is_nan() && right.is_nan() => Some(Ordering::Equal),
-            (Some(left), Some(right)) => left.partial_cmp(&right),
-            _ => None,
+        (Operand::Hash(hash), Operand::Text(text)) | (Operand::Text(text), Operand::Hash(hash))
+            if begins(hash, text) =>
+        {
+            Some(Ordering::Equal)
+        }
+        (left, right) => match (left.as_text(), right.as_text()) {
+            (Some(left), Some(right)) => Some(left.cmp(right)),
+            _ => numbers(left, right),
         },
     };
     comparison.is(order)
+}
+
+fn numbers(left: &Operand, right: &Operand) -> Option<Ordering> {
+    match (left.as_number()?, right.as_number()?) {
+        (left, right) if left.is_nan() && right.is_nan() => Some(Ordering::Equal),
+        (left, right) => left.partial_cmp(&right),
+    }
 }
 
 impl Comparison {

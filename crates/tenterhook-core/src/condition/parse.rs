@@ -141,21 +141,21 @@ const SIGNS: &[(&str, Token)] = &[
     (")", Token::Close),
 ];
 
-/// The word at the beginning of a text: letters and digits, with `_`, `.`, `/` and `-` inside it.
+/// The word at the beginning of a text: letters and digits, with `_`, `.`, `/`, `-` and `:` inside it.
 fn word(text: &str) -> &str {
     let starts = |c: char| c.is_alphanumeric() || c == '_';
     let is_number = text.starts_with('.') && text[1..].starts_with(|c: char| c.is_ascii_digit());
     if !text.starts_with(starts) && !is_number {
         return "";
     }
-    let mut end = text.find(|c: char| !starts(c) && !['.', '/', '-'].contains(&c)).unwrap_or(text.len());
+    let mut end = text.find(|c: char| !starts(c) && !['.', '/', '-', ':'].contains(&c)).unwrap_or(text.len());
     // The sign of an exponent: 1e+3.
     let is_exponent = text[..end].ends_with(['e', 'E']) && text[..end - 1].parse::<f64>().is_ok();
     if is_exponent && text[end..].starts_with('+') {
         let digits = text[end + 1..].find(|c: char| !c.is_ascii_digit());
         end = digits.map_or(text.len(), |digits| end + 1 + digits);
     }
-    text[..end].trim_end_matches(['/', '-', '.'])
+    text[..end].trim_end_matches(['/', '-', '.', ':'])
 }
 
 struct Parser {

@@ -14,6 +14,8 @@ fn known(name: &str) -> Option<Operand> {
         "status" => return Some(Operand::Text("completed".into())),
         "created" => return Some(Operand::Text("2026-03-01T10:00:00Z".into())),
         "seed" => return Some(Operand::Text("42".into())),
+        "config_hash" => return Some(Operand::Hash("blake3:9f2c77".into())),
+        "commit" => return Some(Operand::Hash("1e5aabbc".into())),
         _ => return None,
     };
     Some(Operand::Number(number))
@@ -71,6 +73,51 @@ fn a_text_is_compared_with_a_text_and_need_not_be_quoted_on_the_right() {
     ] {
         assert_eq!(condition(text).holds(&known), holds, "{text}");
     }
+}
+
+#[test]
+fn a_hash_is_named_by_any_beginning_of_it() {
+    for (text, holds) in [
+        ("config_hash == blake3:9f2c77", true),
+        ("config_hash == blake3:9f", true),
+        ("config_hash == 9f2c", true),
+        ("blake3:9f == config_hash", false),
+        ("'blake3:9f' == config_hash", true),
+        ("config_hash != blake3:9f", false),
+        ("config_hash == blake3:af", false),
+        ("config_hash == 2c77", false),
+        ("config_hash == ''", false),
+        ("config_hash > blake3:8 and config_hash < blake3:a", true),
+        ("commit == '1e5'", true),
+        ("commit == 1e5", false),
+        ("created > 2026-03-01T09:59:00Z", true),
+    ] {
+        assert_eq!(condition(text).holds(&known), holds, "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    for (text, expected) in [
+        ("status == 3", Sides::Unlike),
+        ("3 == status", Sides::Unlike),
+        ("val/loss < low", Sides::Unlike),
+        ("commit == 12", Sides::Unlike),
+        ("status == completed", Sides::Alike),
+        ("seed == 42", Sides::Alike),
+        ("config_hash == blake3:9f", Sides::Alike),
+        ("val/loss < epoch", Sides::Alike),
+        ("lost < 3", Sides::Unknown),
+        ("epoch < lost + 1", Sides::Unknown),
+    ] {
+        assert_eq!(condition(text).comparisons(&known), [(text.to_owned(), expected)]);
+    }
+    let several = condition("not (epoch == 1 or status > 2) and step < 3").comparisons(&known);
+    let several: Vec<_> = several.iter().map(|(text, sides)| (text.as_str(), *sides)).collect();
+    assert_eq!(
+        several,
+        [("epoch == 1", Sides::Alike), ("status > 2", Sides::Unlike), ("step < 3", Sides::Alike)]
+    );
 }
 
 #[test]

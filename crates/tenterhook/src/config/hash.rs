@@ -14,7 +14,7 @@ impl Resolved {
     /// written. It does depend on every value, except secrets.
     #[must_use]
     pub fn hash(&self) -> String {
-        of_bytes(canonical(&self.to_be_hashed()).as_bytes())
+        of_json(&self.to_be_hashed())
     }
 
     fn to_be_hashed(&self) -> Value {
@@ -87,6 +87,11 @@ fn canonical(value: &Value) -> String {
         Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
         simple => simple.to_string(),
     }
+}
+
+/// The hash of a configuration that is JSON, whatever the order of its keys.
+pub(crate) fn of_json(value: &Value) -> String {
+    of_bytes(canonical(value).as_bytes())
 }
 
 /// The hash of some bytes, as it is written in `run.json`.

@@ -22,7 +22,7 @@ pub struct RunDirectoryPlan {
     pub id: Option<String>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
-    /// The configuration's hash; unset, that of the text.
+    /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
     pub config_hash: Option<String>,
     /// The task's name.
     pub task: Option<String>,
@@ -57,6 +57,8 @@ pub struct RunDirectory {
     open: Option<Open>,
     /// What it lost in earlier runs.
     lost: u64,
+    /// Why `latest` does not point at it.
+    unlinked: Option<String>,
 }
 
 /// A directory that exists.
@@ -92,7 +94,7 @@ impl RunDirectory {
     #[must_use]
     pub fn new(plan: RunDirectoryPlan) -> RunDirectory {
         let id = plan.id.clone().unwrap_or_else(new_id);
-        RunDirectory { plan, id, waiting: Vec::new(), open: None, lost: 0 }
+        RunDirectory { plan, id, waiting: Vec::new(), open: None, lost: 0, unlinked: None }
     }
 
     /// Where it will be.
@@ -102,8 +104,8 @@ impl RunDirectory {
         Place { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
     }
 
-    /// Makes the directory with its first files, whole or not at all, and points `latest` at it.
-    fn create(plan: &RunDirectoryPlan, id: &str, record: &RunRecord) -> Result<PathBuf, BoxError> {
+    /// Makes the directory with its first files, whole or not at all.
+    fn create(plan: &RunDirectoryPlan, id: &str, record: RunRecord, stage: Stage) -> Result<Open, BoxError> {
         let runs = &plan.runs_dir;
         // What cannot be made is told about where the user named it, not under a temporary name.
         let no_place = |error: std::io::Error| {
@@ -131,9 +133,13 @@ impl RunDirectory {
             let _ = fs::remove_dir_all(&unfinished);
             return Err(error);
         }
-        let latest = runs.join("latest");
-        point(&latest, id).map_err(cannot("link", &latest))?;
-        Ok(path)
+        let lines = |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
+        let opened = lines("metrics.jsonl").and_then(|metrics| Ok((metrics, lines("events.jsonl")?)));
+        let (metrics, events) = opened.inspect_err(|_| {
+            // Nobody would write an end to it.
+            let _ = fs::remove_dir_all(&path);
+        })?;
+        Ok(Open { path, record, metrics, events, histograms: None, made_for: stage })
     }
 
     fn push(open: &mut Open, mut entry: Entry) -> Result<(), BoxError> {
@@ -176,11 +182,11 @@ impl Recorder for RunDirectory {
                 return Ok(());
             }
             let record = RunRecord::new(&self.plan, beginning);
-            let path = RunDirectory::create(&self.plan, &self.id, &record)?;
-            let lines =
-                |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
-            let (metrics, events) = (lines("metrics.jsonl")?, lines("events.jsonl")?);
-            self.open = Some(Open { path, record, metrics, events, histograms: None, made_for: stage });
+            self.open = Some(RunDirectory::create(&self.plan, &self.id, record, stage)?);
+            let latest = self.plan.runs_dir.join("latest");
+            // The run is whole without it.
+            let unlinked = point(&latest, &self.id).map_err(cannot("link", &latest)).err();
+            self.unlinked = unlinked.map(|why| format!("{why}; move it away"));
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         for entry in self.waiting.drain(..).chain([start]) {
@@ -204,6 +210,10 @@ impl Recorder for RunDirectory {
             }
         };
         Ok(lines.push(line, line.time)?)
+    }
+
+    fn lacks(&mut self) -> Option<BoxError> {
+        self.unlinked.take().map(BoxError::from)
     }
 
     fn introduction(&self) -> Option<Introduction> {

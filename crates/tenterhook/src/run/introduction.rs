@@ -1,9 +1,11 @@
 //! What is said of a run before its first step, so that it can be told from others and made again.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::Git;
 use super::record::RunRecord;
+use super::{Git, Machine};
 
 /// A run, before its first step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +18,15 @@ pub struct Introduction {
     pub config_hash: String,
     /// The seed.
     pub seed: u64,
+    /// The versions of what it runs with.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
+    /// The command line.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// What it runs on.
+    #[serde(default)]
+    pub machine: Machine,
     /// The hooks, and whether each is enabled.
     pub hooks: Vec<IntroducedHook>,
 }
@@ -38,6 +49,9 @@ impl From<&RunRecord> for Introduction {
             git: record.git.clone(),
             config_hash: record.config_hash.clone(),
             seed: record.seed,
+            versions: record.versions.clone(),
+            command: record.command.clone(),
+            machine: record.machine.clone(),
             hooks: hooks.collect(),
         }
     }
@@ -45,7 +59,8 @@ impl From<&RunRecord> for Introduction {
 
 impl std::fmt::Display for Introduction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Introduction { run, git, config_hash, seed, hooks } = self;
+        let Introduction { run, git, config_hash, seed, versions, command, machine, hooks } = self;
+        let Machine { os, arch, cpus, hostname } = machine;
         let dirty = if git.dirty == Some(true) { " (with changes)" } else { "" };
         let hooks = hooks.iter().map(|hook| {
             let off = if hook.enabled { "" } else { " (disabled)" };
@@ -54,6 +69,75 @@ impl std::fmt::Display for Introduction {
         let hooks: Vec<_> = hooks.collect();
         writeln!(f, "run {run}")?;
         writeln!(f, "  commit {}{dirty}, config {config_hash}, seed {seed}", git.commit)?;
+        writeln!(f, "  {}; {os} {arch}, {cpus} cpus, {hostname}", named_versions(versions).join(", "))?;
+        writeln!(f, "  command: {}", command_line(command))?;
         write!(f, "  hooks: {}", hooks.join(", "))
+    }
+}
+
+/// Versions as people read them, each with its name.
+#[must_use]
+pub fn named_versions(versions: &BTreeMap<String, String>) -> Vec<String> {
+    let named = versions.iter().map(|(name, version)| match version.split_once(' ') {
+        // It says its own name.
+        Some(_) => version.clone(),
+        None => format!("{name} {version}"),
+    });
+    named.collect()
+}
+
+/// A command line as it can be typed again.
+#[must_use]
+pub fn command_line(command: &[String]) -> String {
+    let safe = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+~".contains(sign);
+    let quoted = command.iter().map(|word| match word {
+        word if !word.is_empty() && word.chars().all(safe) => word.clone(),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_typed_again() {
+        let command = ["tenter", "train", "--set", "a.b=c", "it's 1", ""].map(str::to_owned);
+        assert_eq!(command_line(&command), r"tenter train --set a.b=c 'it'\''s 1' ''");
+    }
+
+    #[test]
+    fn an_introduction_says_what_runs_on_what() {
+        let text = |text: &str| text.to_owned();
+        let introduction = Introduction {
+            run: text("r"),
+            git: Git { commit: text("abc"), dirty: Some(true) },
+            config_hash: text("blake3:00"),
+            seed: 7,
+            versions: [("engine", "burn 1.2"), ("tenterhook", "0.1.0")]
+                .map(|(name, version)| (text(name), text(version)))
+                .into(),
+            command: vec![text("tenter"), text("a b")],
+            machine: Machine { os: text("linux"), arch: text("x86_64"), cpus: 2, hostname: text("box") },
+            hooks: vec![IntroducedHook { name: text("h"), enabled: false }],
+        };
+        assert_eq!(
+            introduction.to_string().lines().collect::<Vec<_>>(),
+            [
+                "run r",
+                "  commit abc (with changes), config blake3:00, seed 7",
+                "  burn 1.2, tenterhook 0.1.0; linux x86_64, 2 cpus, box",
+                "  command: tenter 'a b'",
+                "  hooks: h (disabled)",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_older_version_wrote_is_read() {
+        let old = r#"{"run":"r","git":{"commit":"c","dirty":null},"config_hash":"h","seed":1,"hooks":[]}"#;
+        let read: Introduction = serde_json::from_str(old).expect("it is read");
+        assert!(read.versions.is_empty() && read.command.is_empty());
     }
 }

@@ -38,7 +38,7 @@ impl Machine {
 pub struct Git {
     /// The commit, or why there is none.
     pub commit: String,
-    /// Whether files under version control were changed; unknown without a commit.
+    /// Whether files under version control were changed, others do not count; unknown without a commit.
     pub dirty: Option<bool>,
 }
 
@@ -49,30 +49,38 @@ impl Git {
         Git::told_by(git)
     }
 
-    fn told_by(git: impl Fn(&[&str]) -> Result<Option<String>, std::io::Error>) -> Git {
+    fn told_by(git: impl Fn(&[&str]) -> Result<Answer, std::io::Error>) -> Git {
         let none = |why: &str| Git { commit: why.to_owned(), dirty: None };
         match git(&["rev-parse", "--verify", "--quiet", "HEAD"]) {
             Err(_) => none("git was not found"),
-            Ok(None) => match git(&["rev-parse", "--git-dir"]) {
-                Ok(Some(_)) => none("no commit yet"),
+            Ok(Err(_)) => match git(&["rev-parse", "--git-dir"]) {
+                Ok(Ok(_)) => none("no commit yet"),
+                Ok(Err(why)) if !why.is_empty() && !why.contains("not a git repository") => {
+                    // Such as that the repository belongs to somebody else.
+                    let why = why.lines().next().unwrap_or_default();
+                    none(&format!("git refuses: {}", why.trim_start_matches("fatal: ")))
+                }
                 _ => none("not a git repository"),
             },
-            Ok(Some(commit)) => {
+            Ok(Ok(commit)) => {
                 let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-                let dirty = changed.ok().flatten().map(|files| !files.is_empty());
+                let dirty = changed.ok().and_then(Result::ok).map(|files| !files.is_empty());
                 Git { commit, dirty }
             }
         }
     }
 }
 
-/// What git says; `None` when it does not like the question.
-fn git(arguments: &[&str]) -> Result<Option<String>, std::io::Error> {
+/// What git says, or what it complains of.
+type Answer = Result<String, String>;
+
+fn git(arguments: &[&str]) -> Result<Answer, std::io::Error> {
     let mut command = Command::new("git");
-    command.args(arguments).stdin(Stdio::null()).env("GIT_OPTIONAL_LOCKS", "0");
+    // Its complaints are read, so they must be in one language.
+    command.args(arguments).stdin(Stdio::null()).env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    Ok(output.status.success().then_some(said))
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
 }
 
 /// This crate, the compiler, and the engine as it names itself.
@@ -88,19 +96,24 @@ mod tests {
 
     #[test]
     fn what_git_says_is_understood() {
-        let here = |head: Option<&str>, directory: Option<&str>, status: &str| {
+        let here = |head: Option<&str>, directory: Result<&str, &str>, status: &str| {
             Git::told_by(|arguments| {
                 Ok(match arguments {
-                    ["status", ..] => Some(status.to_owned()),
-                    ["rev-parse", "--git-dir"] => directory.map(str::to_owned),
-                    _ => head.map(str::to_owned),
+                    ["status", ..] => Ok(status.to_owned()),
+                    ["rev-parse", "--git-dir"] => directory.map(str::to_owned).map_err(str::to_owned),
+                    _ => head.map(str::to_owned).ok_or_else(String::new),
                 })
             })
         };
-        assert_eq!(here(None, None, "").commit, "not a git repository");
-        assert_eq!(here(None, Some(".git"), "").commit, "no commit yet");
-        assert_eq!(here(Some("abc"), Some(".git"), ""), Git { commit: "abc".into(), dirty: Some(false) });
-        assert_eq!(here(Some("abc"), Some(".git"), "M a").dirty, Some(true));
+        let none = "fatal: not a git repository (or any of the parent directories): .git";
+        assert_eq!(here(None, Err(none), "").commit, "not a git repository");
+        let foreign = "fatal: detected dubious ownership in repository at '/x'\nTo add an exception, call:";
+        let refused = here(None, Err(foreign), "");
+        assert_eq!(refused.commit, "git refuses: detected dubious ownership in repository at '/x'");
+        assert_eq!(refused.dirty, None);
+        assert_eq!(here(None, Ok(".git"), "").commit, "no commit yet");
+        assert_eq!(here(Some("abc"), Ok(".git"), ""), Git { commit: "abc".into(), dirty: Some(false) });
+        assert_eq!(here(Some("abc"), Ok(".git"), "M a").dirty, Some(true));
         let missing = Git::told_by(|_| Err(std::io::ErrorKind::NotFound.into()));
         assert_eq!(missing, Git { commit: "git was not found".into(), dirty: None });
     }

@@ -22,7 +22,7 @@ use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, R
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
-pub use introduction::{IntroducedHook, Introduction};
+pub use introduction::{IntroducedHook, Introduction, command_line, named_versions};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunRecord, RunStatus};
@@ -44,6 +44,11 @@ pub trait Recorder: Send {
     /// Histograms were logged.
     fn histograms(&mut self, _line: &HistogramLine<'_>) -> Result<(), BoxError> {
         Ok(())
+    }
+
+    /// What it goes on without, although it began, such as a link; told once.
+    fn lacks(&mut self) -> Option<BoxError> {
+        None
     }
 
     /// What can be said of the run that began, where there is something to be found of it later.
@@ -132,6 +137,9 @@ pub struct Line<'a> {
     pub step: u64,
     /// The epoch, from 0.
     pub epoch: u64,
+    /// Its batches are done; where they are not, the file says nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub epoch_end: bool,
     /// `train`, `validate`, `test` or `predict`.
     pub stage: Phase,
     /// Seconds since the run began.

@@ -10,7 +10,7 @@ use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::{Beginning, Ending, RunDirectoryPlan};
-use crate::config::hash::of_bytes;
+use crate::config::hash::{of_bytes, of_json};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;
@@ -153,7 +153,12 @@ impl RunRecord {
             hooks: beginning.hooks.clone(),
             command: plan.command.clone(),
             git: Git::here(),
-            config_hash: plan.config_hash.clone().unwrap_or_else(|| of_bytes(plan.config.as_bytes())),
+            config_hash: match &plan.config_hash {
+                Some(hash) => hash.clone(),
+                // From code there is no file; the trainer knows how it was set up.
+                None if plan.config.is_empty() => of_json(&run.config),
+                None => of_bytes(plan.config.as_bytes()),
+            },
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
         }

@@ -29,9 +29,11 @@ impl<M: Module> Running<M> {
         if self.recording.is_some()
             && let Some(metrics) = self.shared.metrics.take_changes()
         {
-            let Progress { step, epoch, .. } = self.progress;
-            let time = self.shared.elapsed().as_secs_f64();
-            self.record(|recorder| recorder.metrics(&Line { step, epoch, stage, time, metrics: &metrics }));
+            let Progress { step, epoch, epochs_done, .. } = self.progress;
+            let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
+            self.record(|recorder| {
+                recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics: &metrics })
+            });
         }
         if self.recording.is_some() && self.shared.metrics.has_histograms() {
             let Progress { step, epoch, .. } = self.progress;
@@ -84,9 +86,12 @@ impl<M: Module> Running<M> {
         let run = &self.shared.run;
         let begun =
             recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, progress, time });
-        let introduction = recording.recorder.introduction();
+        let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
+        if let Some(lacks) = lacks {
+            self.note(Notice::Unwritten(lacks));
+        }
         if let Some(introduction) = introduction.filter(|_| stage == Stage::Fit) {
             self.note(Notice::Began(introduction));
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::reading::{Facts, Point, ReadError, flat};
+use tenterhook::run::reading::{Facts, Point, ReadError, flat, hook_names};
 use tenterhook::run::{Happening, Run, RunStatus, Runs};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Operand, Settings, closure};
@@ -88,7 +88,7 @@ fn any_prefix_of_a_runs_files_is_a_valid_run() {
         assert_eq!(run.record.steps, last.unwrap_or(0), "it stands where its metrics say");
     }
     let run = Run::read(&directory).unwrap();
-    assert_eq!((run.record.status, run.record.epochs), (RunStatus::Running, 1));
+    assert_eq!((run.record.status, run.record.epochs), (RunStatus::Running, 2), "both epochs are done");
     assert!(run.record.metrics.contains_key("val/loss") && run.record.seconds.is_some());
     for file in ["metrics.jsonl", "events.jsonl", "config.toml"] {
         std::fs::remove_file(directory.join(file)).unwrap();
@@ -197,6 +197,50 @@ fn a_run_is_named_by_id_part_of_an_id_path_or_age() {
 }
 
 #[test]
+fn what_latest_points_at_is_not_passed_over_for_another_run() {
+    let root = tempfile::tempdir().unwrap();
+    made(root.path(), "good", 1, &json!({}));
+    made(root.path(), "bad-run-0001", 2, &json!({}));
+    let point = |to: &str| {
+        let _ = std::fs::remove_file(root.path().join("latest"));
+        std::os::unix::fs::symlink(to, root.path().join("latest")).unwrap();
+    };
+    let told = |wanted: &str| Runs::resolve(root.path(), wanted).unwrap_err().to_string();
+    let record = root.path().join("bad-run-0001/run.json");
+    point("bad-run-0001");
+    for (text, says) in [("{", "is damaged"), ("{\"format\":99}", "is of format 99")] {
+        std::fs::write(&record, text).unwrap();
+        for wanted in ["latest", "latest~1", "bad-run-0001", "bad", "0001"] {
+            assert!(told(wanted).contains(says), "{wanted}: {}", told(wanted));
+        }
+        assert_eq!(Runs::resolve(root.path(), "good").unwrap().name, "good");
+    }
+    std::fs::remove_file(&record).unwrap();
+    assert!(told("latest").contains("bad-run-0001 is not a run"), "{}", told("latest"));
+    std::fs::create_dir(&record).unwrap();
+    assert!(told("bad").contains("cannot read"), "{}", told("bad"));
+    assert_eq!(Runs::lost_latest(root.path(), "latest"), None);
+    point("gone");
+    let runs = Runs::below(root.path()).unwrap();
+    assert_eq!(runs.find("latest").unwrap().name, "good");
+    assert_eq!(Runs::lost_latest(root.path(), "latest~1"), Some(root.path().join("gone")));
+    assert_eq!(Runs::lost_latest(root.path(), "good"), None);
+}
+
+#[test]
+fn a_part_of_a_name_that_a_damaged_run_has_too_is_not_enough() {
+    let root = tempfile::tempdir().unwrap();
+    made(root.path(), "0198-1", 1, &json!({}));
+    std::fs::write(made(root.path(), "0198-2", 2, &json!({})).join("run.json"), "{").unwrap();
+    std::fs::write(made(root.path(), "0198", 2, &json!({})).join("run.json"), "{").unwrap();
+    let runs = Runs::below(root.path()).unwrap();
+    assert_eq!(runs.find("0198-1").unwrap().name, "0198-1");
+    let told = |wanted: &str| runs.find(wanted).unwrap_err().to_string();
+    assert!(told("0198-").contains("any of: 0198-1, 0198-2 (damaged)"), "{}", told("0198-"));
+    assert!(told("0198").contains("0198/run.json is damaged"), "{}", told("0198"));
+}
+
+#[test]
 fn facts_are_fields_metrics_and_keys_of_the_configuration() {
     let root = tempfile::tempdir().unwrap();
     let more = json!({ "status": "completed", "steps": 7, "metrics": { "val/loss": 0.5 }, "git": { "commit": "abc", "dirty": true } });
@@ -208,6 +252,7 @@ fn facts_are_fields_metrics_and_keys_of_the_configuration() {
         ("steps", Some(Operand::Number(7.0))),
         ("status", text("completed")),
         ("dirty", text("true")),
+        ("commit", Some(Operand::Hash("abc".into()))),
         ("val/loss", Some(Operand::Number(0.5))),
         ("optimizer.lr", Some(Operand::Number(0.005))),
         ("optimizer.nesterov", text("false")),
@@ -236,7 +281,9 @@ fn a_configuration_becomes_dotted_keys_with_hooks_by_name() {
         rest = {}
         lr = inf
     "#;
-    let keys = flat(&config.parse().unwrap());
+    let config = config.parse().unwrap();
+    assert_eq!(hook_names(&config), ["stop", "checkpoint", "checkpoint-2"]);
+    let keys = flat(&config);
     let expected = [
         ("hooks.checkpoint-2.save_top_k", json!(-1)),
         ("hooks.checkpoint-2.use", json!("checkpoint")),

@@ -122,6 +122,36 @@ fn the_hash_of_a_configuration_is_the_one_that_its_maker_gives() {
 }
 
 #[test]
+fn without_a_configuration_the_settings_are_hashed() {
+    let root = tempfile::tempdir().unwrap();
+    let hash = |settings: Settings| {
+        let plan = RunDirectoryPlan::below(root.path().join("runs"));
+        trainer(settings).with_run_directory(plan).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+        run_json(&latest(root.path()))["config_hash"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(hash(epochs(1)), hash(epochs(1)));
+    assert_ne!(hash(epochs(1)), hash(epochs(2)));
+}
+
+#[test]
+fn a_latest_that_cannot_be_replaced_is_told_and_the_run_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("runs/latest/mine")).unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    let told: Vec<_> = report.notices.iter().map(ToString::to_string).collect();
+    assert!(
+        told.iter().any(|notice| notice.contains("cannot link") && notice.contains("latest")),
+        "{told:?}"
+    );
+    let directory = trainer.run_info().directory.clone().unwrap();
+    assert_eq!(run_json(&directory)["status"], "completed");
+    assert_eq!(listed(&root.path().join("runs")).len(), 2, "the run, what was there, and nothing unfinished");
+    let events = std::fs::read_to_string(directory.join("events.jsonl")).unwrap();
+    assert!(events.contains("\"unwritten\""), "{events}");
+}
+
+#[test]
 fn a_stop_and_a_failure_stand_in_run_json() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(2));

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::run::reading::{Curves, Happenings};
-use tenterhook::run::{Happening, Run, Runs};
+use tenterhook::run::{Happening, Run};
 
 use super::print;
-use super::runs::{record, told};
+use super::runs::{meant, record};
 use crate::arguments::Show;
 use crate::commands::tell;
 use crate::curves::Look;
@@ -22,7 +22,7 @@ pub(super) use page::outcome;
 use saved::Saved;
 
 pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
-    let run = Runs::resolve(&arguments.dir, &arguments.run).map_err(told)?;
+    let run = meant(&arguments.dir, &arguments.run)?;
     let curves = run.curves().map_err(|error| error.to_string())?;
     let happenings = run.happenings().map_err(|error| error.to_string())?;
     let wanted = charts::chosen(&curves, &arguments.metrics)

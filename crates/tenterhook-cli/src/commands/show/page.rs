@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tenterhook::run::reading::Happenings;
-use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus};
+use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, named_versions};
 
 use super::counts;
 use super::saved::{Saved, State};
@@ -55,11 +55,6 @@ fn head(run: &Run) -> String {
     };
     let lasted = record.seconds.map(|seconds| format!(", for {}", duration(seconds))).unwrap_or_default();
     let ended = record.ended.as_deref().map(|ended| format!(" to {}", moment(ended))).unwrap_or_default();
-    let versions = record.versions.iter().map(|(name, version)| match version.split_once(' ') {
-        // It says its own name.
-        Some(_) => version.clone(),
-        None => format!("{name} {version}"),
-    });
     let seen = [(record.samples, "sample"), (record.tokens, "token")];
     let seen = seen.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what));
     let done = [counted(record.epochs, "epoch"), counted(record.steps, "step")].into_iter().chain(seen);
@@ -75,7 +70,7 @@ fn head(run: &Run) -> String {
         ("parameters", record.parameters.to_string()),
         ("commit", format!("{}{dirty}", known(&git.commit))),
         ("config hash", known(&record.config_hash)),
-        ("versions", plain(&versions.collect::<Vec<_>>().join(", "))),
+        ("versions", plain(&named_versions(&record.versions).join(", "))),
         (
             "machine",
             plain(&format!("{}: {} {}, {} cpus", machine.hostname, machine.os, machine.arch, machine.cpus)),
@@ -87,16 +82,6 @@ fn head(run: &Run) -> String {
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
     table(&rows, &[]).join("\n") + "\n"
-}
-
-/// As it can be typed again.
-fn command_line(command: &[String]) -> String {
-    let safe = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+~".contains(sign);
-    let quoted = command.iter().map(|word| match word {
-        word if !word.is_empty() && word.chars().all(safe) => word.clone(),
-        word => format!("'{}'", word.replace('\'', r"'\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
 }
 
 fn hooks(record: &RunRecord) -> Vec<String> {
@@ -143,24 +128,43 @@ fn checkpoints(run: &Run, happenings: &Happenings) -> Vec<String> {
 }
 
 fn failures(happenings: &Happenings) -> Vec<String> {
-    first(happenings, |entry| match &entry.what {
+    let words = |entry: &Entry| match &entry.what {
         Happening::Failure { by, at, error, panicked, disabled, .. } => {
             let how = if *panicked { "panicked" } else { "failed" };
             let then = if *disabled { "; disabled from here on" } else { "" };
-            Some(format!("{by} {how} in {at}: {error}{then}"))
+            Some((entry.step, format!("{by} {how} in {at}: {error}{then}")))
         }
         _ => None,
-    })
+    };
+    first(happenings.entries.iter().filter_map(words).collect())
 }
 
+/// What was decided, a stop first. Weights that are swapped for every validation are only counted.
 fn decisions(happenings: &Happenings) -> Vec<String> {
-    first(happenings, |entry| match &entry.what {
-        Happening::Decision { by, at, decided } => {
+    let words = |entry: &Entry| match &entry.what {
+        Happening::Decision { by, at, decided } if !only_swaps(decided) => {
+            let stops = decided.iter().any(|part| part["flow"] == "stop");
             let decided: Vec<_> = decided.iter().map(decision).collect();
-            Some(format!("`{by}` in {at}: {}", decided.join(", ")))
+            Some((!stops, format!("`{by}` in {at}: {}", decided.join(", "))))
         }
         _ => None,
-    })
+    };
+    let mut all: Vec<_> =
+        happenings.entries.iter().filter_map(|entry| Some((entry.step, words(entry)?))).collect();
+    all.sort_by_key(|(_, (later, _))| *later);
+    let mut lines = first(all.into_iter().map(|(step, (_, text))| (step, text)).collect());
+    let swap =
+        |entry: &&Entry| matches!(&entry.what, Happening::Decision { decided, .. } if only_swaps(decided));
+    let swaps = happenings.entries.iter().filter(swap).count();
+    if swaps > 0 {
+        lines.push(format!("weights were swapped {swaps} times"));
+    }
+    lines
+}
+
+fn only_swaps(decided: &[Value]) -> bool {
+    let swaps = |part: &Value| part["request"] == "swap_weights" || part["request"] == "swap_back";
+    !decided.is_empty() && decided.iter().all(swaps)
 }
 
 /// One part of a decision: what, and what else is known about it.
@@ -179,13 +183,13 @@ fn decision(decided: &Value) -> String {
     format!("{}{}", word.unwrap_or("unknown"), rest.collect::<String>())
 }
 
-/// The first few of these in words, and how many more there are.
-fn first(happenings: &Happenings, words: impl Fn(&Entry) -> Option<String>) -> Vec<String> {
-    let all: Vec<_> = happenings.entries.iter().filter_map(|entry| Some((entry, words(entry)?))).collect();
-    let mut lines: Vec<_> =
-        all.iter().take(FIRST).map(|(entry, text)| format!("step {}: {}", entry.step, plain(text))).collect();
-    if all.len() > FIRST {
-        lines.push(format!("and {} more in events.jsonl", all.len() - FIRST));
+/// The first few of these, each with its step, and how many more there are.
+fn first(all: Vec<(u64, String)>) -> Vec<String> {
+    let more = all.len().saturating_sub(FIRST);
+    let shown = all.into_iter().take(FIRST);
+    let mut lines: Vec<_> = shown.map(|(step, text)| format!("step {step}: {}", plain(&text))).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more in events.jsonl"));
     }
     lines
 }
@@ -197,12 +201,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_can_be_typed_again() {
-        let command = ["tenter", "train", "--set", "a.b=c", "it's 1", ""].map(str::to_owned);
-        assert_eq!(command_line(&command), r"tenter train --set a.b=c 'it'\''s 1' ''");
-    }
-
-    #[test]
     fn decisions_are_told_in_words() {
         let stop = json!({ "flow": "stop", "reason": "enough" });
         let scale = json!({ "request": "scale_lr", "optimizer": null, "factor": 0.5 });
@@ -210,5 +208,28 @@ mod tests {
             (decision(&stop).as_str(), decision(&scale).as_str()),
             ("stop: enough", "scale_lr factor 0.5")
         );
+    }
+
+    #[test]
+    fn a_stop_comes_first_and_swapped_weights_are_counted() {
+        let entry = |step: u64, decided: Value| Entry {
+            step,
+            epoch: 0,
+            time: 0.0,
+            what: Happening::Decision { by: "h".into(), at: "e".into(), decided: vec![decided] },
+        };
+        let swaps = (0..6).flat_map(|step| {
+            [
+                entry(step, json!({ "request": "swap_weights" })),
+                entry(step, json!({ "request": "swap_back" })),
+            ]
+        });
+        let slower = (6..12).map(|step| entry(step, json!({ "request": "scale_lr", "factor": 0.5 })));
+        let stop = entry(12, json!({ "flow": "stop", "reason": "enough" }));
+        let entries = swaps.chain(slower).chain([stop]).collect();
+        let lines = decisions(&Happenings { entries, unreadable: 0 });
+        assert_eq!(lines[0], "step 12: `h` in e: stop: enough");
+        assert_eq!(lines[1], "step 6: `h` in e: scale_lr factor 0.5");
+        assert_eq!(lines[5..], ["and 2 more in events.jsonl", "weights were swapped 12 times"]);
     }
 }

@@ -67,11 +67,13 @@ fn field(run: &Run, name: &str) -> Option<Operand> {
     let Run { name: directory, record, .. } = run;
     let RunRecord { git, machine, .. } = record;
     let text = |text: &str| (!text.is_empty()).then(|| Operand::Text(text.to_owned()));
+    let hash = |hash: &str| (!hash.is_empty()).then(|| Operand::Hash(hash.to_owned()));
     let number = |number: u64| Some(Operand::Number(number as f64));
     match name {
         "arch" => text(&machine.arch),
+        "commit" if git.dirty.is_some() => hash(&git.commit),
         "commit" => text(&git.commit),
-        "config_hash" => text(&record.config_hash),
+        "config_hash" => hash(&record.config_hash),
         "cpus" => Some(Operand::Number(machine.cpus as f64)),
         "created" => text(&record.created),
         "device" => text(&record.device),
@@ -109,15 +111,27 @@ pub fn flat(config: &toml::Table) -> BTreeMap<String, Value> {
 }
 
 fn hooks_into(keys: &mut BTreeMap<String, Value>, hooks: &[toml::Value]) {
+    for (name, hook) in names(hooks).into_iter().zip(hooks) {
+        flatten_into(keys, &format!("hooks.{name}"), hook);
+    }
+}
+
+/// The hooks of a configuration as [`flat`] names them, in their order.
+#[must_use]
+pub fn hook_names(config: &toml::Table) -> Vec<String> {
+    config.get("hooks").and_then(toml::Value::as_array).map(|hooks| names(hooks)).unwrap_or_default()
+}
+
+fn names(hooks: &[toml::Value]) -> Vec<String> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for hook in hooks {
-        let named = |key: &str| hook.get(key).and_then(toml::Value::as_str);
+    let name = |hook| {
+        let named = |key: &str| toml::Value::get(hook, key).and_then(toml::Value::as_str);
         let name = named("name").or_else(|| named("use")).unwrap_or("unnamed");
         let times = seen.entry(name).or_default();
         *times += 1;
-        let prefix = if *times == 1 { format!("hooks.{name}") } else { format!("hooks.{name}-{times}") };
-        flatten_into(keys, &prefix, hook);
-    }
+        if *times == 1 { name.to_owned() } else { format!("{name}-{times}") }
+    };
+    hooks.iter().map(name).collect()
 }
 
 fn flatten_into(keys: &mut BTreeMap<String, Value>, prefix: &str, value: &toml::Value) {

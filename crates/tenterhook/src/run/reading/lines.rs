@@ -1,8 +1,8 @@
 //! `metrics.jsonl` and `events.jsonl`, read as far as they were written.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -44,20 +44,37 @@ pub struct Happenings {
 
 /// A line of `metrics.jsonl`; [`crate::run::Line`] is the same while it is written.
 #[derive(Deserialize)]
-struct Logged {
-    step: u64,
+pub(super) struct Logged {
+    pub(super) step: u64,
     #[serde(default)]
-    epoch: u64,
+    pub(super) epoch: u64,
     #[serde(default)]
-    time: f64,
+    pub(super) epoch_end: bool,
+    #[serde(default)]
+    pub(super) time: f64,
     #[serde(with = "tenterhook_core::number::map")]
-    metrics: BTreeMap<String, f64>,
+    pub(super) metrics: BTreeMap<String, f64>,
+}
+
+/// So much of a file's end is read where only the latest counts: some thousand lines.
+const END: u64 = 1024 * 1024;
+
+/// The last lines of `metrics.jsonl`. What cannot be read is left out.
+pub(super) fn last(path: &Path) -> io::Result<Vec<Logged>> {
+    let mut file = File::open(path)?;
+    let start = file.metadata()?.len().saturating_sub(END);
+    file.seek(SeekFrom::Start(start))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    // Within a file, the first line is most likely the rest of one.
+    let lines = text.split(|byte| *byte == b'\n').skip(usize::from(start > 0));
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
 impl Curves {
     pub(super) fn read(path: &Path) -> Result<Curves, ReadError> {
         let mut by_name: BTreeMap<String, Vec<Point>> = BTreeMap::new();
-        let unreadable = each_line(path, |Logged { step, epoch, time, metrics }| {
+        let unreadable = each_line(path, |Logged { step, epoch, time, metrics, .. }| {
             for (name, value) in metrics {
                 by_name.entry(name).or_default().push(Point { step, epoch, time, value });
             }
@@ -90,4 +107,25 @@ fn each_line<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Resul
         }
     }
     Ok(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_file_only_the_end_is_read_in_whole_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("metrics.jsonl");
+        let line = |step: u64| format!("{{\"step\":{step},\"metrics\":{{\"m{step}\":1}}}}\n");
+        let text: String = (0..60_000).map(line).collect();
+        std::fs::write(&path, &text).expect("it is written");
+        assert!(text.len() as u64 > END, "the test is about more");
+        let lines = last(&path).expect("it is read");
+        let read: u64 = lines.iter().map(|logged| line(logged.step).len() as u64).sum();
+        assert!(read <= END && END - read < 40, "all whole lines of the end: {read}");
+        assert_eq!(lines.last().map(|line| line.step), Some(59_999));
+        std::fs::write(&path, &text[..100]).expect("it is written");
+        assert_eq!(last(&path).expect("it is read")[0].step, 0, "of a short one, all");
+    }
 }

@@ -10,10 +10,11 @@ mod runs;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use facts::{FIELDS, Facts, flat};
+pub use facts::{FIELDS, Facts, flat, hook_names};
 pub use lines::{Curves, Happenings, Point};
 pub use runs::Runs;
 
@@ -28,12 +29,12 @@ pub struct Run {
     /// Its directory.
     pub directory: PathBuf,
     /// What `run.json` holds. Of a run without an end, steps, epochs, seconds and metrics are those of the
-    /// last line of `metrics.jsonl`.
+    /// last lines of `metrics.jsonl`.
     pub record: RunRecord,
 }
 
 /// Why a run cannot be read or found.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The system does not let us.
@@ -42,7 +43,7 @@ pub enum ReadError {
         /// What.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// It is not what it should be.
     #[error("{} is damaged: {why}", path.display())]
@@ -98,7 +99,7 @@ pub enum ReadError {
 
 impl ReadError {
     fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ReadError {
-        move |source| ReadError::Unreadable { path: path.to_owned(), source }
+        move |source| ReadError::Unreadable { path: path.to_owned(), source: Arc::new(source) }
     }
 
     fn damaged(path: &Path, why: &(impl ToString + ?Sized)) -> ReadError {
@@ -128,17 +129,17 @@ impl Run {
         Ok(run)
     }
 
-    /// `run.json` is written at the beginning and at the end; in between, the metrics know more.
+    /// `run.json` is written at the beginning and at the end; in between, the metrics know more. Only the last
+    /// lines are read: a long run has very many.
     fn catch_up(&mut self) {
         // Whoever wants the curves is told why they cannot be read.
-        let Ok(curves) = self.curves() else { return };
-        for (name, points) in &curves.by_name {
-            let Some(last) = points.last() else { continue };
-            let record = &mut self.record;
-            record.metrics.insert(name.clone(), last.value);
-            record.steps = record.steps.max(last.step);
-            record.epochs = record.epochs.max(last.epoch);
-            record.seconds = Some(record.seconds.map_or(last.time, |seconds| seconds.max(last.time)));
+        let Ok(lines) = lines::last(&self.directory.join("metrics.jsonl")) else { return };
+        let record = &mut self.record;
+        for line in lines {
+            record.steps = record.steps.max(line.step);
+            record.epochs = record.epochs.max(line.epoch + u64::from(line.epoch_end));
+            record.seconds = Some(record.seconds.map_or(line.time, |seconds| seconds.max(line.time)));
+            record.metrics.extend(line.metrics);
         }
     }
 

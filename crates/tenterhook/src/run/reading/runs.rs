@@ -86,10 +86,27 @@ impl Runs {
             fitting = self.fitting(wanted);
         }
         match fitting[..] {
-            [run] => Ok(run),
+            [run] if run.name == wanted || run.record.id == wanted => Ok(run),
             [] => Err(self.not_found(wanted)),
+            // What is damaged may be what is meant.
+            [run] => match self.damaged_called(wanted) {
+                Some((name, error)) if name == wanted => Err(error.clone()),
+                Some((name, _)) => Err(ReadError::Ambiguous {
+                    wanted: wanted.to_owned(),
+                    candidates: format!("{}, {name} (damaged)", run.name),
+                }),
+                None => Ok(run),
+            },
             _ => Err(ReadError::Ambiguous { wanted: wanted.to_owned(), candidates: listed(&fitting) }),
         }
+    }
+
+    /// What `latest` points at, if a run is named by its age and that is gone: the newest run is taken then.
+    #[must_use]
+    pub fn lost_latest(directory: &Path, wanted: &str) -> Option<PathBuf> {
+        back(wanted)?;
+        let to = directory.join(fs::read_link(directory.join("latest")).ok()?);
+        (!to.exists()).then_some(to)
     }
 
     /// The shortest end of a run's name, of eight characters or more, that finds it. Ids begin alike, as they
@@ -106,29 +123,37 @@ impl Runs {
     }
 
     fn fitting(&self, part: &str) -> Vec<&Run> {
-        let fits = |name: &str| !part.is_empty() && (name.starts_with(part) || name.ends_with(part));
-        self.list.iter().filter(|run| fits(&run.name) || fits(&run.record.id)).collect()
+        self.list.iter().filter(|run| is_part(part, &run.name) || is_part(part, &run.record.id)).collect()
     }
 
     fn latest(&self, wanted: &str, back: usize) -> Result<&Run, ReadError> {
-        // The link knows best, unless what it points at is gone.
-        let link = fs::read_link(self.directory.join("latest")).ok();
-        let linked = link.and_then(|to| {
-            self.list.iter().position(|run| to.file_name().is_some_and(|name| *name == *run.name))
-        });
-        let newest = linked.or_else(|| self.list.len().checked_sub(1));
+        let newest = self.linked()?.or_else(|| self.list.len().checked_sub(1));
         let position = newest.and_then(|newest| newest.checked_sub(back));
         position.and_then(|position| self.list.get(position)).ok_or_else(|| self.not_found(wanted))
     }
 
+    /// Where the run stands that `latest` points at. The link knows best, unless what it points at is gone;
+    /// what is there and cannot be read is not passed over for another run.
+    fn linked(&self) -> Result<Option<usize>, ReadError> {
+        let Ok(link) = fs::read_link(self.directory.join("latest")) else { return Ok(None) };
+        let to = self.directory.join(&link);
+        let name = link.file_name().unwrap_or_default().to_string_lossy();
+        let position = self.list.iter().position(|run| run.name == name);
+        if position.is_none() && to.exists() {
+            Run::read(to)?;
+        }
+        Ok(position)
+    }
+
+    fn damaged_called(&self, wanted: &str) -> Option<&(String, ReadError)> {
+        let exact = self.damaged.iter().find(|(name, _)| name == wanted);
+        exact.or_else(|| self.damaged.iter().find(|(name, _)| is_part(wanted, name)))
+    }
+
     fn not_found(&self, wanted: &str) -> ReadError {
-        let damaged = self.damaged.iter().find(|(name, _)| !wanted.is_empty() && name.ends_with(wanted));
-        match damaged {
+        match self.damaged_called(wanted) {
             // It is there, which is more than that it is not found.
-            Some((_, ReadError::Newer { path, format })) => {
-                ReadError::Newer { path: path.clone(), format: *format }
-            }
-            Some((_, ReadError::Damaged { path, why })) => ReadError::damaged(path, why),
+            Some((_, error)) => error.clone(),
             _ if self.list.is_empty() => ReadError::NoRuns { path: self.directory.clone() },
             _ => {
                 let all: Vec<_> = self.list.iter().collect();
@@ -136,6 +161,11 @@ impl Runs {
             }
         }
     }
+}
+
+/// Whether a name begins or ends with this.
+fn is_part(part: &str, name: &str) -> bool {
+    !part.is_empty() && (name.starts_with(part) || name.ends_with(part))
 }
 
 /// How far before the latest, if it is named by that.
