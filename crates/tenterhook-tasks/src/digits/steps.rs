@@ -25,8 +25,10 @@ impl Images {
         let labels: Vec<i64> = samples.iter().map(|(_, label)| i64::from(*label)).collect();
         let pixels: Vec<f32> = samples.into_iter().flat_map(|(pixels, _)| pixels).collect();
         let pixels = Tensor::from_data(TensorData::new(pixels, [size, 1, height, width]), device);
-        let labels = Tensor::from_data(TensorData::new(labels, [size]), device);
-        let shown = TensorList::default().with("images", pixels.clone());
+        let labels: Tensor<1, Int> = Tensor::from_data(TensorData::new(labels, [size]), device);
+        // Hooks see numbers of one kind: classes are shown as floats.
+        let shown =
+            TensorList::default().with("images", pixels.clone()).with("labels", labels.clone().float());
         Images { pixels, labels, size, shown }
     }
 }
