@@ -106,3 +106,17 @@ impl BurnModule for Classifier {
         Some(validated.into_iter().chain(tested).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_see_the_images_and_their_labels() {
+        let images = Images::new(vec![(vec![0.5; 4], 3), (vec![1.0; 4], 7)], [2, 2], &Device::flex());
+        let shown = images.tensors();
+        assert_eq!(shown.count(), 2);
+        assert_eq!((shown.name(0), shown.shape(0)), ("images", &[2, 1, 2, 2][..]));
+        assert_eq!((shown.name(1), shown.read(1)), ("labels", vec![3.0, 7.0]));
+    }
+}

@@ -150,3 +150,18 @@ impl BurnModule for Gpt {
         Some(validated.into_iter().chain(tested).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_see_what_is_read_and_what_follows() {
+        let batch = TextBatch::windows(&[vec![1, 2, 3], vec![4, 5, 6]], &Device::flex());
+        let shown = batch.tensors();
+        assert_eq!(shown.count(), 2);
+        assert_eq!((shown.name(0), shown.read(0)), ("tokens", vec![1.0, 2.0, 4.0, 5.0]));
+        assert_eq!((shown.name(1), shown.read(1)), ("targets", vec![2.0, 3.0, 5.0, 6.0]));
+        assert_eq!(shown.shape(0), [2, 2]);
+    }
+}
