@@ -169,7 +169,8 @@ impl OptimizerOptions {
     /// The optimizer they describe.
     #[must_use]
     pub fn optimizer(&self) -> Optimizer {
-        let momentum = self.momentum.or(self.betas.map(|[first, _]| first));
+        // Of those with two means, the first one is the momentum.
+        let momentum = self.momentum.or(self.means().map(|[first, _]| first));
         let mut optimizer =
             Optimizer::shared(self.algorithm.name(), self.algorithm(self.weight_decay), self.lr)
                 .showing(momentum, Some(self.weight_decay));
@@ -184,11 +185,20 @@ impl OptimizerOptions {
         optimizer
     }
 
+    /// How slowly the two means forget, of the algorithms that have them.
+    fn means(&self) -> Option<[f64; 2]> {
+        let usual = match self.algorithm {
+            Algorithm::AdamW | Algorithm::Adam => [0.9, 0.999],
+            Algorithm::Lion => [0.9, 0.99],
+            Algorithm::Sgd | Algorithm::RmsProp | Algorithm::AdaGrad => return None,
+        };
+        Some(self.betas.unwrap_or(usual))
+    }
+
     #[allow(clippy::cast_possible_truncation)] // Burn's settings are 32-bit
     fn algorithm(&self, weight_decay: f64) -> Arc<dyn DynOptimizer> {
         let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
-        let [beta_1, beta_2] =
-            self.betas.unwrap_or(if self.algorithm == Algorithm::Lion { [0.9, 0.99] } else { [0.9, 0.999] });
+        let [beta_1, beta_2] = self.means().unwrap_or_default();
         let (beta_1, beta_2) = (beta_1 as f32, beta_2 as f32);
         let epsilon = |usual: f64| self.epsilon.unwrap_or(usual) as f32;
         match self.algorithm {
@@ -332,5 +342,23 @@ impl Recipe {
             optimizer = optimizer.schedule(schedule);
         }
         Ok(optimizer.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_are_shown_the_momentum_that_the_algorithm_has_also_where_nobody_set_it() {
+        let shown = |algorithm, betas| {
+            let options = OptimizerOptions { algorithm, betas, ..OptimizerOptions::default() };
+            options.optimizer().rest.momentum
+        };
+        for algorithm in [Algorithm::AdamW, Algorithm::Adam, Algorithm::Lion] {
+            assert_eq!(shown(algorithm, None), Some(0.9), "{algorithm:?}");
+        }
+        assert_eq!(shown(Algorithm::AdamW, Some([0.8, 0.9])), Some(0.8));
+        assert_eq!(shown(Algorithm::Sgd, None), None);
     }
 }

@@ -7,18 +7,35 @@ use crate::cadence::Cadence;
 pub struct Access {
     /// Names it reads.
     pub reads: Vec<String>,
-    /// Names it writes.
+    /// Names it writes. A `*` stands for any text within a part of a name, and a part that is `**` for any
+    /// number of parts; parts are divided by `/`: `grad_norm/*`.
     pub writes: Vec<String>,
+    /// What else it holds that no other hook may hold too.
+    pub claims: Vec<Claim>,
     /// A metric it monitors: it decides nothing before it has seen it.
     pub monitors: Option<String>,
     /// How often it fires, when less than at every event; all of them must agree.
     pub every: Vec<Cadence>,
+    /// How often it looks, where that is no reason to refuse a run that is shorter: what is prepared for it is
+    /// prepared no more often.
+    pub paced: Option<Cadence>,
+    /// How long a run must be by which option, if the hook is to fire at all.
+    pub needs: Vec<(&'static str, Cadence)>,
     /// It fires only from then on.
     pub after: Vec<Cadence>,
     /// It wants the time spent in hooks to be measured.
     pub measures_hooks: bool,
     /// The tensors of its state are to be evaluated instead of the module's weights.
     pub keeps_weights_to_evaluate: bool,
+}
+
+/// Something that one hook alone may hold and that is no metric: the module's weights, a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What.
+    pub what: String,
+    /// What to do where two hooks claim it.
+    pub fix: String,
 }
 
 impl Access {
@@ -42,6 +59,13 @@ impl Access {
         self
     }
 
+    /// It holds this, which is no metric; where another hook does too, this is what to do about it.
+    #[must_use]
+    pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {
+        self.claims.push(Claim { what: what.into(), fix: fix.into() });
+        self
+    }
+
     /// It monitors this metric, and so reads it.
     #[must_use]
     pub fn monitors(mut self, name: impl Into<String>) -> Access {
@@ -53,6 +77,20 @@ impl Access {
     #[must_use]
     pub fn every(mut self, cadence: Cadence) -> Access {
         self.every.push(cadence);
+        self
+    }
+
+    /// It looks this often, and a shorter run is not refused for it.
+    #[must_use]
+    pub fn paced(mut self, cadence: Cadence) -> Access {
+        self.paced = Some(cadence);
+        self
+    }
+
+    /// It fires only in a run that is at least so long, because this option says so.
+    #[must_use]
+    pub fn needs(mut self, key: &'static str, length: Cadence) -> Access {
+        self.needs.push((key, length));
         self
     }
 

@@ -63,7 +63,7 @@ pub struct Weights(pub Arc<NamedTensors>);
 
 impl std::fmt::Debug for Weights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Weights({} values)", self.0.len())
+        write!(f, "Weights({} values)", self.0.values())
     }
 }
 

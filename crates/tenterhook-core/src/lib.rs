@@ -51,7 +51,7 @@ pub mod tensor;
 pub mod update;
 pub mod wrap;
 
-pub use access::Access;
+pub use access::{Access, Claim};
 pub use board::{Board, Key};
 pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};

@@ -72,6 +72,8 @@ pub struct Shared {
     pub printed: RefCell<Vec<String>>,
     /// The time spent in hooks so far, measured while some hook asks for it.
     pub(crate) in_hooks: Cell<Duration>,
+    /// The part of it that was spent looking at activations.
+    pub(crate) at_points: Cell<Duration>,
     /// The hook that is running now.
     pub(crate) current: Cell<usize>,
 }
@@ -91,6 +93,7 @@ impl Shared {
             said: RefCell::default(),
             printed: RefCell::default(),
             in_hooks: Cell::default(),
+            at_points: Cell::default(),
             current: Cell::new(0),
         }
     }
@@ -198,6 +201,12 @@ impl<'a> Moment<'a> {
     #[must_use]
     pub fn time_in_hooks(&self) -> Duration {
         self.shared.in_hooks.get()
+    }
+
+    /// The part of it that was spent looking at activations, and so within the module's step.
+    #[must_use]
+    pub fn time_at_points(&self) -> Duration {
+        self.shared.at_points.get()
     }
 
     /// Prints a line on the console, where progress belongs; nothing keeps it. What people should still

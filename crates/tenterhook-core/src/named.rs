@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::tensor::{Stats, TensorSource, Tensors};
+use crate::tensor::{Stats, TensorSource, Tensors, norm};
 use crate::update::GradientsMut;
 
 /// A list of named tensors that holds its values itself.
@@ -92,21 +92,14 @@ impl NamedTensors {
 
     /// How many values there are in all of them.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn values(&self) -> usize {
         self.0.iter().map(|tensor| tensor.values.len()).sum()
-    }
-
-    /// Whether there are no values at all.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The Euclidean norm of all of them together.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        let values = self.0.iter().flat_map(|tensor| &tensor.values);
-        values.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+        norm(self.0.iter().flat_map(|tensor| &tensor.values))
     }
 }
 

@@ -96,6 +96,29 @@ fn text_matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[of..].iter().all(|byte| *byte == b'*')
 }
 
+/// Whether two names of metrics, or patterns of them, can stand for the same name. Their parts are divided by
+/// `/`; `*` and `**` stand for what they stand for in a [`Pattern`].
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    let parts = |text| str::split(text, '/').collect::<Vec<_>>();
+    let part = |one: &&str, other: &&str| {
+        meet(one.as_bytes(), other.as_bytes(), |byte| *byte == b'*', |one, other| one == other)
+    };
+    meet(&parts(one), &parts(other), |part| *part == "**", part)
+}
+
+/// Whether two rows of items can stand for the same row, where an `any` stands for any number of items.
+fn meet<T>(one: &[T], other: &[T], any: fn(&T) -> bool, same: fn(&T, &T) -> bool) -> bool {
+    match (one.split_first(), other.split_first()) {
+        (None, None) => true,
+        (Some((first, rest)), _) if any(first) => {
+            meet(rest, other, any, same) || other.get(1..).is_some_and(|left| meet(one, left, any, same))
+        }
+        (_, Some((first, _))) if any(first) => meet(other, one, any, same),
+        (Some((first, one)), Some((second, other))) => same(first, second) && meet(one, other, any, same),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +140,27 @@ mod tests {
             assert!(no.is_empty() || !pattern.matches(no), "{pattern} {no}");
         }
         assert!("a..b".parse::<Pattern>().is_err());
+    }
+
+    #[test]
+    fn names_of_metrics_and_patterns_of_them_overlap_where_one_name_fits_both() {
+        for (one, other, expected) in [
+            ("lr", "lr", true),
+            ("lr", "lrs", false),
+            ("lr/*", "lr/adamw", true),
+            ("lr/*", "lr/adamw/decayed", false),
+            ("lr/*/**", "lr/adamw/decayed", true),
+            ("lr/*/**", "lr", false),
+            ("lr/**", "lr", true),
+            ("grad_norm/*", "grad_norm/fc1.weight", true),
+            ("a*/x", "*b/x", true),
+            ("a*/x", "b*/x", false),
+            ("**/x", "y/**", true),
+            ("a*c", "ab*", true),
+            ("a*c", "ab", false),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+            assert_eq!(overlap(other, one), expected, "{other} {one}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Where a run stands, as plain values: which loop, which epoch, which step, and how it ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +130,20 @@ pub struct RunInfo {
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.
     pub fast_dev_run: bool,
+}
+
+impl RunInfo {
+    /// Where hooks put their files: the run's directory or, where it has none, beside its checkpoints.
+    #[must_use]
+    pub fn files(&self) -> Option<&Path> {
+        self.directory.as_deref().or_else(|| self.checkpoints.parent())
+    }
+
+    /// A file of a hook; a relative one is below [`files`](RunInfo::files).
+    #[must_use]
+    pub fn file(&self, path: &Path) -> PathBuf {
+        self.files().map_or_else(|| path.to_owned(), |files| files.join(path))
+    }
 }
 
 /// When `fit` validates.

@@ -145,6 +145,11 @@ impl Stats {
     }
 }
 
+/// The Euclidean norm of these values, summed in their order, as [`Stats`] sums it.
+pub fn norm<'a>(values: impl IntoIterator<Item = &'a f32>) -> f64 {
+    values.into_iter().map(|value| f64::from(*value)).map(|value| value * value).sum::<f64>().sqrt()
+}
+
 /// Named tensors as a hook sees them during one event.
 pub struct Tensors<'a> {
     source: &'a dyn TensorSource,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    FromOptions, Mark, Moment, Observer, OptionError, Stage, TestEnd, TestStart, TrainBatchEnd,
-    TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
+    Access, Cadence, FromOptions, Mark, Moment, Observer, OptionError, Stage, TestEnd, TestStart,
+    TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 
 use crate::text;
@@ -61,7 +61,7 @@ pub struct Console {
 impl FromOptions for Console {
     type Options = ConsoleOptions;
     const PURPOSE: &str = "prints progress on the console: loss, learning rate and metrics";
-    const EXAMPLE: &str = "log_every_n_batches = 50";
+    const EXAMPLE: &str = "log_every_n_batches = 5";
 
     fn from_options(options: ConsoleOptions) -> Result<Console, OptionError> {
         if options.log_every_n_batches == 0 {
@@ -126,6 +126,14 @@ fn learning_rates(cx: &Moment<'_>) -> String {
 
 #[hook(name = "console_log", tier = "built_in")]
 impl Observer for Console {
+    fn access(&self) -> Access {
+        let every = self.options.log_every_n_batches;
+        if every == ConsoleOptions::default().log_every_n_batches {
+            return Access::none();
+        }
+        Access::none().needs("log_every_n_batches", Cadence::Batches(every))
+    }
+
     fn on_train_start(&mut self, cx: &TrainStart) {
         // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
         // this hook, and nothing else needs it there.
@@ -169,6 +177,7 @@ impl Observer for Console {
 
 #[cfg(test)]
 mod tests {
+    use tenterhook_core::Hook as _;
     use tenterhook_core::{Event, RunInfo};
     use tenterhook_testkit::{Fit, Rig};
 
@@ -250,5 +259,12 @@ mod tests {
     fn zero_batches_are_refused_by_the_name_of_the_option() {
         let error = Console::from_options(0.into()).expect_err("refused").to_string();
         assert!(error.starts_with("`log_every_n_batches` must be 1 or more"), "{error}");
+    }
+
+    #[test]
+    fn a_run_must_be_as_long_as_what_somebody_chose() {
+        let needs = |every: u64| Console::from_options(every.into()).expect("it fits").access().needs;
+        assert_eq!(needs(10), [], "the default");
+        assert_eq!(needs(50), [("log_every_n_batches", Cadence::Batches(50))]);
     }
 }

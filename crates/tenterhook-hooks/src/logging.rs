@@ -7,12 +7,13 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, Mark, Moment, Observer,
-    OptionError, Phase, Stage, State, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    Access, Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, Mark, Moment,
+    Observer, OptionError, Phase, Stage, State, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
     TrainStart, ValidationEnd, ValidationStart, hook,
 };
 
 use crate::console::epoch_of;
+use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
 use crate::text;
 
@@ -48,11 +49,10 @@ impl Default for LoggingOptions {
 #[derive(Clone, Debug)]
 pub struct Logging {
     options: LoggingOptions,
-    memory: Memory,
+    memory: Kept<Memory>,
     evaluation: Mark,
     /// What was told of the last validation of this epoch already.
     told: BTreeMap<String, f64>,
-    resumed: bool,
 }
 
 /// What a checkpoint keeps.
@@ -70,13 +70,12 @@ struct Best {
     epoch: u64,
 }
 
-const VERSION: u32 = 1;
 const BEST_OF: &str = "val/loss";
 
 impl FromOptions for Logging {
     type Options = LoggingOptions;
     const PURPOSE: &str = "tells the course of training: start, epochs, validations, checkpoints, end";
-    const EXAMPLE: &str = "log_every_n_epochs = 5";
+    const EXAMPLE: &str = "log_every_n_epochs = 2";
 
     fn from_options(options: LoggingOptions) -> Result<Logging, OptionError> {
         if options.log_every_n_epochs == 0 {
@@ -85,7 +84,7 @@ impl FromOptions for Logging {
             ));
         }
         let (memory, evaluation, told) = Default::default();
-        Ok(Logging { options, memory, evaluation, told, resumed: false })
+        Ok(Logging { options, memory, evaluation, told })
     }
 }
 
@@ -126,11 +125,20 @@ fn start(cx: &TrainStart<'_>) -> String {
 
 #[hook(tier = "built_in")]
 impl Observer for Logging {
-    fn on_train_start(&mut self, cx: &TrainStart) {
-        if !std::mem::take(&mut self.resumed) || cx.total_batches == 0 {
-            self.memory = Memory::default();
+    fn access(&self) -> Access {
+        let key = "log_every_n_epochs";
+        match self.options.log_every_n_epochs {
+            1 => Access::none(),
+            every => Access::none().needs(key, Cadence::Epochs(every)),
         }
-        for watch in [&mut self.memory.training, &mut self.memory.epoch] {
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) {
+        if !self.memory.goes_on(cx) {
+            *self.memory = Memory::default();
+        }
+        let Memory { training, epoch, .. } = &mut *self.memory;
+        for watch in [training, epoch] {
             watch.stop(cx.resumed_at());
             watch.start(cx.elapsed());
         }
@@ -215,17 +223,17 @@ impl Observer for Logging {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
+        self.memory.state()
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        (self.memory, self.resumed) = (state.read(VERSION)?, true);
-        Ok(())
+        self.memory.load(state)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tenterhook_core::Hook as _;
     use tenterhook_core::{Event, Outcome, RunInfo};
     use tenterhook_testkit::{Fit, Rig};
 
@@ -343,5 +351,11 @@ mod tests {
         assert!(rig.printed().is_empty());
         let error = Logging::from_options(LoggingOptions { log_every_n_epochs: 0 }).expect_err("refused");
         assert!(error.to_string().starts_with("`log_every_n_epochs` must be 1 or more"), "{error}");
+    }
+
+    #[test]
+    fn a_run_must_be_as_long_as_what_somebody_chose() {
+        assert_eq!(logging(1).access().needs, [], "the default");
+        assert_eq!(logging(5).access().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
     }
 }

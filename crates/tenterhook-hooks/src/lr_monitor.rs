@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::OptimizerSource;
 use tenterhook_core::{
-    BeforeOptimizerStep, FromOptions, Moment, Observer, OptionError, ParamGroup, Tier, TrainEpochStart,
-    TrainStart, hook,
+    Access, BeforeOptimizerStep, Event, Events, FromOptions, Moment, Observer, OptionError, ParamGroup, Tier,
+    TrainEpochStart, TrainStart, hook,
 };
 
 /// How often learning rates are logged.
@@ -109,6 +109,19 @@ impl LrMonitor {
 
 #[hook]
 impl Observer for LrMonitor {
+    fn access(&self) -> Access {
+        let momentum = self.options.log_momentum.then_some("momentum/*/**");
+        let weight_decay = self.options.log_weight_decay.then_some("weight_decay/*/**");
+        ["lr/*/**"].into_iter().chain(momentum).chain(weight_decay).fold(Access::none(), Access::writes)
+    }
+
+    fn idle(&self) -> Events {
+        Events::NONE.with(match self.options.frequency {
+            LrFrequency::Step => Event::TrainEpochStart,
+            LrFrequency::Epoch => Event::BeforeOptimizerStep,
+        })
+    }
+
     fn tier(&self) -> Tier {
         Tier::BuiltIn
     }
@@ -126,15 +139,11 @@ impl Observer for LrMonitor {
     }
 
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
-        if self.options.frequency == LrFrequency::Epoch {
-            (0..cx.optimizers().count()).for_each(|optimizer| self.log(cx, optimizer));
-        }
+        (0..cx.optimizers().count()).for_each(|optimizer| self.log(cx, optimizer));
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
-        if self.options.frequency == LrFrequency::Step {
-            self.log(cx, cx.optimizer);
-        }
+        self.log(cx, cx.optimizer);
     }
 }
 

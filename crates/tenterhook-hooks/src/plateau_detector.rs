@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, FromOptions, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd, hook,
+    Access, Cadence, FromOptions, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd, hook,
 };
 
 /// The options of [`PlateauDetector`].
@@ -162,7 +162,12 @@ impl PlateauDetector {
 #[hook(state = "memory")]
 impl Observer for PlateauDetector {
     fn access(&self) -> Access {
-        Access::none().monitors(&self.options.monitor).writes(&self.logged_as)
+        let access = Access::none().monitors(&self.options.monitor).writes(&self.logged_as);
+        let window = self.options.window;
+        if window == PlateauDetectorOptions::default().window {
+            return access;
+        }
+        access.needs("window", Cadence::Epochs(window as u64))
     }
 
     fn tier(&self) -> Tier {

@@ -112,6 +112,15 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     }
 }
 
+/// Names for people: the first of them, and how many more there are.
+pub(crate) fn listed(names: &[String]) -> String {
+    const MOST: usize = 20;
+    let shown: Vec<_> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(MOST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +153,12 @@ mod tests {
         let mut line = String::from("step 3");
         add_metrics(&mut line, &metrics);
         assert_eq!(line, "step 3  x 1.0000  y_step 1.0000");
+    }
+
+    #[test]
+    fn long_lists_are_cut_and_say_how_much_is_missing() {
+        let names: Vec<_> = (0..23).map(|at| format!("w{at}")).collect();
+        assert_eq!(listed(&names[..2]), "`w0`, `w1`");
+        assert!(listed(&names).ends_with("`w19` and 3 more"));
     }
 }

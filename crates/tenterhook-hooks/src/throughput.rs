@@ -5,10 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, BeforeForward, FromOptions, HookResult, Moment, Observer, OptionError, Phase, Progress, Stage,
-    State, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart, hook,
+    Access, BeforeForward, Cadence, FromOptions, HookResult, Moment, Observer, OptionError, Phase, Progress,
+    Stage, State, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 
+use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
 
 /// The options of [`Throughput`].
@@ -49,8 +50,7 @@ impl Default for ThroughputOptions {
 #[derive(Clone, Debug)]
 pub struct Throughput {
     options: ThroughputOptions,
-    memory: Memory,
-    resumed: bool,
+    memory: Kept<Memory>,
 }
 
 /// What a checkpoint keeps.
@@ -93,14 +93,13 @@ impl Seen {
     }
 }
 
-const VERSION: u32 = 1;
 const NAMES: [&str; 3] = ["throughput/samples_per_s", "throughput/tokens_per_s", "throughput/batches_per_s"];
 
 impl FromOptions for Throughput {
     type Options = ThroughputOptions;
     const PURPOSE: &str = "measures samples, tokens and batches per second";
     const EXAMPLE: &str = r"
-every_n_steps = 50
+every_n_steps = 5
 smoothing = 0.5
 ";
 
@@ -113,7 +112,7 @@ smoothing = 0.5
                 "`smoothing` must be at least 0 (none) and below 1; write for example 0.9",
             ));
         }
-        Ok(Throughput { options, memory: Memory::default(), resumed: false })
+        Ok(Throughput { options, memory: Kept::default() })
     }
 }
 
@@ -128,10 +127,11 @@ impl Throughput {
         let now = Seen::by(cx);
         let (keep, measured) = (self.options.smoothing, now.since(self.memory.seen).per_second(time));
         self.memory.weight = keep * self.memory.weight + (1.0 - keep);
-        for ((name, average), measured) in NAMES.iter().zip(&mut self.memory.averages).zip(measured) {
+        let Memory { averages, weight, .. } = &mut *self.memory;
+        for ((name, average), measured) in NAMES.iter().zip(averages).zip(measured) {
             *average = keep * *average + (1.0 - keep) * measured;
             if *average > 0.0 {
-                cx.log(name, *average / self.memory.weight);
+                cx.log(name, *average / *weight);
             }
         }
         self.memory.measured += time;
@@ -153,15 +153,21 @@ impl Throughput {
 #[hook(tier = "built_in")]
 impl Observer for Throughput {
     fn access(&self) -> Access {
-        NAMES.into_iter().fold(Access::none(), Access::writes)
+        let every = self.options.every_n_steps;
+        let needs = Some(every).filter(|every| *every != ThroughputOptions::default().every_n_steps);
+        let access = NAMES.into_iter().fold(Access::none(), Access::writes);
+        needs
+            .map(Cadence::Steps)
+            .into_iter()
+            .fold(access, |access, steps| access.needs("every_n_steps", steps))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
-        if std::mem::take(&mut self.resumed) && cx.total_batches > 0 {
+        if self.memory.goes_on(cx) {
             self.memory.watch.stop(cx.resumed_at());
         } else {
             let seen = Seen::by(cx);
-            self.memory = Memory { seen, began: seen, last_step: cx.step, ..Memory::default() };
+            *self.memory = Memory { seen, began: seen, last_step: cx.step, ..Memory::default() };
         }
     }
 
@@ -201,18 +207,18 @@ impl Observer for Throughput {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
+        self.memory.state()
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        (self.memory, self.resumed) = (state.read(VERSION)?, true);
-        Ok(())
+        self.memory.load(state)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tenterhook_core::Event;
+    use tenterhook_core::Hook as _;
     use tenterhook_testkit::{Cue, Fit, Rig};
 
     use super::*;
@@ -318,5 +324,11 @@ mod tests {
         for smoothing in [1.0, -0.1, f64::NAN] {
             assert!(refused(1, smoothing).starts_with("`smoothing` must be"));
         }
+    }
+
+    #[test]
+    fn a_run_must_be_as_long_as_what_somebody_chose() {
+        assert_eq!(throughput(10, 0.9).access().needs, [], "the default");
+        assert_eq!(throughput(50, 0.9).access().needs, [("every_n_steps", Cadence::Steps(50))]);
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Stage, State, TestEnd,
-    TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart,
-    hook,
+    Access, Controller, Decision, Event, Events, FromOptions, HookResult, Moment, OptionError, Phase, Stage,
+    State, TestEnd, TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
+    ValidationStart, hook,
 };
 
+use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
 use crate::{text, time};
 
@@ -65,8 +66,7 @@ impl Default for TimerOptions {
 pub struct Timer {
     options: TimerOptions,
     duration: Option<Duration>,
-    memory: Memory,
-    resumed: bool,
+    memory: Kept<Memory>,
     /// It has asked to stop; that stays asked.
     asked: bool,
     /// The run's time when it last looked.
@@ -81,8 +81,6 @@ struct Memory {
     test: Stopwatch,
 }
 
-const VERSION: u32 = 1;
-
 impl FromOptions for Timer {
     type Options = TimerOptions;
     const PURPOSE: &str = "measures the time of training and evaluations, and stops training when it is over";
@@ -93,8 +91,7 @@ interval = "epoch"
 
     fn from_options(options: TimerOptions) -> Result<Timer, OptionError> {
         let duration = options.duration.as_deref().map(|text| time::parse("duration", text)).transpose()?;
-        let memory = Memory::default();
-        Ok(Timer { options, duration, memory, resumed: false, asked: false, now: Duration::ZERO })
+        Ok(Timer { options, duration, memory: Kept::default(), asked: false, now: Duration::ZERO })
     }
 }
 
@@ -152,27 +149,30 @@ impl Controller for Timer {
             .fold(Access::none(), Access::writes)
     }
 
+    fn idle(&self) -> Events {
+        let looks = self.duration.is_some() && self.options.interval == TimerInterval::Step;
+        if looks { Events::NONE } else { Events::NONE.with(Event::TrainBatchEnd) }
+    }
+
     fn tier(&self) -> Tier {
         Tier::BuiltIn
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         self.asked = false;
-        if std::mem::take(&mut self.resumed) && cx.total_batches > 0 {
-            for watch in [&mut self.memory.train, &mut self.memory.validation, &mut self.memory.test] {
+        if self.memory.goes_on(cx) {
+            let Memory { train, validation, test } = &mut *self.memory;
+            for watch in [train, validation, test] {
                 watch.stop(cx.resumed_at());
             }
         } else {
-            self.memory = Memory { test: self.memory.test, ..Memory::default() };
+            *self.memory = Memory { test: self.memory.test, ..Memory::default() };
         }
         self.memory.train.start(cx.elapsed());
         Ok(self.judge(cx))
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
-        if self.duration.is_none() || self.options.interval == TimerInterval::Epoch {
-            return Ok(Decision::CONTINUE);
-        }
         Ok(self.judge(cx))
     }
 
@@ -220,18 +220,16 @@ impl Controller for Timer {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
+        self.memory.state()
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        (self.memory, self.resumed) = (state.read(VERSION)?, true);
-        Ok(())
+        self.memory.load(state)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_core::Event;
     use tenterhook_testkit::{Cue, Fit, Rig};
 
     use super::*;
@@ -341,5 +339,14 @@ mod tests {
             let error = Timer::from_options(of(text)).expect_err(text).to_string();
             assert!(error.starts_with("`duration` is ") && error.contains("\"90 min\""), "{error}");
         }
+    }
+
+    #[test]
+    fn without_a_duration_to_look_for_after_batches_it_wants_none() {
+        let wants =
+            |options| tenterhook_core::AnyHook::new(timer(options)).events().contains(Event::TrainBatchEnd);
+        assert!(wants(of("9 s")));
+        assert!(!wants(TimerOptions::default()));
+        assert!(!wants(TimerOptions { interval: TimerInterval::Epoch, ..of("9 s") }));
     }
 }

@@ -201,7 +201,7 @@ impl<H> Rig<H> {
     /// The parameters. Their number follows.
     pub fn params(&mut self, params: impl Into<NamedTensors>) -> &mut Rig<H> {
         self.world.model.params = params.into();
-        self.world.shared.run.parameters = self.world.model.params.len() as u64;
+        self.world.shared.run.parameters = self.world.model.params.values() as u64;
         self
     }
 

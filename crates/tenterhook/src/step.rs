@@ -181,7 +181,8 @@ impl<M: Module> Running<M> {
             took = self.since(timed);
         }
         if wanted {
-            let after = Once::new(module.grad_norm(optimizer));
+            // Where nothing is clipped, the norm after is the one before.
+            let after = rule.map(|_| Once::new(module.grad_norm(optimizer)));
             let before = Once::new(self.norms.pop().unwrap_or_else(|| module.grad_norm(optimizer)));
             emit!(
                 self,
@@ -189,7 +190,7 @@ impl<M: Module> Running<M> {
                 GradientClip {
                     optimizer,
                     norm_before: Scalar::new(&before),
-                    norm_after: Scalar::new(&after),
+                    norm_after: Scalar::new(after.as_ref().unwrap_or(&before)),
                     rule,
                     gradients: Tensors::new(module.gradients(Some(optimizer))),
                 }

@@ -1,7 +1,6 @@
 //! What the plan refuses before step 1, each with its fix.
 
-use std::collections::BTreeMap;
-
+use super::writers::Writers;
 use crate::access::Access;
 use crate::cadence::Cadence;
 use crate::progress::Phase;
@@ -41,15 +40,17 @@ pub struct World {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Two writers of one thing.
-    #[error("`{name}` is written by {first} and by {second}; let one of them write it under another name")]
+    /// Two writers of one thing: one error for each two of them, however much they both write.
+    #[error("`{name}` is written by {first} and by {second}; {fix}")]
     TwoWriters {
-        /// What is written.
+        /// What is written; the first such thing.
         name: String,
         /// One writer.
         first: String,
         /// The other.
         second: String,
+        /// What to do about it.
+        fix: String,
     },
     /// A reader of something nobody writes.
     #[error("hook `{hook}` reads `{name}`, which nobody writes; {hint}")]
@@ -87,6 +88,20 @@ pub enum PlanError {
         /// How long the run is.
         total: String,
     },
+    /// An option that asks for more than the run has.
+    #[error(
+        "hook `{hook}` needs {needed} by its `{key}`, but this run has only {total}, so that never comes; lower it or train longer"
+    )]
+    TooShort {
+        /// The hook.
+        hook: String,
+        /// The option.
+        key: &'static str,
+        /// What it asks for.
+        needed: String,
+        /// How long the run is.
+        total: String,
+    },
 }
 
 /// The metric the trainer itself writes.
@@ -96,11 +111,12 @@ pub const TRAIN_LOSS: &str = "train/loss";
 #[must_use]
 pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
     let mut errors = Vec::new();
-    let writers = writers(hooks, world, &mut errors);
+    let writers = Writers::of(hooks, world);
+    errors.extend(writers.clashes());
     for (hook, access) in hooks {
         for name in access.reads.iter().chain(&access.monitors) {
-            if world.metrics.is_some() && !writers.contains_key(name) {
-                let hint = hint(name, writers.keys());
+            if world.metrics.is_some() && !writers.write(name) {
+                let hint = hint(name, &writers.names());
                 errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
             }
         }
@@ -111,38 +127,21 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
         for start in &access.after {
             errors.extend(never_fires(hook, *start, 1, format!("only after {start}"), world));
         }
+        for (key, needed) in &access.needs {
+            let total = too_short(*needed, 0, world);
+            let (hook, needed) = (hook.clone(), needed.to_string());
+            errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total }));
+        }
     }
     errors
 }
 
-fn writers(
-    hooks: &[(String, Access)],
-    world: &World,
-    errors: &mut Vec<PlanError>,
-) -> BTreeMap<String, String> {
-    let mut writers = BTreeMap::from([(TRAIN_LOSS.to_owned(), "the trainer".to_owned())]);
-    for metric in world.metrics.iter().flatten() {
-        writers.entry(metric.name.clone()).or_insert_with(|| "the module".to_owned());
-    }
-    for (hook, access) in hooks {
-        for name in &access.writes {
-            let writer = format!("hook `{hook}`");
-            if let Some(first) = writers.get(name).filter(|first| **first != writer) {
-                let (name, first) = (name.clone(), first.clone());
-                errors.push(PlanError::TwoWriters { name, first, second: writer });
-            } else {
-                writers.insert(name.clone(), writer);
-            }
-        }
-    }
-    writers
-}
-
-fn hint<'a>(name: &str, known: impl Iterator<Item = &'a String> + Clone) -> String {
-    if let Some(near) = nearest(name, known.clone().map(String::as_str)) {
+fn hint(name: &str, known: &[&str]) -> String {
+    let names = known.iter().copied().filter(|known| !known.contains('*'));
+    if let Some(near) = nearest(name, names) {
         return format!("did you mean `{near}`?");
     }
-    let known = known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     format!("there are: {known}; a hook that writes it must declare so: `writes = [\"{name}\"]`")
 }
 
@@ -167,8 +166,13 @@ fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
     Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
 }
 
-/// `beyond`: how much further than the distance the run must go.
 fn never_fires(hook: &str, distance: Cadence, beyond: u64, when: String, world: &World) -> Option<PlanError> {
+    let total = too_short(distance, beyond, world)?;
+    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total })
+}
+
+/// How long the run is, if it is too short for this. `beyond`: how much further than the distance it must go.
+fn too_short(distance: Cadence, beyond: u64, world: &World) -> Option<String> {
     let (needed, total, unit): (u64, Option<u64>, fn(u64) -> Cadence) = match distance {
         Cadence::Steps(n) => (n, world.steps, Cadence::Steps),
         Cadence::Epochs(n) => (n, world.epochs, Cadence::Epochs),
@@ -176,7 +180,7 @@ fn never_fires(hook: &str, distance: Cadence, beyond: u64, when: String, world: 
         Cadence::Time(_) => return None,
     };
     let total = total.filter(|total| *total < needed.saturating_add(beyond))?;
-    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total: unit(total).to_string() })
+    Some(unit(total).to_string())
 }
 
 #[cfg(test)]
@@ -216,10 +220,70 @@ mod tests {
         assert_eq!(
             refusals(&hooks, &world()),
             [
-                "`best` is written by hook `a` and by hook `b`; let one of them write it under another name",
-                "`train/loss` is written by the trainer and by hook `b`; let one of them write it under another name",
+                "`train/loss` is written by the trainer and by hook `b`; \
+                 let the hook write it under another name, or set its `enabled = false`",
+                "`best` is written by hook `a` and by hook `b`; remove one of them, or set its `enabled = false`",
             ]
         );
+    }
+
+    #[test]
+    fn two_hooks_that_write_many_things_alike_are_refused_once() {
+        let norms = || Access::none().writes("grad_norm/*").writes("grad_norm/total").writes("flag");
+        let refused = refusals(&[("a", norms()), ("b", norms()), ("c", Access::none())], &world());
+        let fix = "remove one of them, or set its `enabled = false`";
+        assert_eq!(refused, [format!("`grad_norm/total` is written by hook `a` and by hook `b`; {fix}")]);
+        let hooks = [("a", norms()), ("b", Access::none().writes("grad_norm/fc1.weight"))];
+        let refused = refusals(&hooks, &world());
+        assert_eq!(
+            refused,
+            [format!("`grad_norm/fc1.weight` is written by hook `a` and by hook `b`; {fix}")]
+        );
+        let apart = [("a", norms()), ("b", Access::none().writes("grad_norm").writes("grad_norm/a/b"))];
+        assert!(refusals(&apart, &world()).is_empty());
+    }
+
+    #[test]
+    fn what_a_declared_pattern_stands_for_can_be_monitored() {
+        let writer = || ("lr", Access::none().writes("lr/*/**"));
+        for name in ["lr/adamw", "lr/adamw/decayed"] {
+            let hooks = [writer(), ("stop", Access::none().monitors(name))];
+            assert!(refusals(&hooks, &world()).is_empty(), "{name}");
+        }
+        for name in ["lr", "momentum/adamw"] {
+            let refused = refusals(&[writer(), ("stop", Access::none().monitors(name))], &world());
+            assert!(refused[0].contains(&format!("`{name}`, which nobody writes")), "{refused:?}");
+            assert!(!refused[0].contains("did you mean `lr/*"), "no pattern is a name: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn one_hook_alone_may_hold_what_it_claims_and_nobody_reads_that_as_a_metric() {
+        let claim = |what: &str| Access::none().claims(what, "give one of them another `path`");
+        let refused = refusals(&[("a", claim("x.jsonl")), ("b", claim("x.jsonl"))], &world());
+        assert_eq!(
+            refused,
+            ["`x.jsonl` is written by hook `a` and by hook `b`; give one of them another `path`"]
+        );
+        let apart =
+            [("a", claim("x.jsonl")), ("b", claim("y.jsonl")), ("c", Access::none().writes("y.jsonl"))];
+        assert!(refusals(&apart, &world()).is_empty());
+        let refused = refusals(&[("a", claim("weights")), ("c", Access::none().reads("weight"))], &world());
+        assert!(refused[0].contains("there are: `test/loss`"), "{refused:?}");
+    }
+
+    #[test]
+    fn an_option_that_asks_for_more_than_the_run_has_is_refused_by_its_name() {
+        let needs = |n| Access::none().needs("window", Cadence::Epochs(n));
+        assert!(refusals(&[("a", needs(3))], &world()).is_empty());
+        assert_eq!(
+            refusals(&[("a", needs(4))], &world()),
+            [
+                "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so that never comes; \
+              lower it or train longer"
+            ]
+        );
+        assert!(refusals(&[("a", Access::none().paced(Cadence::Steps(501)))], &world()).is_empty());
     }
 
     #[test]

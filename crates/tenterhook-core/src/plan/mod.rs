@@ -1,6 +1,7 @@
 //! Who receives what, in which order: fixed before the first step, per event.
 
 mod check;
+mod writers;
 
 use serde::{Deserialize, Serialize};
 

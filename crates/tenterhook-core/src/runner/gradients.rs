@@ -16,8 +16,12 @@ impl HookRunner {
     /// Lets every update hook change the gradients, in registration order. One that fails leaves
     /// them as they were before it; then its policy decides.
     pub fn update(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
+        self.publish_changes(cx.moment.shared);
+        self.measured(&cx.moment, |runner| runner.update_all(engine, cx))
+    }
+
+    fn update_all(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         let shared = cx.moment.shared;
-        self.publish_changes(shared);
         let first = self.slots.len();
         for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.standing.enabled) {
             shared.current.set(first + at);

@@ -129,13 +129,19 @@ impl HookRunner {
     /// contained and counted.
     pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
         self.publish_changes(cx.moment().shared);
-        let began = self.measuring.then(|| cx.moment().elapsed());
-        let delivered = self.deliver_from(cx, cursor);
+        self.measured(cx.moment(), |runner| runner.deliver_from(cx, cursor))
+    }
+
+    /// Lets hooks run, and adds the time they take to the time in hooks, if any hook wants to know it.
+    #[inline]
+    fn measured<T>(&mut self, moment: &Moment<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
+        let began = self.measuring.then(|| moment.elapsed());
+        let result = run(self);
         if let Some(began) = began {
-            let in_hooks = &cx.moment().shared.in_hooks;
-            in_hooks.set(in_hooks.get() + cx.moment().elapsed().saturating_sub(began));
+            let in_hooks = &moment.shared.in_hooks;
+            in_hooks.set(in_hooks.get() + moment.elapsed().saturating_sub(began));
         }
-        delivered
+        result
     }
 
     fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {

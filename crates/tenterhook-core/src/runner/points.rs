@@ -22,9 +22,12 @@ impl HookRunner {
         if self.aborted.is_some() {
             return;
         }
+        let (in_hooks, at_points) = (&moment.shared.in_hooks, &moment.shared.at_points);
+        let before = in_hooks.get();
         let activation = Activation { moment, point, values: Tensors::new(values) };
         let mut cursor = self.cursor(Event::Activation, Part::All);
         self.aborted = self.deliver(&activation, &mut cursor).err();
+        at_points.set(at_points.get() + in_hooks.get().saturating_sub(before));
     }
 
     /// The failure in an activation that ends the run, if there was one.

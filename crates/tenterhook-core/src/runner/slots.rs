@@ -266,11 +266,12 @@ impl Slot {
 
     fn entry(&self, slot: usize) -> Entry {
         let events = if self.is_live() { self.hook.0.events() } else { Events::NONE };
+        let access = self.hook.0.access();
         let steps = |cadence: &Cadence| match cadence {
             Cadence::Steps(n) => Some(*n),
             _ => None,
         };
-        let every_n_steps = self.hook.0.access().every.iter().find_map(steps).unwrap_or(1);
+        let every_n_steps = access.every.iter().chain(&access.paced).find_map(steps).unwrap_or(1);
         Entry { slot, tier: self.tier, events, every_n_steps }
     }
 

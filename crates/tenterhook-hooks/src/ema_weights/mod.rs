@@ -32,7 +32,7 @@ pub struct EmaWeightsOptions {
     /// Let the decay grow with the number n of updates so far, as (1 + n) / (10 + n) up to `decay`, so that a
     /// young average does not cling to the first weights it saw.
     pub warmup: bool,
-    /// Validate the average instead of the weights in training.
+    /// Validate the average instead of the weights in training. The final weights are the average in any case.
     pub swap_for_validation: bool,
 }
 
@@ -116,7 +116,7 @@ const VERSION: u32 = 1;
 
 impl FromOptions for EmaWeights {
     type Options = EmaWeightsOptions;
-    const PURPOSE: &str = "averages the weights, and validates the average";
+    const PURPOSE: &str = "averages the weights: validates the average, and leaves it as the final weights";
     const EXAMPLE: &str = r#"
 decay = 0.999
 update_every_n_steps = 10
@@ -183,7 +183,9 @@ impl EmaWeights {
 #[hook]
 impl Controller for EmaWeights {
     fn access(&self) -> Access {
-        let access = Access::none().every(Cadence::Steps(self.options.update_every_n_steps));
+        let access = Access::none()
+            .every(Cadence::Steps(self.options.update_every_n_steps))
+            .claims("weights", "remove one of them, or set its `enabled = false`");
         let access = self.start_after.into_iter().fold(access, Access::after);
         if self.options.swap_for_validation { access.keeps_weights_to_evaluate() } else { access }
     }

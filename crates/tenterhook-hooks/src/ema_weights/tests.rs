@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenterhook_core::Hook as _;
 use tenterhook_core::{Event, Progress};
 use tenterhook_testkit::Rig;
 
@@ -224,4 +225,11 @@ fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
         let error = EmaWeights::new(options).expect_err(key).to_string();
         assert!(error.starts_with(key) && error.contains(fix), "{error}");
     }
+}
+
+#[test]
+fn the_weights_are_claimed_so_that_no_two_average_them() {
+    let hook = EmaWeights::new(EmaWeightsOptions::default()).expect("they fit");
+    assert_eq!(hook.access().claims[0].what, "weights");
+    assert!(hook.access().writes.is_empty(), "they are no metric");
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::Moment;
 
 use super::options::GradientMonitorOptions;
+use crate::text::listed;
 
 /// The parameters whose gradients vanished or exploded when they were last looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,26 +54,5 @@ impl Flags {
         let (low, high) = (options.vanishing_threshold, options.exploding_threshold);
         self.vanishing.say_news(moment, &format!("vanishes (below {low:?}) in"));
         self.exploding.say_news(moment, &format!("explodes (above {high:?}, or not finite) in"));
-    }
-}
-
-/// Names for people: the first of them, and how many more there are.
-pub(super) fn listed(names: &[String]) -> String {
-    const MOST: usize = 20;
-    let shown: Vec<_> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(MOST);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", shown.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lists_are_cut_and_say_how_much_is_missing() {
-        let names: Vec<_> = (0..23).map(|at| format!("w{at}")).collect();
-        assert_eq!(listed(&names[..2]), "`w0`, `w1`");
-        assert!(listed(&names).ends_with("`w19` and 3 more"));
     }
 }

@@ -9,30 +9,34 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
-use tenterhook_core::tensor::Tensor;
+use tenterhook_core::tensor::{Tensor, norm};
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Cadence, FromOptions, GradientClip, Moment, Observer, OptionError, StepEnd,
-    Tier, TrainStart, hook,
+    Access, BeforeOptimizerStep, Cadence, Event, Events, FromOptions, GradientClip, Moment, Observer,
+    OptionError, StepEnd, Tier, TrainStart, hook,
 };
 
 use clipping::{Clips, StepClip};
-use flags::{Flags, listed};
+use flags::Flags;
 use options::Filter;
 pub use options::GradientMonitorOptions;
+
+use crate::text::listed;
 
 /// Watches the gradients of every so many optimizer steps.
 ///
 /// - **Fires** at `on_before_optimizer_step` (before update hooks and clipping, once per window of
-///   accumulated batches), `on_gradient_clip` and `on_step_end` of the steps that are multiples of
-///   `log_frequency`, and at `on_train_start`, where it says which filters match no parameter. With manual
-///   optimization each optimizer's step counts: where two take turns, an odd `log_frequency` sees both.
+///   accumulated batches), with `log_clipping` at `on_gradient_clip` and with `log_update_ratio` at
+///   `on_step_end` of the steps that are multiples of `log_frequency`, and at `on_train_start`, where it says
+///   which filters match no parameter. With manual optimization each optimizer's step counts: where two take
+///   turns, an odd `log_frequency` sees both. A `log_frequency` that the run is too short for is refused; the
+///   default is not, and then it says that it will see nothing.
 /// - **Reads** gradients, and parameters for the update ratio; **writes** `grad_norm/<name>` and
-///   `grad_norm/total` (over those it watches, of all optimizers), `grad_p10/<name>`, histograms
+///   `grad_norm/total` (over all gradients of all optimizers, whatever the filter), `grad_p10/<name>`, histograms
 ///   `grad/<name>`, `update_ratio/<name>` (the norm of a parameter's change over its norm; none while that is
 ///   0), `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It says the names when gradients begin to
 ///   vanish or to explode.
 /// - **Cost** on the steps it looks at: one reading of each gradient it watches (only its statistics where
-///   norms are enough), a pass over the copy per percentile, and for the update ratio a copy of the weights
+///   norms are enough, as for the total of those it does not watch), a pass over the copy per percentile, and for the update ratio a copy of the weights
 ///   before and one after. On all others a comparison; nothing is computed or copied for it.
 /// - **When it fails** it is disabled after three failures, and training goes on.
 ///
@@ -138,18 +142,51 @@ impl GradientMonitor {
         norm
     }
 
-    /// Looks at one gradient.
-    fn look(&mut self, moment: &Moment<'_>, gradient: &Tensor<'_>) {
+    /// Looks at one gradient that it watches, and returns its norm.
+    fn look(&mut self, moment: &Moment<'_>, gradient: &Tensor<'_>) -> f64 {
         let (name, norm) = (gradient.name(), self.measure(moment, gradient));
         if self.options.log_norm {
             moment.log(&format!("grad_norm/{name}"), norm);
         }
-        self.work.squares += norm.powi(2);
         let vanishes = norm < self.options.vanishing_threshold;
         let explodes = norm > self.options.exploding_threshold || !norm.is_finite();
         self.work.vanishing += usize::from(vanishes);
         self.work.exploding += usize::from(explodes);
         self.memory.flags.note(name, vanishes, explodes);
+        norm
+    }
+
+    /// Looks at the gradients of one optimizer, and returns the names of those that it watches.
+    fn look_at_all<'a>(&mut self, cx: &'a BeforeOptimizerStep<'_>) -> Vec<&'a str> {
+        let mut watched = Vec::new();
+        for gradient in cx.gradients.iter() {
+            let norm = if self.watches(gradient.name()) {
+                watched.push(gradient.name());
+                self.look(cx, &gradient)
+            } else if self.options.log_norm {
+                gradient.stats().norm
+            } else {
+                continue;
+            };
+            self.work.squares += norm.powi(2);
+        }
+        if self.options.log_norm && !cx.gradients.is_empty() {
+            cx.log("grad_norm/total", self.work.squares.sqrt());
+        }
+        watched
+    }
+
+    /// Says that the run is too short, where nobody chose how often to look.
+    fn say_that_it_is_too_short(&self, moment: &Moment<'_>) {
+        let (run, every) = (moment.run, self.options.log_frequency);
+        let accumulate = run.accumulate_grad_batches.max(1);
+        let steps = run.epoch_batches.map(|batches| batches.div_ceil(accumulate)).zip(run.total_epochs);
+        let Some(steps) = steps.map(|(steps, epochs)| steps.saturating_mul(epochs)) else { return };
+        if every == GradientMonitorOptions::default().log_frequency && steps < every && !run.fast_dev_run {
+            moment.say(format!(
+                "`log_frequency` is {every}, and this run has only {steps} steps, so no gradient will be looked at"
+            ));
+        }
     }
 
     /// Says which filters choose nothing, so that a slip is not mistaken for silence.
@@ -171,10 +208,21 @@ impl Observer for GradientMonitor {
         let options = &self.options;
         let clip = ["norm_before", "norm_after", "clipped", "share"].map(|what| format!("grad_clip/{what}"));
         let clip = clip.into_iter().filter(|_| options.log_clipping);
-        let norm = options.log_norm.then(|| "grad_norm/total".to_owned());
-        let flags = ["grad_vanishing", "grad_exploding"].map(str::to_owned);
-        let access = Access::none().every(Cadence::Steps(options.log_frequency));
-        norm.into_iter().chain(flags).chain(clip).fold(access, Access::writes)
+        let norms = ["grad_norm/total", "grad_norm/*"].iter().filter(|_| options.log_norm);
+        let ratios = ["update_ratio/*"].iter().filter(|_| options.log_update_ratio);
+        let fixed = ["grad_vanishing", "grad_exploding"].iter().chain(norms).chain(ratios);
+        let percentiles = options.percentiles.iter().map(|percent| format!("grad_p{percent}/*"));
+        let every = Cadence::Steps(options.log_frequency);
+        // What nobody chose is no reason to refuse a short run.
+        let chosen = options.log_frequency != GradientMonitorOptions::default().log_frequency;
+        let access = if chosen { Access::none().every(every) } else { Access::none().paced(every) };
+        fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip).fold(access, Access::writes)
+    }
+
+    fn idle(&self) -> Events {
+        let clip = Some(Event::GradientClip).filter(|_| !self.options.log_clipping);
+        let step = Some(Event::StepEnd).filter(|_| !self.options.log_update_ratio);
+        clip.into_iter().chain(step).fold(Events::NONE, Events::with)
     }
 
     fn tier(&self) -> Tier {
@@ -183,6 +231,7 @@ impl Observer for GradientMonitor {
 
     fn on_train_start(&mut self, cx: &TrainStart) {
         self.say_what_matches_nothing(cx);
+        self.say_that_it_is_too_short(cx);
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
@@ -190,18 +239,9 @@ impl Observer for GradientMonitor {
             return;
         }
         self.turn_to(cx);
-        let mut watched = Vec::new();
-        for gradient in
-            cx.gradients.iter().filter(|gradient| self.watches(gradient.name())).collect::<Vec<_>>()
-        {
-            self.look(cx, &gradient);
-            watched.push(gradient.name());
-        }
+        let mut watched = self.look_at_all(cx);
         if watched.is_empty() {
             return;
-        }
-        if self.options.log_norm {
-            cx.log("grad_norm/total", self.work.squares.sqrt());
         }
         cx.log("grad_vanishing", self.work.vanishing as f64);
         cx.log("grad_exploding", self.work.exploding as f64);
@@ -215,7 +255,7 @@ impl Observer for GradientMonitor {
     }
 
     fn on_gradient_clip(&mut self, cx: &GradientClip) {
-        if self.options.log_clipping && cx.rule.is_some() && self.is_due(cx) {
+        if cx.rule.is_some() && self.is_due(cx) {
             self.turn_to(cx);
             self.memory.clips.note(&mut self.work.clip, cx);
         }
@@ -236,11 +276,6 @@ impl Observer for GradientMonitor {
             }
         }
     }
-}
-
-/// The Euclidean norm, summed as [`Stats`](tenterhook_core::tensor::Stats) sums it.
-fn norm(values: &[f32]) -> f64 {
-    values.iter().map(|value| f64::from(*value)).map(|value| value * value).sum::<f64>().sqrt()
 }
 
 /// The exact percentile of finite values, interpolated between the two nearest; it reorders them.

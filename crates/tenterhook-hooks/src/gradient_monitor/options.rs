@@ -10,7 +10,8 @@ use tenterhook_core::{OptionError, Pattern};
 pub struct GradientMonitorOptions {
     /// Look at the gradients every so many optimizer steps.
     pub log_frequency: u64,
-    /// Log the norm of each gradient as `grad_norm/<name>`, and of all together as `grad_norm/total`.
+    /// Log the norm of each gradient as `grad_norm/<name>`, and of all together, also of those that
+    /// `param_filter` leaves out, as `grad_norm/total`.
     pub log_norm: bool,
     /// Log a histogram of each gradient as `grad/<name>`, into `histograms.jsonl`.
     pub log_histogram: bool,
@@ -19,8 +20,8 @@ pub struct GradientMonitorOptions {
     /// Percentiles of each gradient's values, from 0 to 100, logged as `grad_p10/<name>`. They are exact:
     /// between two values it interpolates linearly. NaN and infinities are left out.
     pub percentiles: Vec<f64>,
-    /// Only parameters whose names contain one of these, or match it where it has a `*`: `encoder`,
-    /// `blocks.*.mlp.**`. Empty: all.
+    /// Only parameters whose names contain one of these, or where it has a `*` match it or lie below what
+    /// matches it: `encoder`, `conv*`, `blocks.*.mlp`, `**.bias`. Empty: all.
     pub param_filter: Vec<String>,
     /// Log by how much of its norm each parameter changed as `update_ratio/<name>`.
     pub log_update_ratio: bool,
@@ -85,7 +86,8 @@ impl GradientMonitorOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Filter {
     Part(String),
-    Pattern(Pattern),
+    /// As it was written, and everything below what it chooses: `conv*` chooses `conv1.weight`.
+    Pattern(Pattern, Pattern),
 }
 
 impl Filter {
@@ -98,14 +100,14 @@ impl Filter {
         if !text.contains('*') {
             return Ok(Filter::Part(text.to_owned()));
         }
-        let pattern = text.parse().map_err(|error| OptionError::new(format!("`param_filter`: {error}")))?;
-        Ok(Filter::Pattern(pattern))
+        let wrong = |error| OptionError::new(format!("`param_filter`: {error}"));
+        Ok(Filter::Pattern(text.parse().map_err(wrong)?, format!("{text}.**").parse().map_err(wrong)?))
     }
 
     pub(super) fn matches(&self, name: &str) -> bool {
         match self {
             Filter::Part(part) => name.contains(part),
-            Filter::Pattern(pattern) => pattern.matches(name),
+            Filter::Pattern(_, below) => below.matches(name),
         }
     }
 }
@@ -114,7 +116,7 @@ impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Filter::Part(part) => f.write_str(part),
-            Filter::Pattern(pattern) => pattern.fmt(f),
+            Filter::Pattern(pattern, _) => pattern.fmt(f),
         }
     }
 }

@@ -73,6 +73,42 @@ fn the_total_is_over_all_optimizers_of_a_step_and_begins_anew_with_the_next() {
 }
 
 #[test]
+fn the_total_is_over_all_gradients_whatever_the_filter() {
+    for log_histogram in [false, true] {
+        let param_filter = vec!["a".to_owned()];
+        let mut rig = Rig::new(hook(GradientMonitorOptions { log_histogram, param_filter, ..every_step() }));
+        rig.gradients([("a", vec![3.0]), ("b", vec![4.0])]).on_before_optimizer_step();
+        assert_eq!(rig.metrics().get("grad_norm/total"), Some(5.0));
+        assert_eq!(rig.metrics().get("grad_norm/b"), None);
+    }
+}
+
+#[test]
+fn a_run_too_short_for_the_default_is_told_and_for_a_choice_refused() {
+    let told = |log_frequency, epochs, fast_dev_run| {
+        let mut rig = rig(GradientMonitorOptions { log_frequency, ..every_step() });
+        rig.run(tenterhook_core::RunInfo {
+            epoch_batches: Some(21),
+            accumulate_grad_batches: 2,
+            total_epochs: Some(epochs),
+            fast_dev_run,
+            ..Default::default()
+        });
+        rig.on_train_start();
+        said(&rig)
+    };
+    let expected = "`log_frequency` is 100, and this run has only 99 steps, so no gradient will be looked at";
+    assert_eq!(told(100, 9, false), [expected]);
+    assert!(
+        told(100, 10, false).is_empty() && told(101, 9, false).is_empty() && told(100, 9, true).is_empty()
+    );
+    let access = |log_frequency| hook(GradientMonitorOptions { log_frequency, ..every_step() }).access();
+    let (chosen, default) = (access(50), access(100));
+    assert_eq!((chosen.every, chosen.paced), (vec![Cadence::Steps(50)], None));
+    assert_eq!((default.every, default.paced), (vec![], Some(Cadence::Steps(100))));
+}
+
+#[test]
 fn it_looks_at_every_so_many_steps_and_at_nothing_in_between() {
     let mut rig = rig(GradientMonitorOptions { log_frequency: 3, ..every_step() });
     let looked: Vec<_> = (1..=7)
@@ -139,7 +175,10 @@ fn a_filter_is_a_part_of_a_name_or_a_pattern() {
     assert_eq!(watched(&["coder"]), ["encoder.weight", "total"]);
     assert_eq!(watched(&["*.bias"]), ["head.bias", "total"]);
     assert_eq!(watched(&["head", "**.weight"]), ["encoder.weight", "head.bias", "total"]);
-    assert_eq!(watched(&["decoder"]), Vec::<String>::new(), "not even a total of nothing");
+    assert_eq!(watched(&["enc*"]), ["encoder.weight", "total"], "what lies below is chosen too");
+    assert_eq!(watched(&["*"]), ["encoder.weight", "head.bias", "total"]);
+    assert_eq!(watched(&["*coders"]), ["total"]);
+    assert_eq!(watched(&["decoder"]), ["total"], "which is over all gradients");
 }
 
 #[test]
@@ -290,8 +329,18 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
 
 #[test]
 fn it_declares_what_it_writes() {
-    let all = hook(every_step()).access().writes;
-    assert_eq!(all.len(), 7, "{all:?}");
-    let few = GradientMonitorOptions { log_norm: false, log_clipping: false, ..every_step() };
-    assert_eq!(hook(few).access().writes, ["grad_vanishing", "grad_exploding"]);
+    let clip = GradientMonitorOptions { log_update_ratio: false, log_norm: false, ..every_step() };
+    assert_eq!(hook(clip).access().writes.len(), 6);
+    let few = GradientMonitorOptions { log_clipping: false, percentiles: vec![62.5], ..every_step() };
+    assert_eq!(
+        hook(few).access().writes,
+        [
+            "grad_vanishing",
+            "grad_exploding",
+            "grad_norm/total",
+            "grad_norm/*",
+            "update_ratio/*",
+            "grad_p62.5/*"
+        ]
+    );
 }

@@ -10,13 +10,15 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Exception, FromOptions, HookResult, Mark, Moment, Observer, OptionError, Phase, Scalar, Stage, State,
-    TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd,
-    ValidationStart, hook,
+    Access, Cadence, Exception, FromOptions, HookResult, Mark, Moment, Observer, OptionError, Phase, Scalar,
+    Stage, State, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart, TrainStart,
+    ValidationEnd, ValidationStart, hook,
 };
 
 use file::Lines;
 use line::{Line, What};
+
+use crate::own_file;
 
 /// The options of [`Jsonl`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,7 +98,7 @@ impl FromOptions for Jsonl {
     type Options = JsonlOptions;
     const PURPOSE: &str = "writes a structured log, one JSON object per line";
     const EXAMPLE: &str = r#"
-log_every_n_batches = 20
+log_every_n_batches = 10
 path = "training.jsonl"
 "#;
 
@@ -106,9 +108,7 @@ path = "training.jsonl"
                 "`log_every_n_batches` must be 1 or more; to write nothing, write `enabled = false`",
             ));
         }
-        if options.path.file_name().is_none() {
-            return Err(OptionError::new("`path` must name a file, such as \"json_log.jsonl\""));
-        }
+        own_file::check("path", &options.path, "json_log.jsonl")?;
         let mark = Mark::default();
         Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
     }
@@ -123,15 +123,9 @@ impl Jsonl {
     /// directory nobody makes.
     fn path(&self, cx: &Moment<'_>) -> Option<PathBuf> {
         let path = &self.options.path;
-        if cx.run.fast_dev_run {
-            return None;
-        }
-        let below = match &cx.run.directory {
-            Some(directory) if path.is_absolute() || directory.exists() => Some(directory.as_path()),
-            Some(_) => return None,
-            None => cx.run.checkpoints.parent(),
-        };
-        Some(below.map_or_else(|| path.clone(), |below| below.join(path)))
+        let unmade = cx.run.directory.as_ref().is_some_and(|directory| !directory.exists());
+        let leaves_nothing = cx.run.fast_dev_run || unmade && path.is_relative();
+        (!leaves_nothing).then(|| cx.run.file(path))
     }
 
     fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
@@ -157,6 +151,16 @@ impl Jsonl {
 
 #[hook(name = "json_log", tier = "built_in")]
 impl Observer for Jsonl {
+    fn access(&self) -> Access {
+        let file = own_file::plain(&self.options.path);
+        let access = Access::none().claims(file.to_string_lossy(), "give one of them another `path`");
+        let every = self.options.log_every_n_batches;
+        if every == JsonlOptions::default().log_every_n_batches {
+            return access;
+        }
+        access.needs("log_every_n_batches", Cadence::Batches(every))
+    }
+
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let run = cx.run;
         let what = What::TrainStart {

@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenterhook_core::Hook as _;
 use tenterhook_core::{Event, Outcome, RunInfo};
 use tenterhook_testkit::{Fit, Rig};
 
@@ -167,9 +168,22 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_hook() {
 fn what_cannot_work_is_refused_by_the_name_of_the_option() {
     let error = Jsonl::from_options(0.into()).expect_err("refused").to_string();
     assert!(error.starts_with("`log_every_n_batches` must be 1 or more"), "{error}");
-    for path in ["", "/", ".."] {
+    for path in ["", "/", "../log.jsonl", "metrics.jsonl"] {
         let options = JsonlOptions { path: path.into(), ..JsonlOptions::default() };
         let error = Jsonl::from_options(options).expect_err(path).to_string();
-        assert!(error.starts_with("`path` must name a file"), "{error}");
+        assert!(error.starts_with("`path` ") && error.contains("\"json_log.jsonl\""), "{error}");
     }
+}
+
+#[test]
+fn a_file_is_of_one_hook_alone_and_a_run_as_long_as_what_somebody_chose() {
+    let access = |log_every_n_batches, path: &str| {
+        Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() })
+            .expect("it fits")
+            .access()
+    };
+    assert_eq!(access(100, "a.jsonl").needs, [], "the default");
+    assert_eq!(access(7, "a.jsonl").needs, [("log_every_n_batches", Cadence::Batches(7))]);
+    assert_eq!(access(100, "a.jsonl").claims, access(100, "./a.jsonl").claims);
+    assert_ne!(access(100, "a.jsonl").claims, access(100, "b.jsonl").claims);
 }

@@ -1,3 +1,4 @@
+use tenterhook_core::Hook as _;
 use tenterhook_testkit::{NamedTensors, Rig};
 
 use super::*;
@@ -114,4 +115,19 @@ fn an_unknown_frequency_and_an_unknown_key_are_refused() {
     assert!(read("log_momentums = true").is_err());
     let epoch = read("frequency = \"epoch\"").expect("it reads");
     assert_eq!(epoch.frequency, LrFrequency::Epoch);
+}
+
+#[test]
+fn it_wants_the_events_of_its_frequency_and_declares_what_it_writes() {
+    let events = |frequency| {
+        let options = LrMonitorOptions { frequency, ..LrMonitorOptions::default() };
+        let events = tenterhook_core::AnyHook::new(LrMonitor::new(options)).events();
+        [Event::BeforeOptimizerStep, Event::TrainEpochStart].map(|event| events.contains(event))
+    };
+    assert_eq!(events(LrFrequency::Step), [true, false]);
+    assert_eq!(events(LrFrequency::Epoch), [false, true]);
+    let writes = |options| LrMonitor::new(options).access().writes;
+    assert_eq!(writes(LrMonitorOptions::default()), ["lr/*/**"]);
+    let all = LrMonitorOptions { log_momentum: true, log_weight_decay: true, ..LrMonitorOptions::default() };
+    assert_eq!(writes(all), ["lr/*/**", "momentum/*/**", "weight_decay/*/**"]);
 }

@@ -30,6 +30,8 @@ pub(super) struct Report<'a> {
     #[serde(with = "tenterhook_core::number::option")]
     pub(super) loss: Option<f64>,
     pub(super) found: &'a [Finding],
+    /// What is to be known to read the rest.
+    pub(super) note: &'static str,
     pub(super) batch_tensors: Vec<Described>,
     pub(super) parameters: &'a [Described],
     pub(super) gradients: &'a [Described],
@@ -38,8 +40,7 @@ pub(super) struct Report<'a> {
 
 /// Where dumps of a run go: into its directory, or beside its checkpoints.
 pub(super) fn root(run: &RunInfo) -> Option<PathBuf> {
-    let directory = run.directory.as_deref().or_else(|| run.checkpoints.parent());
-    directory.map(|directory| directory.join("nan_guard"))
+    run.files().map(|files| files.join("nan_guard"))
 }
 
 /// Writes a dump whole or not at all, and says where.

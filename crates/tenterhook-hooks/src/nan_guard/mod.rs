@@ -2,6 +2,7 @@
 
 mod dump;
 mod options;
+mod points;
 mod seen;
 mod shapes;
 #[cfg(test)]
@@ -9,27 +10,29 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Activation, AfterBackward, BeforeBackward, Controller, Decision, Flow, FromOptions, HookResult, Moment,
-    OptionError, Pattern, Phase, Policy, Tier, TrainBatchEnd, TrainBatchStart, hook,
+    Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, Flow, FromOptions,
+    HookResult, Moment, OptionError, Phase, Policy, Tier, TrainBatchEnd, TrainBatchStart, hook,
 };
 
 use dump::Report;
 pub use options::{NanAction, NanGuardOptions};
+use points::Points;
 use seen::{Finding, Seen, describe, in_words};
 use shapes::Shapes;
 
 /// Looks for NaN and infinity in the loss, in the gradients and in the activations of training, and keeps
 /// them out of the weights.
 ///
-/// - **Fires** at `on_train_batch_start`, `on_activation`, `on_before_backward`, `on_after_backward` and
-///   `on_train_batch_end`, in training only. The default is to `raise`: a debugging hook that finds
+/// - **Fires** at `on_train_batch_start`, `on_after_backward` and `on_train_batch_end`, with
+///   `check_activations` at `on_activation` and with `check_loss` at `on_before_backward`, in training only. The default is to `raise`: a debugging hook that finds
 ///   something should be noticed. The update is skipped first, and the run fails when the batch is done,
 ///   so that the batch is dumped and an emergency checkpoint holds good weights.
 /// - **Reads** losses, gradients, activations, and on a hit parameters and batch; writes at most `max_dumps`
 ///   directories `nan_guard/step_<n>` into the run directory, else beside the checkpoints; none in a
 ///   dry run. In each `batch.safetensors` has the batch's tensors in their own types, and `report.json` what
-///   was found where and the statistics of every parameter, gradient and activation. It says the lines
-///   that load them in Python.
+///   was found where and the statistics of every parameter, gradient and activation: how many values are NaN
+///   and how many infinite, and the others by mean, deviation, smallest and largest. It says the lines that
+///   load them in Python, and after the first batch which of the `points` that were chosen there are not.
 /// - **Cost**: every loss is read before its backward pass, and every gradient and every activation shown
 ///   is gone through once. `check_loss`, `check_gradients`, `check_activations` and `points` make it less.
 /// - **When it fails** the run is aborted; that is also how it raises. A dump that cannot be written is
@@ -54,7 +57,7 @@ use shapes::Shapes;
 #[derive(Clone, Debug)]
 pub struct NanGuard {
     options: NanGuardOptions,
-    points: Vec<Pattern>,
+    points: Points,
     memory: Memory,
     seen: Seen,
     /// How many of the batch's findings have been acted upon.
@@ -92,7 +95,7 @@ impl NanGuard {
     /// With these options, which are checked.
     pub fn new(options: NanGuardOptions) -> Result<NanGuard, OptionError> {
         Ok(NanGuard {
-            points: options.check()?,
+            points: Points::new(options.check()?, &options),
             options,
             memory: Memory::default(),
             seen: Seen::default(),
@@ -151,7 +154,7 @@ impl NanGuard {
     fn report(&mut self, cx: &TrainBatchEnd) -> HookResult {
         let raises = self.raises();
         let in_a_row = self.memory.in_a_row;
-        let text = self.text(cx);
+        let text = self.text(cx, raises);
         let worth_saying = in_a_row <= 10 || in_a_row.is_multiple_of(100);
         if worth_saying && !raises {
             cx.say(text.clone());
@@ -162,8 +165,9 @@ impl NanGuard {
         if raises { Err(text.into()) } else { Ok(()) }
     }
 
-    fn text(&self, cx: &TrainBatchEnd) -> String {
-        let (step, epoch, batch) = (cx.progress.current_step(), cx.epoch, cx.batch.index);
+    /// What was found. An error is reported with its epoch and the steps that were done, so it has no count of its
+    /// own.
+    fn text(&self, cx: &TrainBatchEnd, raised: bool) -> String {
         let good = match self.memory.last_good_step {
             Some(good) => format!("the last good step was {good}"),
             None => "there was no good step yet".to_owned(),
@@ -173,8 +177,10 @@ impl NanGuard {
             in_a_row => format!("; {in_a_row} poisoned steps in a row"),
         };
         let skipped = if cx.progress.step_counted { "" } else { "; the update was skipped" };
-        let (loader, found) = (cx.batch.loader, in_words(&self.seen.found));
-        format!("step {step} (epoch {epoch}, batch {batch} of `{loader}`): {found}; {good}{row}{skipped}")
+        let batch = format!("batch {} of `{}`", cx.batch.index, cx.batch.loader);
+        let (step, epoch, found) = (cx.progress.current_step(), cx.epoch, in_words(&self.seen.found));
+        let place = if raised { batch } else { format!("step {step} (epoch {epoch}, {batch})") };
+        format!("{place}: {found}; {good}{row}{skipped}")
     }
 
     fn dump(&mut self, cx: &TrainBatchEnd) {
@@ -191,6 +197,7 @@ impl NanGuard {
             last_good_step: self.memory.last_good_step,
             loss: loss.or_else(|| Some(cx.loss.as_ref()?.value())),
             found,
+            note: "mean, std, min and max are over the finite values",
             batch_tensors: describe(&cx.batch.tensors),
             parameters,
             gradients,
@@ -202,8 +209,13 @@ impl NanGuard {
         match dump::write(&root, &report, &cx.batch.tensors) {
             Ok(place) => {
                 self.memory.dumps += 1;
-                let lines = dump::python(&place);
-                cx.say(format!("batch and statistics are in {}; in Python:\n{lines}", place.display()));
+                let (lines, place) = (dump::python(&place), place.display());
+                let what = if cx.batch.tensors.is_empty() {
+                    "the batch shows no tensors, so only the statistics"
+                } else {
+                    "batch and statistics"
+                };
+                cx.say(format!("{what} are in {place}; in Python:\n{lines}"));
             }
             Err(error) => cx.say(format!("cannot dump the batch below {}: {error}", root.display())),
         }
@@ -233,8 +245,14 @@ impl Controller for NanGuard {
         Policy::ABORT
     }
 
+    fn idle(&self) -> Events {
+        let activations = Some(Event::Activation).filter(|_| !self.options.check_activations);
+        let losses = Some(Event::BeforeBackward).filter(|_| !self.options.check_loss);
+        activations.into_iter().chain(losses).fold(Events::NONE, Events::with)
+    }
+
     fn wants_point(&self, point: &str) -> bool {
-        self.options.check_activations && self.points.iter().any(|pattern| pattern.matches(point))
+        self.points.want(point)
     }
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {
@@ -254,9 +272,7 @@ impl Controller for NanGuard {
     }
 
     fn on_before_backward(&mut self, cx: &BeforeBackward) {
-        if self.options.check_loss {
-            self.seen.loss(cx.loss.value());
-        }
+        self.seen.loss(cx.loss.value());
     }
 
     fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult<Decision> {
@@ -271,6 +287,7 @@ impl Controller for NanGuard {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
+        self.points.say_what_matches_nothing(cx);
         let mut decision = Decision::CONTINUE;
         if self.seen.found.len() > self.heeded {
             // In activations of a step that yielded no loss.

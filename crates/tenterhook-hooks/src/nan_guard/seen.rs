@@ -20,13 +20,27 @@ pub(super) enum Finding {
 pub(super) struct Share {
     name: String,
     non_finite: usize,
+    nan: usize,
+    infinite: usize,
     count: usize,
 }
 
 impl Share {
-    fn of(name: &str, stats: Stats) -> Share {
-        Share { name: name.to_owned(), non_finite: stats.non_finite, count: stats.count }
+    fn of(name: &str, tensor: &Tensor<'_>) -> Share {
+        let Stats { non_finite, count, .. } = tensor.stats();
+        let nan = nans(tensor);
+        Share { name: name.to_owned(), non_finite, nan, infinite: non_finite - nan, count }
     }
+}
+
+/// How many values are NaN. They are read only where some are not finite.
+fn nans(tensor: &Tensor<'_>) -> usize {
+    let non_finite = tensor.stats().non_finite;
+    if non_finite == 0 {
+        return 0;
+    }
+    // An engine may compute with other numbers than it shows.
+    tensor.to_vec().iter().filter(|value| value.is_nan()).count().min(non_finite)
 }
 
 /// A tensor by its statistics.
@@ -37,6 +51,8 @@ pub(super) struct Described {
     dtype: &'static str,
     count: usize,
     non_finite: usize,
+    nan: usize,
+    infinite: usize,
     zeros: usize,
     #[serde(with = "tenterhook_core::number")]
     mean: f64,
@@ -54,7 +70,9 @@ impl Described {
     fn new(name: &str, tensor: &Tensor<'_>) -> Described {
         let Stats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
         let (name, shape, dtype) = (name.to_owned(), tensor.shape().to_vec(), tensor.dtype().name());
-        Described { name, shape, dtype, count, non_finite, zeros, mean, std, min, max, norm }
+        let nan = nans(tensor);
+        let infinite = non_finite - nan;
+        Described { name, shape, dtype, count, non_finite, nan, infinite, zeros, mean, std, min, max, norm }
     }
 
     /// Describes the tensor here if it is this one again: step after step, the same points come.
@@ -64,6 +82,8 @@ impl Described {
         }
         let Stats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
         (self.count, self.non_finite, self.zeros) = (count, non_finite, zeros);
+        self.nan = nans(tensor);
+        self.infinite = non_finite - self.nan;
         (self.mean, self.std, self.min, self.max, self.norm) = (mean, std, min, max, norm);
         true
     }
@@ -103,9 +123,8 @@ impl Seen {
     }
 
     pub(super) fn activation(&mut self, point: &str, tensor: &Tensor<'_>) {
-        let stats = tensor.stats();
-        if stats.non_finite > 0 {
-            self.found.push(Finding::Activation(Share::of(point, stats)));
+        if tensor.stats().non_finite > 0 {
+            self.found.push(Finding::Activation(Share::of(point, tensor)));
         }
         let known = self.activations.get_mut(self.shown).is_some_and(|known| known.renew(point, tensor));
         if !known {
@@ -118,9 +137,8 @@ impl Seen {
 
     pub(super) fn gradients(&mut self, gradients: &Tensors<'_>) {
         for gradient in gradients.iter() {
-            let stats = gradient.stats();
-            if stats.non_finite > 0 {
-                self.found.push(Finding::Gradient(Share::of(gradient.name(), stats)));
+            if gradient.stats().non_finite > 0 {
+                self.found.push(Finding::Gradient(Share::of(gradient.name(), &gradient)));
             }
         }
     }
@@ -146,7 +164,7 @@ pub(super) fn in_words(found: &[Finding]) -> String {
     }
     let listed = |what: &str, shares: &[&Share]| {
         let named = shares.iter().take(NAMED).map(|share| {
-            let Share { name, non_finite, count } = share;
+            let Share { name, non_finite, count, .. } = share;
             format!("`{name}` ({non_finite} of {count})")
         });
         let more = shares.len().saturating_sub(NAMED);

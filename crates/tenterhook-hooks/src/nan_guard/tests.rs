@@ -81,7 +81,8 @@ fn each_action_does_what_it_says() {
         let decisions: Vec<_> =
             if decided.is_continue() { Vec::new() } else { vec![(Event::AfterBackward, decided)] };
         assert_eq!(run.rig.decisions(), decisions, "{action:?}");
-        let mut text = format!("step 2 (epoch 0, batch 1 of `train`): {what}; the last good step was 1");
+        let place = if raised { "batch 1 of `train`" } else { "step 2 (epoch 0, batch 1 of `train`)" };
+        let mut text = format!("{place}: {what}; the last good step was 1");
         if action != NanAction::Warn {
             text += "; the update was skipped";
         }
@@ -125,6 +126,64 @@ fn activations_are_looked_at_where_their_points_say_and_in_training_only() {
     assert!(!shown(of(&["**"]), "head", Phase::Validate) && !shown(of(&["**"]), "head", Phase::SanityCheck));
     let off = NanGuardOptions { check_activations: false, ..of(&["**"]) };
     assert!(!shown(off, "head", Phase::Train));
+}
+
+#[test]
+fn it_wants_only_the_events_of_what_it_looks_at() {
+    let wants = |check_activations, check_loss| {
+        let options = NanGuardOptions { check_loss, check_activations, ..NanGuardOptions::default() };
+        let events = tenterhook_core::AnyHook::new(NanGuard::new(options).expect("they fit")).events();
+        [Event::Activation, Event::BeforeBackward].map(|event| events.contains(event))
+    };
+    assert_eq!(wants(true, true), [true, true]);
+    assert_eq!(wants(false, true), [false, true]);
+    assert_eq!(wants(true, false), [true, false]);
+}
+
+#[test]
+fn points_that_are_not_there_are_said_once_after_the_first_batch() {
+    let said = |points: &[&str], shown: &[&str]| {
+        let points = points.iter().map(|&point| point.to_owned()).collect();
+        let mut run = Run::new(NanGuardOptions { points, ..undumped(NanAction::Skip) });
+        for _ in 0..2 {
+            run.rig.on_train_batch_start();
+            for point in shown {
+                run.rig.activation(point, [1.0]);
+            }
+            run.rig.on_train_batch_end();
+        }
+        run.said()
+    };
+    let expected = "`points`: no hook point matches `head`, `x.*`; there are: `blocks.0.mlp`, `tail`";
+    assert_eq!(said(&["head", "blocks.**", "x.*"], &["blocks.0.mlp", "tail"]), [expected]);
+    let none = "`points`: nothing matches `head`, since the module shows no activations";
+    assert_eq!(said(&["head"], &[]), [none]);
+    assert!(said(&["**"], &[]).is_empty(), "nobody chose anything");
+    assert!(said(&["blocks.**"], &["blocks.0.mlp", "tail"]).is_empty());
+}
+
+#[test]
+fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_said() {
+    let root = tempfile::tempdir().expect("a directory");
+    let options = NanGuardOptions { action: NanAction::Skip, ..NanGuardOptions::default() };
+    let mut run = Run::new(options);
+    run.rig.run(RunInfo { directory: Some(root.path().to_owned()), ..RunInfo::default() });
+    run.rig.batch_tensors(NamedTensors::default());
+    run.rig.on_train_batch_start();
+    for values in [[1.0, 2.0, 3.0, 4.0], [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 5.0]] {
+        run.rig.on_train_batch_start();
+        run.rig.activation("head", values);
+    }
+    run.rig.on_after_backward();
+    run.rig.on_train_batch_end();
+    let said = run.said().pop().expect("it is said");
+    assert!(said.starts_with("the batch shows no tensors, so only the statistics are in "), "{said}");
+    let report = std::fs::read(root.path().join("nan_guard/step_1/report.json")).expect("it is there");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    for of in [&report["found"][0], &report["activations"][0]] {
+        assert_eq!([&of["non_finite"], &of["nan"], &of["infinite"]], [3, 1, 2], "{of}");
+    }
+    assert_eq!(report["activations"][0]["mean"], 5.0);
 }
 
 #[test]
@@ -240,7 +299,7 @@ fn a_dump_has_the_batch_and_the_report_and_says_how_to_load_them() {
     assert_eq!((&report["loss"], &report["loader"]), (&"nan".into(), &"train".into()));
     let found = serde_json::json!([
         { "in": "loss", "value": "nan" },
-        { "in": "gradient", "name": "w", "non_finite": 1, "count": 2 },
+        { "in": "gradient", "name": "w", "non_finite": 1, "nan": 1, "infinite": 0, "count": 2 },
     ]);
     assert_eq!(report["found"], found);
     assert_eq!(
@@ -249,6 +308,7 @@ fn a_dump_has_the_batch_and_the_report_and_says_how_to_load_them() {
     );
     assert_eq!((&report["gradients"][1]["name"], &report["gradients"][1]["max"]), (&"b".into(), &2.0.into()));
     assert_eq!(report["batch_tensors"][0]["non_finite"], 1);
+    assert_eq!(report["note"], "mean, std, min and max are over the finite values");
 
     let lines = format!(
         "import safetensors.numpy; batch = safetensors.numpy.load_file(\"{0}/batch.safetensors\")\n\
@@ -297,7 +357,7 @@ fn a_dump_that_fails_is_said_and_changes_nothing() {
     let run = dumped(root.path(), |_| {});
     assert!(run.said()[0].starts_with("cannot dump the batch below "), "{:?}", run.said());
     assert_eq!(run.failures().len(), 1);
-    assert!(run.failures()[0].starts_with("step 2 "), "{:?}", run.failures());
+    assert!(run.failures()[0].starts_with("batch 1 of `train`: the loss is NaN"), "{:?}", run.failures());
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use tenterhook_core::Hook as _;
 use tenterhook_core::{Status, Validation};
 use tenterhook_testkit::Rig;
 
@@ -147,4 +148,14 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
     }
     assert!(toml::from_str::<PlateauDetectorOptions>("relative = 1").is_err());
     assert!(toml::from_str::<PlateauDetectorOptions>("cooldown = -1").is_err());
+}
+
+#[test]
+fn a_run_must_be_as_long_as_the_window_that_somebody_chose() {
+    let needs = |window| {
+        let options = PlateauDetectorOptions { window, ..PlateauDetectorOptions::default() };
+        PlateauDetector::new(options).expect("it fits").access().needs
+    };
+    assert_eq!(needs(5), [], "the default");
+    assert_eq!(needs(8), [("window", Cadence::Epochs(8))]);
 }

@@ -11,13 +11,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, AfterBackward, AfterForward, AfterOptimizerStep, FromOptions, HookResult, Moment, Observer,
-    OptionError, Phase, State, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, hook,
+    Access, AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, Moment,
+    Observer, OptionError, Phase, State, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd,
+    TrainEpochStart, TrainStart, ValidationEnd, hook,
 };
 
 use report::Report;
 use times::Times;
+
+use crate::kept::Kept;
+use crate::own_file;
 
 /// The options of [`Profiler`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,8 +48,8 @@ impl Default for ProfilerOptions {
 /// - **Fires** at `on_train_batch_start`, `on_after_forward`, `on_after_backward`, `on_after_optimizer_step` and
 ///   `on_train_batch_end`; sums up at `on_train_epoch_end` and `on_train_end`. Validations do not count. What the
 ///   module propagates and steps itself within its forward counts as backward and optimizer, and not twice; what
-///   hooks do with activations counts as hooks and as forward. `other` is what is left of the time from batch to
-///   batch: schedulers, metrics, checkpoints.
+///   hooks do with activations counts as hooks and not as forward. Update hooks are hooks. `other` is what is left
+///   of the time from batch to batch: schedulers, metrics, checkpoints.
 /// - **Writes** `profile/data_wait_s`, `profile/forward_s`, `profile/backward_s`, `profile/optimizer_s`,
 ///   `profile/hooks_s` and `profile/other_s` at the end of every epoch: the seconds of this epoch. At the end of
 ///   training, the table: number, total, mean, p50, p99 and share. Times are counted in buckets that grow by 2.2 %,
@@ -65,12 +68,13 @@ impl Default for ProfilerOptions {
 #[derive(Clone, Debug)]
 pub struct Profiler {
     options: ProfilerOptions,
-    memory: Memory,
-    resumed: bool,
+    memory: Kept<Memory>,
     /// The batches that this process has yet to warm up with.
     to_skip: u64,
     /// When the last batch, validation or start ended, and the time in hooks by then.
     since: (Duration, Duration),
+    /// The time that hooks had spent on activations by then.
+    at_points: Duration,
     /// What is known of the current batch.
     batch: [Option<Duration>; PARTS.len()],
 }
@@ -100,7 +104,6 @@ const BACKWARD: usize = 2;
 const OPTIMIZER: usize = 3;
 const HOOKS: usize = 4;
 const OTHER: usize = 5;
-const VERSION: u32 = 1;
 
 impl FromOptions for Profiler {
     type Options = ProfilerOptions;
@@ -112,12 +115,12 @@ filename = "profile.json"
 "#;
 
     fn from_options(options: ProfilerOptions) -> Result<Profiler, OptionError> {
-        if options.filename.as_ref().is_some_and(|file| file.file_name().is_none()) {
-            return Err(OptionError::new("`filename` must name a file, such as \"profile.json\""));
+        if let Some(file) = &options.filename {
+            own_file::check("filename", file, "profile.json")?;
         }
         let to_skip = options.skip_first_batches;
-        let (memory, since, batch) = Default::default();
-        Ok(Profiler { options, memory, resumed: false, to_skip, since, batch })
+        let (memory, since, at_points, batch) = Default::default();
+        Ok(Profiler { options, memory, to_skip, since, at_points, batch })
     }
 }
 
@@ -125,6 +128,7 @@ impl Profiler {
     /// From here on, time belongs to the next batch.
     fn begin(&mut self, cx: &Moment<'_>) {
         self.since = (cx.elapsed(), cx.time_in_hooks());
+        self.at_points = cx.time_at_points();
         self.batch = Default::default();
     }
 
@@ -141,15 +145,15 @@ impl Profiler {
         self.memory.batches += 1;
         for (part, time) in self.batch.iter().enumerate() {
             let Some(time) = time else { continue };
-            self.memory.times[part].add(*time);
-            self.memory.epoch[part] += *time;
+            let Memory { times, epoch, .. } = &mut *self.memory;
+            times[part].add(*time);
+            epoch[part] += *time;
         }
     }
 
     fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
-        let below = cx.run.directory.as_deref().or_else(|| cx.run.checkpoints.parent());
-        let path = below.map_or_else(|| filename.clone(), |below| below.join(filename));
+        let path = cx.run.file(filename);
         let text = serde_json::to_string_pretty(report)? + "\n";
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         made.and_then(|()| std::fs::write(&path, text)).map_err(|error| {
@@ -161,12 +165,21 @@ impl Profiler {
 #[hook(tier = "built_in")]
 impl Observer for Profiler {
     fn access(&self) -> Access {
-        METRICS.into_iter().fold(Access::none().measures_hooks(), Access::writes)
+        let access = METRICS.into_iter().fold(Access::none().measures_hooks(), Access::writes);
+        let file = self.options.filename.as_deref().map(own_file::plain);
+        let access = file.into_iter().fold(access, |access, file| {
+            access.claims(file.to_string_lossy(), "give one of them another `filename`")
+        });
+        let skips = self.options.skip_first_batches;
+        if skips == ProfilerOptions::default().skip_first_batches {
+            return access;
+        }
+        access.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
-        if !std::mem::take(&mut self.resumed) || cx.total_batches == 0 {
-            self.memory = Memory::default();
+        if !self.memory.goes_on(cx) {
+            *self.memory = Memory::default();
         }
         self.to_skip = self.options.skip_first_batches;
         self.begin(cx);
@@ -183,7 +196,8 @@ impl Observer for Profiler {
 
     fn on_after_forward(&mut self, cx: &AfterForward) {
         let by_the_module: Duration = [BACKWARD, OPTIMIZER].iter().filter_map(|part| self.batch[*part]).sum();
-        self.add(FORWARD, cx.duration.saturating_sub(by_the_module));
+        let by_hooks = cx.time_at_points().saturating_sub(self.at_points);
+        self.add(FORWARD, cx.duration.saturating_sub(by_the_module + by_hooks));
     }
 
     fn on_after_backward(&mut self, cx: &AfterBackward) {
@@ -228,11 +242,10 @@ impl Observer for Profiler {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
+        self.memory.state()
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        (self.memory, self.resumed) = (state.read(VERSION)?, true);
-        Ok(())
+        self.memory.load(state)
     }
 }

@@ -42,7 +42,19 @@ impl Report {
         Report { batches, skipped, quantile_error: BOUND, parts }
     }
 
+    /// What there is to say when no batch was counted.
+    fn nothing(&self) -> String {
+        let skipped = text::many(self.skipped, "batch").replace("batchs", "batches");
+        match self.skipped {
+            0 => "no profile: there was no batch".to_owned(),
+            _ => format!("no profile: all {skipped} warmed up; lower `skip_first_batches` or train longer"),
+        }
+    }
+
     pub(super) fn lines(&self) -> Vec<String> {
+        if self.batches == 0 {
+            return vec![self.nothing()];
+        }
         let mut rows =
             vec![["part", "count", "total", "mean", "p50", "p99", "share"].map(str::to_owned).to_vec()];
         for (name, part) in PARTS.iter().filter_map(|name| self.parts.get_key_value(name)) {

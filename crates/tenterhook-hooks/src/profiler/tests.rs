@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use tenterhook_core::Hook as _;
 use tenterhook_core::{Progress, RunInfo};
 use tenterhook_testkit::{Fit, Rig};
 
@@ -158,9 +159,30 @@ fn the_file_holds_the_profile_and_a_dry_run_leaves_none() {
 
 #[test]
 fn a_filename_must_name_a_file() {
-    for filename in ["", "..", "/"] {
+    for filename in ["", "../profile.json", "/", "run.json"] {
         let options = ProfilerOptions { filename: Some(Path::new(filename).into()), ..all_batches() };
         let error = Profiler::from_options(options).expect_err(filename).to_string();
-        assert!(error.starts_with("`filename` must name a file"), "{error}");
+        assert!(error.starts_with("`filename` ") && error.contains("\"profile.json\""), "{error}");
     }
+}
+
+#[test]
+fn where_no_batch_counts_there_is_a_line_and_no_table_of_nothing() {
+    let mut rig = Rig::new(profiler(ProfilerOptions::default()));
+    rig.play(&Fit::new(1, 2).script());
+    let lines = ["no profile: all 2 batches warmed up; lower `skip_first_batches` or train longer"];
+    assert_eq!(rig.printed(), lines);
+    let mut rig = Rig::new(profiler(all_batches()));
+    rig.on_train_start();
+    rig.on_train_end();
+    assert_eq!(rig.printed(), ["no profile: there was no batch"]);
+}
+
+#[test]
+fn a_warm_up_that_somebody_chose_must_end_and_a_file_is_its_own() {
+    let of = |skip_first_batches| profiler(ProfilerOptions { skip_first_batches, ..all_batches() }).access();
+    assert_eq!(of(3).needs, []);
+    assert_eq!(of(10).needs, [("skip_first_batches", Cadence::Batches(11))]);
+    let file = ProfilerOptions { filename: Some("./p.json".into()), ..all_batches() };
+    assert_eq!(profiler(file).access().claims[0].what, "p.json");
 }

@@ -25,8 +25,10 @@ impl Images {
         let labels: Vec<i64> = samples.iter().map(|(_, label)| i64::from(*label)).collect();
         let pixels: Vec<f32> = samples.into_iter().flat_map(|(pixels, _)| pixels).collect();
         let pixels = Tensor::from_data(TensorData::new(pixels, [size, 1, height, width]), device);
-        let labels = Tensor::from_data(TensorData::new(labels, [size]), device);
-        let shown = TensorList::default().with("images", pixels.clone());
+        let labels: Tensor<1, Int> = Tensor::from_data(TensorData::new(labels, [size]), device);
+        // Hooks see numbers of one kind: classes are shown as floats.
+        let shown =
+            TensorList::default().with("images", pixels.clone()).with("labels", labels.clone().float());
         Images { pixels, labels, size, shown }
     }
 }
@@ -102,5 +104,19 @@ impl BurnModule for Classifier {
         let validated = of(Phase::Validate, ["val/loss", "val/accuracy"]);
         let tested = of(Phase::Test, ["test/loss", "test/accuracy"]);
         Some(validated.into_iter().chain(tested).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_see_the_images_and_their_labels() {
+        let images = Images::new(vec![(vec![0.5; 4], 3), (vec![1.0; 4], 7)], [2, 2], &Device::flex());
+        let shown = images.tensors();
+        assert_eq!(shown.count(), 2);
+        assert_eq!((shown.name(0), shown.shape(0)), ("images", &[2, 1, 2, 2][..]));
+        assert_eq!((shown.name(1), shown.read(1)), ("labels", vec![3.0, 7.0]));
     }
 }

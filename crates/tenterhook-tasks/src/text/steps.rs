@@ -3,8 +3,9 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::random::Stream;
-use tenterhook::{BatchData, ModuleResult, Phase};
-use tenterhook_burn::{BurnCx, BurnModule, Step};
+use tenterhook::tensor::NoTensors;
+use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
+use tenterhook_burn::{BurnCx, BurnModule, Step, TensorList};
 
 use super::model::{Gpt, cross_entropy};
 
@@ -18,6 +19,8 @@ pub enum TextBatch {
         tokens: Tensor<2, Int>,
         /// The byte that follows each of them.
         targets: Tensor<2, Int>,
+        /// Both as hooks see them: `tokens` and `targets`, as floats.
+        shown: TensorList,
     },
     /// A beginning to go on from.
     Prompt(Prompt),
@@ -48,7 +51,11 @@ impl TextBatch {
             let bytes: Vec<i64> = bytes.map(|byte| i64::from(*byte)).collect();
             Tensor::from_data(TensorData::new(bytes, [size, length]), device)
         };
-        TextBatch::Windows { tokens: part(0), targets: part(1) }
+        let [tokens, targets]: [Tensor<2, Int>; 2] = [part(0), part(1)];
+        let shown = TensorList::default()
+            .with("tokens", tokens.clone().float())
+            .with("targets", targets.clone().float());
+        TextBatch::Windows { tokens, targets, shown }
     }
 }
 
@@ -66,6 +73,13 @@ impl BatchData for TextBatch {
             TextBatch::Prompt(_) => 0,
         }
     }
+
+    fn tensors(&self) -> &dyn TensorSource {
+        match self {
+            TextBatch::Windows { shown, .. } => shown,
+            TextBatch::Prompt(_) => &NoTensors,
+        }
+    }
 }
 
 impl Gpt {
@@ -75,7 +89,7 @@ impl Gpt {
         training: bool,
         cx: &mut BurnCx<'_, Gpt>,
     ) -> ModuleResult<Tensor<1>> {
-        let TextBatch::Windows { tokens, targets } = batch else {
+        let TextBatch::Windows { tokens, targets, .. } = batch else {
             return Err("a prompt has no loss".into());
         };
         let lift =
@@ -134,5 +148,20 @@ impl BurnModule for Gpt {
         let validated = of(Phase::Validate, ["val/loss", "val/perplexity"]);
         let tested = of(Phase::Test, ["test/loss", "test/perplexity"]);
         Some(validated.into_iter().chain(tested).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_see_what_is_read_and_what_follows() {
+        let batch = TextBatch::windows(&[vec![1, 2, 3], vec![4, 5, 6]], &Device::flex());
+        let shown = batch.tensors();
+        assert_eq!(shown.count(), 2);
+        assert_eq!((shown.name(0), shown.read(0)), ("tokens", vec![1.0, 2.0, 4.0, 5.0]));
+        assert_eq!((shown.name(1), shown.read(1)), ("targets", vec![2.0, 3.0, 5.0, 6.0]));
+        assert_eq!(shown.shape(0), [2, 2]);
     }
 }

@@ -8,7 +8,7 @@ use tenterhook::hooks::{
     ThroughputOptions, Timer, TimerOptions,
 };
 use tenterhook::toy::Toy;
-use tenterhook::{Outcome, Phase, Settings, closure};
+use tenterhook::{Gradients, HookResult, Outcome, Phase, Settings, Update, UpdateHook, closure};
 
 use crate::clock::{Hand, ten_seconds_a_batch};
 use crate::document_002::printing;
@@ -144,6 +144,40 @@ fn a_profiler_tells_forward_hooks_and_waiting_apart() {
     let text = std::fs::read_to_string(root.path().join("profile.json")).unwrap();
     let profile: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(profile["parts"]["hooks"]["total_s"], 5.0);
+}
+
+struct Slow(Hand);
+
+impl UpdateHook for Slow {
+    fn name(&self) -> String {
+        "slow".into()
+    }
+    fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
+        self.0.turn(5);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the_step() {
+    let hand = Hand::at(0);
+    let (watched, stepped) = (hand.clone(), hand.clone());
+    let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
+    let options = ProfilerOptions { skip_first_batches: 0, print: false, filename: None };
+    trainer.add_hook_type::<Profiler>(options).unwrap();
+    trainer.add_hook(closure::on_activation("watch", move |_| watched.turn(7))).unwrap();
+    trainer.add_update_hook(Slow(hand)).unwrap();
+    let tape = Tape::default();
+    let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, _| {
+        if place == "training_step" {
+            stepped.turn(3);
+        }
+    });
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(2, 1), &tape)).unwrap();
+    for (part, seconds) in [("forward", 6.0), ("hooks", 24.0), ("optimizer", 0.0), ("other", 0.0)] {
+        let measured = report.metrics[&format!("profile/{part}_s")];
+        assert!((measured - seconds).abs() < 1e-9, "{part}: {measured}");
+    }
 }
 
 #[test]

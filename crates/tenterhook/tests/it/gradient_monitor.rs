@@ -55,7 +55,8 @@ fn the_documented_configuration_runs_on_any_model() {
     let mut trainer = recorded(root.path(), epochs(4));
     trainer.add_hook(documented("[\"encoder\", \"decoder\"]")).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
-    assert_eq!(logged(root.path()), BTreeMap::new(), "the toy has neither");
+    let total = || vec!["grad_norm/total".to_owned()];
+    assert_eq!(logged(root.path()), BTreeMap::from([(100, total()), (200, total())]), "the toy has neither");
     let said: Vec<_> = report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. })).collect();
     let expected = "gradient_monitor: `param_filter`: no parameter matches `encoder`, `decoder`; there are: `weight`, `bias`";
     assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
@@ -130,23 +131,24 @@ fn several_optimizers_have_one_total() {
 #[test]
 fn in_between_nothing_is_computed_or_kept_for_it() {
     let batches = || Batches::of(vec![points(&[(1.0, 2.0)]); 5]);
-    let fit = |monitored: bool| {
+    let fit = |options: Option<GradientMonitorOptions>| {
         let mut trainer = trainer(epochs(1));
-        if monitored {
-            add(
-                &mut trainer,
-                GradientMonitorOptions { log_frequency: 3, ..GradientMonitorOptions::default() },
-            );
+        if let Some(options) = options {
+            add(&mut trainer, options);
         }
         let mut line = Line::new(0.1);
         trainer.fit(&mut line, &mut batches()).unwrap();
         line
     };
-    let (alone, watched) = (fit(false), fit(true));
+    let options = GradientMonitorOptions { log_frequency: 3, ..GradientMonitorOptions::default() };
+    let (alone, watched) = (fit(None), fit(Some(options.clone())));
     assert_eq!(alone.norms(), 0);
-    assert_eq!(watched.norms(), 2, "before and after clipping, in step 3 of 5");
+    assert_eq!(watched.norms(), 1, "in step 3 of 5; nobody clips, so it is the one after, too");
     assert_eq!(watched.norm_reads(), 0, "nobody clips, so nobody reads them");
     assert_eq!(watched.loss_reads(), alone.loss_reads());
     assert!(watched.gradient().is_nan(), "the last step did not keep its gradients");
     assert_eq!(watched.w().to_bits(), alone.w().to_bits());
+    let less = GradientMonitorOptions { log_update_ratio: false, log_clipping: false, ..options };
+    assert_eq!(fit(Some(less)).norms(), 0, "one pass over the gradients is its own");
+    assert_eq!(fit(Some(GradientMonitorOptions::default())).norms(), 0, "too few steps for the default");
 }

@@ -171,7 +171,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
     let (_, toy, error) = failed(root.path());
     let text = error.to_string();
     assert!(
-        text.contains("hook `nan_guard` failed in on_train_batch_end (epoch 0, step 2): step 3 "),
+        text.contains("hook `nan_guard` failed in on_train_batch_end (epoch 0, step 2): batch 2 of `train0`: the loss is NaN"),
         "{text}"
     );
     let mut good = Toy::default();

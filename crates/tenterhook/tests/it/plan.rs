@@ -1,11 +1,14 @@
 //! What cannot work is refused before the first step, with what to do about it.
 
-use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
+use tenterhook::hooks::{
+    EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, GradientMonitor,
+    GradientMonitorOptions, LrMonitor, LrMonitorOptions, Mode,
+};
 use tenterhook::settings::Amount;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    HookExt, HookResult, Notice, Observer, Origin, Outcome, RunError, Settings, StepEnd, TrainEpochEnd,
-    Trainer, hook,
+    AnyHook, HookExt, HookResult, Notice, Observer, Origin, Outcome, Registration, RunError, Settings,
+    StepEnd, TrainEpochEnd, Trainer, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -31,7 +34,7 @@ impl Observer for Writer {
 }
 
 const REFUSALS: [&str; 3] = [
-    "`best` is written by hook `reader` and by hook `writer`; let one of them write it under another name",
+    "`best` is written by hook `reader` and by hook `writer`; remove one of them, or set its `enabled = false`",
     "hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?",
     "hook `writer` fires every 100 steps, but this run has only 8 steps, so it never fires; \
      shorten it or train longer",
@@ -133,4 +136,43 @@ fn settings_that_cannot_work_make_no_trainer() {
     let settings = Settings { accumulate_grad_batches: 0, max_epochs: Some(-2), ..Settings::default() };
     let Err(RunError::Settings(problems)) = Trainer::new(settings) else { panic!("it works") };
     assert_eq!(problems.len(), 2, "{problems:#?}");
+}
+
+#[test]
+fn what_a_built_in_logs_by_name_can_be_monitored() {
+    let refusals = |monitor: &str| {
+        let mut trainer = trainer(epochs(2));
+        trainer.add_hook(LrMonitor::new(LrMonitorOptions::default())).unwrap();
+        trainer.add_hook(GradientMonitor::new(GradientMonitorOptions::default()).unwrap()).unwrap();
+        let options = EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::of(monitor) };
+        trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
+        let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
+        refusals.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for monitor in ["lr/sgd", "grad_norm/fc1.weight", "update_ratio/bias"] {
+        assert_eq!(refusals(monitor), Vec::<String>::new(), "{monitor}");
+    }
+    assert!(refusals("momentum/sgd")[0].contains("which nobody writes"), "nobody asked for it");
+}
+
+#[test]
+fn two_of_one_kind_that_would_write_the_same_are_refused_once() {
+    let refusals = |make: &dyn Fn() -> AnyHook| {
+        let mut trainer = trainer(epochs(2));
+        for name in ["one", "two"] {
+            let how = Registration { name: Some(name.into()), ..Registration::default() };
+            trainer.register(make(), how).unwrap();
+        }
+        let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
+        refusals.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let by_both = |what: &str| {
+        let fix = "remove one of them, or set its `enabled = false`";
+        vec![format!("`{what}` is written by hook `one` and by hook `two`; {fix}")]
+    };
+    let gradients = || GradientMonitor::new(GradientMonitorOptions::default()).unwrap().into();
+    assert_eq!(refusals(&gradients), by_both("grad_vanishing"));
+    assert_eq!(refusals(&|| LrMonitor::new(LrMonitorOptions::default()).into()), by_both("lr/*/**"));
+    let averages = || EmaWeights::new(EmaWeightsOptions::default()).unwrap().into();
+    assert_eq!(refusals(&averages), by_both("weights"));
 }

@@ -100,7 +100,22 @@ fn norm_percentiles_and_histogram_come_from_one_reading() {
 #[test]
 fn the_update_ratio_reads_the_weights_before_and_after_and_only_those_it_watches() {
     let param_filter = vec!["b".to_owned()];
-    let [between, looked_at] = reads(GradientMonitorOptions { param_filter, ..every_step() });
+    let [between, looked_at] =
+        reads(GradientMonitorOptions { param_filter: param_filter.clone(), ..every_step() });
     assert_eq!(between, (vec![], vec![]));
-    assert_eq!(looked_at, (texts(&["stats b"]), texts(&["read b", "read b"])));
+    assert_eq!(looked_at, (texts(&["stats a", "stats b"]), texts(&["read b", "read b"])));
+    let [_, looked_at] = reads(GradientMonitorOptions { param_filter, log_norm: false, ..every_step() });
+    assert_eq!(looked_at.0, texts(&["stats b"]), "without norms there is no total of all");
+}
+
+#[test]
+fn it_is_idle_where_its_options_want_nothing() {
+    let events = |log_clipping, log_update_ratio| {
+        let options = GradientMonitorOptions { log_update_ratio, log_clipping, ..every_step() };
+        let events = tenterhook_core::AnyHook::new(hook(options)).events();
+        [Event::GradientClip, Event::StepEnd].map(|event| events.contains(event))
+    };
+    assert_eq!(events(true, true), [true, true]);
+    assert_eq!(events(false, true), [false, true]);
+    assert_eq!(events(true, false), [true, false]);
 }

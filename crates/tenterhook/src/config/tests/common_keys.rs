@@ -108,6 +108,24 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
 }
 
 #[test]
+fn an_option_that_the_run_is_too_short_for_is_refused_at_its_own_line() {
+    let shown = |every: u64| {
+        let file = format!(
+            "task = \"toy\"\n[trainer]\nmax_epochs = 1\n[[hooks]]\nuse = \"console\"\nlog_every_n_batches = {every}"
+        );
+        let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
+        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut program = resolved.program(&tasks, &registry).expect("a program");
+        let refused = program.refusals(&mut trainer).expect("a plan");
+        let shown = refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer)));
+        shown.collect::<Vec<_>>().concat()
+    };
+    let long = shown(500);
+    assert!(long.contains("train.toml:6:23: hook `console_log` needs 500 batches"), "{long}");
+    assert_eq!(shown(10), "", "the default is no reason to refuse");
+}
+
+#[test]
 fn the_keys_are_printed_and_read_back() {
     let keys = "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nevery = \"5 min\"\nafter=\"10 epochs\"\nonce = true\n\
                 sampled = 0.25\nwhen = \"(val/loss<0.5)\"\non_error = \"disable\"\nmax_failures = 2";

@@ -1,0 +1,86 @@
+//! Who writes what, and where two write the same.
+
+use std::collections::BTreeSet;
+
+use super::check::{PlanError, TRAIN_LOSS, World};
+use crate::access::{Access, Claim};
+use crate::pattern;
+
+/// All writers of a run: the trainer, the module and the hooks.
+pub(super) struct Writers<'a> {
+    own: [Writer<'a>; 2],
+    hooks: Vec<Writer<'a>>,
+}
+
+struct Writer<'a> {
+    name: String,
+    /// Names of metrics and places on the board, and patterns of them.
+    writes: Vec<&'a str>,
+    claims: &'a [Claim],
+}
+
+impl<'a> Writers<'a> {
+    pub(super) fn of(hooks: &'a [(String, Access)], world: &'a World) -> Writers<'a> {
+        let own = |name: &str, writes| Writer { name: name.to_owned(), writes, claims: &[] };
+        // The module may say that it logs the loss: the trainer does it for it.
+        let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
+        let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
+        let hooks = hooks.iter().map(|(hook, access)| Writer {
+            name: format!("hook `{hook}`"),
+            writes: access.writes.iter().map(String::as_str).collect(),
+            claims: &access.claims,
+        });
+        Writers {
+            own: [own("the trainer", vec![TRAIN_LOSS]), own("the module", logged)],
+            hooks: hooks.collect(),
+        }
+    }
+
+    /// Whether anybody writes this.
+    pub(super) fn write(&self, name: &str) -> bool {
+        self.all().any(|written| pattern::overlap(written, name))
+    }
+
+    /// What is written, each once, in order.
+    pub(super) fn names(&self) -> Vec<&'a str> {
+        self.all().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'a str> {
+        self.own.iter().chain(&self.hooks).flat_map(|writer| writer.writes.iter().copied())
+    }
+
+    /// One error for each two that write the same.
+    pub(super) fn clashes(&self) -> Vec<PlanError> {
+        let mut errors = Vec::new();
+        let error = |name: &str, (first, second): (&Writer<'_>, &Writer<'_>), fix: &str| {
+            let (name, first, second) = (name.to_owned(), first.name.clone(), second.name.clone());
+            PlanError::TwoWriters { name, first, second, fix: fix.to_owned() }
+        };
+        for (at, second) in self.hooks.iter().enumerate() {
+            for first in &self.own {
+                let fix = "let the hook write it under another name, or set its `enabled = false`";
+                errors.extend(first.shares(second).map(|name| error(name, (first, second), fix)));
+            }
+            for first in &self.hooks[..at] {
+                let too = |claim: &&Claim| second.claims.iter().any(|other| other.what == claim.what);
+                let claim = first.claims.iter().find(too);
+                let claimed = claim.map(|claim| error(&claim.what, (first, second), &claim.fix));
+                let fix = "remove one of them, or set its `enabled = false`";
+                let written = || first.shares(second).map(|name| error(name, (first, second), fix));
+                errors.extend(claimed.or_else(written));
+            }
+        }
+        errors
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// Something that both write; a name rather than a pattern, where there is one.
+    fn shares(&self, other: &Writer<'a>) -> Option<&'a str> {
+        let pairs = self.writes.iter().flat_map(|one| other.writes.iter().map(move |two| (*one, *two)));
+        let both = pairs.filter(|(one, two)| pattern::overlap(one, two));
+        let names = both.map(|(one, two)| if one.contains('*') { two } else { one });
+        names.min_by_key(|name| name.contains('*'))
+    }
+}

@@ -1,0 +1,64 @@
+//! Files that a hook writes beside those of the run.
+
+use std::path::{Component, Path, PathBuf};
+
+use tenterhook_core::OptionError;
+
+/// What the run itself keeps in its directory.
+const OF_THE_RUN: [&str; 6] =
+    ["config.toml", "events.jsonl", "histograms.jsonl", "metrics.jsonl", "run.json", "weights.safetensors"];
+
+/// Refuses a path that names no file, leaves its directory or is one of the run's own files.
+pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {
+    let refuse = |problem: String| Err(OptionError::new(problem));
+    if path.components().any(|part| part == Component::ParentDir) {
+        return refuse(format!(
+            "`{key}` is \"{}\", which leads out of its directory; write it without \"..\", such as \"{example}\"",
+            path.display()
+        ));
+    }
+    if path.file_name().is_none() {
+        return refuse(format!("`{key}` must name a file, such as \"{example}\""));
+    }
+    let plain = plain(path);
+    match OF_THE_RUN.iter().find(|own| plain == Path::new(own)) {
+        Some(own) => refuse(format!(
+            "`{key}` is \"{own}\", a file of the run itself; choose another, such as \"{example}\""
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The same path for all ways to write it: `./a` is `a`.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_would_do_harm_is_refused_by_its_key() {
+        let checked =
+            |path: &str| check("path", Path::new(path), "a.json").map_err(|error| error.to_string());
+        for fine in ["a.json", "./a.json", "below/a.json", "/tmp/a.json", "below/run.json", "a..b"] {
+            assert_eq!(checked(fine), Ok(()), "{fine}");
+        }
+        for (path, part) in [
+            ("", "must name a file"),
+            ("/", "must name a file"),
+            (".", "must name a file"),
+            ("..", "leads out of its directory"),
+            ("../a.json", "leads out of its directory"),
+            ("below/../../a.json", "leads out of its directory"),
+            ("metrics.jsonl", "a file of the run itself"),
+            ("./run.json", "a file of the run itself"),
+            ("weights.safetensors", "a file of the run itself"),
+        ] {
+            let error = checked(path).expect_err(path);
+            assert!(error.starts_with("`path` ") && error.contains(part), "{error}");
+            assert!(error.contains("\"a.json\""), "{error}");
+        }
+    }
+}
