@@ -40,6 +40,14 @@ impl Written {
         Written { key: format!("hooks.{index}"), which: format!("hooks.{index}.{USE}") }
     }
 
+    /// The keys that every hook has and that can stand in this table.
+    fn common_keys(&self) -> Vec<&'static str> {
+        let in_hooks = self.key.starts_with("hooks.");
+        let of_a_class = self.which.contains(".hook_classes.");
+        let stands = |key: &str| in_hooks || !(key == USE || key == "enabled" && !of_a_class);
+        HOOK_KEYS.iter().copied().filter(|key| stands(key)).collect()
+    }
+
     /// A problem of the hook's table as one of the whole configuration.
     pub(crate) fn problem(&self, problem: Problem) -> Problem {
         if problem.key == USE {
@@ -91,7 +99,8 @@ impl HookTable {
             let keys = schema.map(|schema| Schema::new(schema).keys(None)).unwrap_or_default();
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
-        let place = Place { key: &written.key, called, also: HOOK_KEYS, known: &known };
+        let also = written.common_keys();
+        let place = Place { key: &written.key, called, also: &also, known: &known };
         let before = found.len();
         let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
         found.extend(misread.iter().map(|misread| place.found(misread)));

@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod class_paths;
 pub(crate) mod hash;
 mod hooks;
 mod hooks_config;

@@ -11,11 +11,11 @@ use super::hooks::{HookTable, Written};
 use super::hooks_config::{self, Draft, HOOKS_CONFIG};
 use super::layers::{self, PREFIX};
 use super::problem::{ConfigError, Problem};
-use super::read::read;
+use super::read::{no_list_for_a_table, read, read_shaped};
 use super::render::{Found, Places};
 use super::repair::read_repairing;
 use super::resolved::Resolved;
-use super::schema::Schema;
+use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin};
 use super::words::{Place, suggestion};
 use crate::registry::Registry;
@@ -173,7 +173,8 @@ impl Reading {
 
     fn trainer(&mut self) -> Option<Settings> {
         let tree = self.top.remove("trainer").map_or_else(|| Value::Table(Table::new()), |node| node.value());
-        let (settings, misread) = read_repairing(tree, &read::<Settings>);
+        let schema = schema_of::<Settings>();
+        let (settings, misread) = read_repairing(tree, &|tree| read_shaped::<Settings>(tree, &schema));
         let place = Place { key: "trainer", called: "[trainer]".into(), also: &[], known: &|_| Vec::new() };
         self.found.extend(misread.iter().map(|misread| place.found(misread)));
         let problems = settings.iter().flat_map(Settings::problems);
@@ -185,7 +186,7 @@ impl Reading {
     fn hooks(&mut self, registry: &Registry) -> Vec<(HookTable, Written)> {
         let mut drafts = self.tables();
         if let Some(node) = self.top.remove(HOOKS_CONFIG) {
-            let more = hooks_config::drafts(&node, &mut self.found);
+            let more = hooks_config::drafts(&node, &mut drafts, registry, &mut self.found);
             for draft in &more {
                 hooks_config::stand_in(&mut self.places.tree, &draft.written);
             }
@@ -232,12 +233,19 @@ impl Reading {
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
         let read = |tree: Value| match task {
-            Some(task) => task.complete(tree).map_err(super::read::Misread::from),
+            Some(task) => no_list_for_a_table(&tree, Schema::new(&schema))
+                .and_then(|()| task.complete(tree).map_err(super::read::Misread::from)),
             None => read::<NoTask>(tree).map(|NoTask {}| Table::new()),
         };
         let (options, misread) = read_repairing(tree, &read);
         let place = Place { key: "", called: "the configuration".into(), also: COMMON_KEYS, known: &known };
-        self.found.extend(misread.iter().map(|misread| place.found(misread)));
+        self.found.extend(misread.iter().map(|misread| {
+            let mut found = place.found(misread);
+            if misread.path.len() == 1 && found.at_key && hooks_config::has_key(&misread.path[0]) {
+                found.problem.fix = Some("it belongs into [hooks_config]".to_owned());
+            }
+            found
+        }));
         options
     }
 }

@@ -115,6 +115,14 @@ impl<'a> Schema<'a> {
             && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
     }
 
+    /// Whether it is a table, and nothing else.
+    pub(crate) fn is_table(self) -> bool {
+        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "object" || kind == "null");
+        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
+        kinds.iter().any(|kind| kind.to_string().contains("object"))
+            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+    }
+
     /// The schema itself.
     pub(crate) fn json(self) -> &'a Value {
         self.here

@@ -83,6 +83,11 @@ fn every_bad_input_says_its_place_and_its_fix() {
         ("[trainer]\ncheck_val_every_n_epoch = 0", "train.toml:2:27", "set `limit_val_batches = 0`"),
         ("[model.head]\nbais = true", "train.toml:2:1", "did you mean `bias`?"),
         ("[model]\nhead = 1", "train.toml:2:8", "expected a table"),
+        ("trainer = [3]", "train.toml:1:11", "expected a table"),
+        ("hooks_config = [[\"mycrate::hooks::Seen\"]]", "train.toml:1:16", "expected a table"),
+        ("model = []", "train.toml:1:9", "expected a table"),
+        ("[model]\nhead = [true]", "train.toml:2:8", "expected a table"),
+        ("optimizer = [\"sgd\", 0.1]", "train.toml:1:13", "expected a table"),
         ("hooks = 3", "train.toml:1:9", "[[hooks]]"),
         ("hooks = [3]", "train.toml:1:10", "[[hooks]]"),
         ("[[hooks]]\nmonitor = \"m\"", "train.toml:1:1", "missing key `use` in [[hooks]]"),
@@ -106,6 +111,13 @@ fn a_duplicate_name_points_at_the_second() {
         "[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"\n[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"";
     let shown = error(twice, &[], &[]);
     assert!(shown.contains("train.toml:6:8: there is a hook named `a` already"), "{shown}");
+}
+
+#[test]
+fn the_name_of_the_update_that_changes_nothing_is_reserved() {
+    let shown = error("[[hooks]]\nuse = \"checkpoint\"\nname = \"identity\"", &[], &[]);
+    assert!(shown.contains("train.toml:3:8: `identity` is the name of the update"), "{shown}");
+    assert!(shown.contains("give the hook another name"), "{shown}");
 }
 
 #[test]
