@@ -39,6 +39,15 @@ pub enum Link {
 /// The options of [`Checkpoint`](super::Checkpoint).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+// What the check below refuses of two options together.
+#[schemars(extend("not" = { "anyOf": [
+    { "required": ["save_top_k"], "properties": { "save_top_k": { "minimum": 2 } }, "not": { "required": ["monitor"] } },
+    { "required": ["every_n_epochs", "every_n_train_steps"],
+      "properties": { "every_n_epochs": { "minimum": 1 }, "every_n_train_steps": { "minimum": 1 } } },
+    { "required": ["every_n_epochs", "train_time_interval"], "properties": { "every_n_epochs": { "minimum": 1 } } },
+    { "required": ["every_n_train_steps", "train_time_interval"],
+      "properties": { "every_n_train_steps": { "minimum": 1 } } },
+] }))]
 pub struct CheckpointOptions {
     /// Where to put them; unset is the run's own directory of checkpoints.
     #[schemars(example = &"checkpoints")]
@@ -56,6 +65,7 @@ pub struct CheckpointOptions {
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
+    #[schemars(range(min = -1))]
     pub save_top_k: i64,
     /// Keep the newest under the name `last` as well.
     #[schemars(example = &"link")]
@@ -77,6 +87,7 @@ pub struct CheckpointOptions {
     pub every_n_train_steps: Option<u64>,
     /// Save every so often, such as `30 min`.
     #[schemars(example = &"30 min")]
+    #[schemars(extend("pattern" = "^\\s*0*[1-9][0-9]*\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*$"))]
     pub train_time_interval: Option<String>,
     /// Say what was saved.
     pub verbose: bool,
