@@ -7,6 +7,9 @@ use crate::cadence::Cadence;
 pub struct Access {
     /// Names it reads.
     pub reads: Vec<String>,
+    /// Names that decide whether it fires. A hook may log them without declaring so: only one that is a slip of
+    /// the pen is refused.
+    pub asks: Vec<String>,
     /// Names it writes.
     pub writes: Vec<String>,
     /// A metric it monitors: it decides nothing before it has seen it.
@@ -30,6 +33,13 @@ impl Access {
     #[must_use]
     pub fn reads(mut self, name: impl Into<String>) -> Access {
         self.reads.push(name.into());
+        self
+    }
+
+    /// Whether it fires depends on this as well.
+    #[must_use]
+    pub fn asks(mut self, name: impl Into<String>) -> Access {
+        self.asks.push(name.into());
         self
     }
 

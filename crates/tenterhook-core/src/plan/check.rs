@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::asked;
 use crate::access::Access;
 use crate::cadence::Cadence;
 use crate::progress::Phase;
@@ -104,6 +105,7 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
                 errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
             }
         }
+        errors.extend(asked::slips(hook, access, hooks, world));
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
         for cadence in &access.every {
             errors.extend(never_fires(hook, *cadence, 0, format!("every {cadence}"), world));

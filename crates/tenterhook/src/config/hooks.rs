@@ -8,7 +8,7 @@ use super::keys::{HOOK_KEYS, HookKeys};
 use super::problem::Problem;
 use super::render::Found;
 use super::repair::read_repairing;
-use super::schema::Schema;
+use super::schema::{Schema, schema_of};
 use super::tree::USE;
 use super::words::Place;
 use crate::registry::{Registry, Unmade};
@@ -100,10 +100,13 @@ impl HookTable {
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
         let also = written.common_keys();
-        let place = Place { key: &written.key, called, also: &also, known: &known };
+        let own = schema.map(Schema::new);
+        let place = Place { key: &written.key, called, also: &also, known: &known, schema: own };
+        let keys = schema_of::<HookKeys>();
+        let of_keys = Place { called: place.called.clone(), schema: Some(Schema::new(&keys)), ..place };
         let before = found.len();
         let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
-        found.extend(misread.iter().map(|misread| place.found(misread)));
+        found.extend(misread.iter().map(|misread| of_keys.found(misread)));
         let (common, says_which) = (common?, table.get(USE).is_some_and(Value::is_str));
         if !says_which {
             return None;

@@ -94,6 +94,12 @@ pub(crate) const BUILT_INS: [BuiltIn; 5] = [
     BuiltIn { hook: "lr_monitor", flag: "enable_lr_monitor", table: Some("lr_monitor_config") },
 ];
 
+/// The flag of a hook, and the key of its options, where it has them.
+pub(crate) fn flags_of(hook: &str) -> Vec<&'static str> {
+    let of_it = BUILT_INS.iter().filter(|built_in| built_in.hook == hook);
+    of_it.flat_map(|built_in| std::iter::once(built_in.flag).chain(built_in.table)).collect()
+}
+
 /// Whether `[hooks_config]` has this key.
 pub(crate) fn has_key(key: &str) -> bool {
     Schema::new(&schema_of::<HooksConfig>()).all_keys().contains(&key)
@@ -116,8 +122,13 @@ pub(crate) fn drafts(
     let schema = schema_of::<HooksConfig>();
     let shaped = |tree| read_shaped::<HooksConfig>(tree, &schema);
     let (config, misread) = read_repairing(node.value(), &shaped);
-    let place =
-        Place { key: HOOKS_CONFIG, called: "[hooks_config]".into(), also: &[], known: &|_| Vec::new() };
+    let place = Place {
+        key: HOOKS_CONFIG,
+        called: "[hooks_config]".into(),
+        also: &[],
+        known: &|_| Vec::new(),
+        schema: Some(Schema::new(&schema)),
+    };
     found.extend(misread.iter().map(|misread| written_elsewhere(place.found(misread), misread, registry)));
     let Some(config) = config else { return Vec::new() };
     let mut drafts = Drafts { node, standing, registry, found, all: Vec::new() };

@@ -26,7 +26,7 @@
 mod class_paths;
 pub(crate) mod hash;
 mod hooks;
-mod hooks_config;
+pub(crate) mod hooks_config;
 pub(crate) mod keys;
 mod layers;
 mod print;

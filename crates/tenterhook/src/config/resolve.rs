@@ -17,7 +17,7 @@ use super::repair::read_repairing;
 use super::resolved::Resolved;
 use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin};
-use super::words::{Place, suggestion};
+use super::words::{Place, plainly, suggestion};
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::task::AnyTask;
@@ -165,7 +165,7 @@ impl Reading {
         match read::<String>(node.value()) {
             Ok(word) => Some(word),
             Err(misread) => {
-                self.found.push(Problem::new(key, misread.message).into());
+                self.found.push(Problem::new(key, plainly(&misread.message)).into());
                 None
             }
         }
@@ -175,7 +175,13 @@ impl Reading {
         let tree = self.top.remove("trainer").map_or_else(|| Value::Table(Table::new()), |node| node.value());
         let schema = schema_of::<Settings>();
         let (settings, misread) = read_repairing(tree, &|tree| read_shaped::<Settings>(tree, &schema));
-        let place = Place { key: "trainer", called: "[trainer]".into(), also: &[], known: &|_| Vec::new() };
+        let place = Place {
+            key: "trainer",
+            called: "[trainer]".into(),
+            also: &[],
+            known: &|_| Vec::new(),
+            schema: Some(Schema::new(&schema)),
+        };
         self.found.extend(misread.iter().map(|misread| place.found(misread)));
         let problems = settings.iter().flat_map(Settings::problems);
         self.found.extend(problems.map(|problem| problem.below("trainer").into()));
@@ -238,7 +244,13 @@ impl Reading {
             None => read::<NoTask>(tree).map(|NoTask {}| Table::new()),
         };
         let (options, misread) = read_repairing(tree, &read);
-        let place = Place { key: "", called: "the configuration".into(), also: COMMON_KEYS, known: &known };
+        let place = Place {
+            key: "",
+            called: "the configuration".into(),
+            also: COMMON_KEYS,
+            known: &known,
+            schema: Some(Schema::new(&schema)),
+        };
         self.found.extend(misread.iter().map(|misread| {
             let mut found = place.found(misread);
             if misread.path.len() == 1 && found.at_key && hooks_config::has_key(&misread.path[0]) {

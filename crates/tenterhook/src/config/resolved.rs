@@ -107,6 +107,7 @@ impl Resolved {
         let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let key = place.map_or_else(String::new, |(index, table)| {
             let about = match refused {
+                PlanError::NobodyWrites { name, .. } if table.common.asks_for(name) => Some("when"),
                 PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. } => {
                     Some("monitor").filter(|key| table.options.contains_key(*key))
                 }

@@ -99,7 +99,13 @@ impl Unmade {
         match self {
             Unmade::Unknown(problem) => problem,
             Unmade::Misread(misread) => {
-                let place = Place { key: "", called: format!("`{name}`"), also: &[], known: &|_| Vec::new() };
+                let place = Place {
+                    key: "",
+                    called: format!("`{name}`"),
+                    also: &[],
+                    known: &|_| Vec::new(),
+                    schema: None,
+                };
                 place.found(&misread).problem
             }
             Unmade::Refused(message) => {

@@ -89,7 +89,7 @@ fn a_path_is_written_with_colons_or_with_dots_quoted_or_not() {
         let wrong = error_with_stubs(&file.replace("threshold = 5.0", "threshold = \"x\""), &[]);
         let line = file.lines().count();
         assert!(wrong.contains(&format!("train.toml:{line}:")), "{wrong}");
-        assert!(wrong.contains("invalid type: string \"x\""), "{wrong}");
+        assert!(wrong.contains("invalid type: text \"x\""), "{wrong}");
     }
 }
 
@@ -175,8 +175,8 @@ fn both_forms_are_used_together_and_a_file_with_either_has_all_its_hooks() {
 fn what_is_wrong_is_shown_where_it_is_written() {
     for (text, place, hint) in [
         ("enable_lr_monitr = true", "2:1", "did you mean `enable_lr_monitor`?"),
-        ("enable_lr_monitor = \"yes\"", "2:21", "expected a boolean"),
-        ("enable_lr_monitor = \"yes\"\nlr_monitor_config = {}", "2:21", "expected a boolean"),
+        ("enable_lr_monitor = \"yes\"", "2:21", "expected true or false"),
+        ("enable_lr_monitor = \"yes\"\nlr_monitor_config = {}", "2:21", "expected true or false"),
         ("lr_monitor_config = { frequency = \"step\" }", "2:1", "set `enable_lr_monitor = true`"),
         ("enable_lr_monitor = true\nlr_monitor_config = 3", "3:21", "expected a table"),
         (
@@ -207,7 +207,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
         ("checkpoint_config = {}", "2:1", "did you mean `model_checkpoint_config`?"),
         ("enable_checkpoint_hook = true", "2:1", "did you mean `enable_model_checkpoint_hook`?"),
         ("enable_lr_monitor = true\nlr_monitor_config = []", "3:21", "expected a table"),
-        ("hook_classes = [3]", "2:17", "expected a string"),
+        ("hook_classes = [3]", "2:17", "expected a text"),
         ("hook_classes = \"mycrate::hooks::Seen\"", "2:16", "expected a list"),
         ("hook_classes = [\"mycrate::hooks::Sen\"]", "2:17", "did you mean `mycrate::hooks::Seen`?"),
         ("hook_classes = [\"mycrate::Steers\", \"mycrate.Steers\"]", "2:36", "`hook_classes` twice"),
