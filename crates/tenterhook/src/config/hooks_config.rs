@@ -100,6 +100,11 @@ pub(crate) fn flags_of(hook: &str) -> Vec<&'static str> {
     of_it.flat_map(|built_in| std::iter::once(built_in.flag).chain(built_in.table)).collect()
 }
 
+/// The hook whose options stand under this key.
+pub(crate) fn of_table(key: &str) -> Option<&'static str> {
+    BUILT_INS.iter().find(|built_in| built_in.table == Some(key)).map(|built_in| built_in.hook)
+}
+
 /// Whether `[hooks_config]` has this key.
 pub(crate) fn has_key(key: &str) -> bool {
     Schema::new(&schema_of::<HooksConfig>()).all_keys().contains(&key)

@@ -29,6 +29,7 @@ mod hooks;
 pub(crate) mod hooks_config;
 pub(crate) mod keys;
 mod layers;
+mod located;
 mod print;
 mod problem;
 pub(crate) mod read;

@@ -10,13 +10,15 @@ use super::COMMON_KEYS;
 use super::hooks::{HookTable, Written};
 use super::hooks_config::{self, Draft, HOOKS_CONFIG};
 use super::layers::{self, PREFIX};
+use super::located;
 use super::problem::{ConfigError, Problem};
 use super::read::{no_list_for_a_table, read, read_shaped};
 use super::render::{Found, Places};
 use super::repair::read_repairing;
 use super::resolved::Resolved;
 use super::schema::{Schema, schema_of};
-use super::tree::{Kind, Node, Origin};
+use super::secrets;
+use super::tree::{Kind, Node, Origin, USE};
 use super::words::{Place, plainly, suggestion};
 use crate::registry::Registry;
 use crate::settings::Settings;
@@ -54,7 +56,7 @@ impl Sources {
     /// What would run, or everything that is wrong. The first task is the one that runs when none is
     /// named.
     pub fn resolve(&self, tasks: &[Box<dyn AnyTask>], registry: &Registry) -> Result<Resolved, ConfigError> {
-        let (file, mut places) = match &self.file {
+        let (mut file, mut places) = match &self.file {
             Some(path) => layers::file(path)?,
             None => (Node::empty_table(Origin::Default), Places::default()),
         };
@@ -64,7 +66,7 @@ impl Sources {
         // The task is named in the layers above its own defaults.
         let mut named = file.clone();
         for assignment in assignments.iter().filter(|assignment| assignment.steps == ["task"]) {
-            assignment.apply(&mut named).unwrap_or_default();
+            assignment.apply(&mut named, registry).unwrap_or_default();
         }
         let task = match named.text("task") {
             Some(name) => tasks.iter().find(|task| task.name() == name),
@@ -87,9 +89,11 @@ impl Sources {
                 tree.take(key);
             }
         }
+        located::all_by_own_names(&mut tree, registry);
+        located::all_by_own_names(&mut file, registry);
         tree.merge(file);
         for assignment in assignments {
-            found.extend(assignment.apply(&mut tree).err().map(said));
+            found.extend(assignment.apply(&mut tree, registry).err().map(said));
         }
         places.task = task.map(|task| task.name().to_owned()).unwrap_or_default();
         places.tree = tree;
@@ -198,6 +202,13 @@ impl Reading {
             }
             drafts.extend(more);
         }
+        for draft in &drafts {
+            let hook = draft.table.get(USE).and_then(Value::as_str);
+            if let Some(listed) = hook.and_then(|hook| registry.hook_named(hook)) {
+                let secrets = secrets::texts(draft.table.clone(), Schema::new(listed.schema));
+                self.places.secrets.extend(secrets);
+            }
+        }
         let mut runner = HookRunner::default();
         let tables = drafts.into_iter().filter_map(|Draft { written, table }| {
             let read = HookTable::read(&written, &table, registry, &mut runner, &mut self.found)?;
@@ -233,6 +244,9 @@ impl Reading {
         }
         let tree = Value::Table(rest.iter().map(|(key, node)| (key.clone(), node.value())).collect());
         let schema = task.map(AnyTask::schema).unwrap_or_default();
+        if let Value::Table(own) = &tree {
+            self.places.secrets.extend(secrets::texts(own.clone(), Schema::new(&schema)));
+        }
         let known = |path: &[String]| {
             let schema = path.iter().try_fold(Schema::new(&schema), |schema, step| schema.step(step, None));
             let keys = schema.map(|schema| schema.keys(None)).unwrap_or_default();
