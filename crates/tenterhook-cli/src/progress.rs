@@ -100,7 +100,7 @@ impl Progress {
     }
 }
 
-#[hook(name = "progress", tier = "built_in")]
+#[hook(name = "tenter_progress", tier = "built_in")]
 impl Observer for Progress {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let (batches, samples, tokens) = (cx.total_batches, cx.samples, cx.tokens);

@@ -7,6 +7,9 @@ use crate::cadence::Cadence;
 pub struct Access {
     /// Names it reads.
     pub reads: Vec<String>,
+    /// Names that decide whether it fires. A hook may log them without declaring so: only one that is a slip of
+    /// the pen is refused.
+    pub asks: Vec<String>,
     /// Names it writes. A `*` stands for any text within a part of a name, and a part that is `**` for any
     /// number of parts; parts are divided by `/`: `grad_norm/*`.
     pub writes: Vec<String>,
@@ -49,6 +52,13 @@ impl Access {
     #[must_use]
     pub fn reads(mut self, name: impl Into<String>) -> Access {
         self.reads.push(name.into());
+        self
+    }
+
+    /// Whether it fires depends on this as well.
+    #[must_use]
+    pub fn asks(mut self, name: impl Into<String>) -> Access {
+        self.asks.push(name.into());
         self
     }
 

@@ -16,6 +16,7 @@ use crate::text;
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleOptions {
     /// Print a line after every so many batches, counted over all epochs.
+    #[schemars(range(min = 1))]
     pub log_every_n_batches: u64,
 }
 

@@ -15,9 +15,11 @@ use crate::text::{many, six as number};
 #[serde(deny_unknown_fields)]
 pub struct EarlyStoppingOptions {
     /// The metric to watch.
+    #[schemars(length(min = 1))]
     pub monitor: String,
     /// What counts as an improvement must be at least this much.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_delta: f64,
     /// Checks without an improvement before it stops. Checks, not epochs.
     #[serde(default = "three")]

@@ -22,6 +22,7 @@ use crate::text;
 #[serde(deny_unknown_fields, default)]
 pub struct LoggingOptions {
     /// Tell of every so many epochs and their validations; of the start, the end and checkpoints always.
+    #[schemars(range(min = 1))]
     pub log_every_n_epochs: u64,
 }
 

@@ -16,10 +16,12 @@ pub struct LossSpikeOptions {
     /// Act when there were more high losses than this.
     pub count: u64,
     /// What the learning rates are multiplied by, between 0 and 1.
+    #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
     pub factor: f64,
     /// Only high losses in a row count: one that is not high begins the count anew.
     pub consecutive: bool,
     /// No learning rate is made lower than this.
+    #[schemars(range(min = 0))]
     pub min_lr: f64,
     /// After acting, losses of so many optimizer steps are not counted.
     pub cooldown: u64,

@@ -14,6 +14,7 @@ use crate::{table, text};
 pub struct ModelSummaryOptions {
     /// Group parameters by so many parts of their names: 1 is the outermost modules, 0 only the totals, -1 every
     /// tensor.
+    #[schemars(range(min = -1))]
     pub max_depth: i64,
 }
 

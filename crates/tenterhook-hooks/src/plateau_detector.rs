@@ -13,10 +13,13 @@ use tenterhook_core::{
 #[serde(deny_unknown_fields, default)]
 pub struct PlateauDetectorOptions {
     /// The metric to watch.
+    #[schemars(length(min = 1))]
     pub monitor: String,
     /// Over how many epochs: 2 or more. Epochs in which the metric was not logged do not count.
+    #[schemars(range(min = 2))]
     pub window: usize,
     /// It is a plateau when the largest and the smallest value of the window differ by less than this.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub threshold: f64,
     /// The threshold is a share of the values' mean: 0.01 is one percent.
     pub relative: bool,

@@ -17,8 +17,10 @@ use crate::stopwatch::Stopwatch;
 #[serde(deny_unknown_fields, default)]
 pub struct ThroughputOptions {
     /// Measure and log every so many optimizer steps.
+    #[schemars(range(min = 1))]
     pub every_n_steps: u64,
     /// How much of the average so far each measurement keeps, from 0 (nothing is smoothed) to below 1.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub smoothing: f64,
 }
 

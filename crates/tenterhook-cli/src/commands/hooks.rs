@@ -80,17 +80,23 @@ fn facts(hook: &Description) -> Vec<String> {
     let Some(made) = &hook.made else {
         return vec!["It is made when its options are there; what it is shows in `plan`.".to_owned()];
     };
-    vec![
+    let mut facts = vec![
         format!("  kind    {}", made.kind),
         format!("  name    {} unless `name` says otherwise", made.registered_as),
         format!("  place   {}", made.tier.reason()),
         format!("  errors  on_error = \"{}\" unless set", made.on_error),
         format!("  events  {}", made.events.join(", ")),
-    ]
+    ];
+    if !hook.flags.is_empty() {
+        facts.push(format!("  flags   {} in [hooks_config]", hook.flags.join(", ")));
+    }
+    facts
 }
 
 fn option_lines(option: &OptionHelp) -> Vec<String> {
-    let mut lines = vec![format!("  {} ({}), {}", option.key, option.kind, standing(option))];
+    let names: Vec<_> = std::iter::once(&option.key).chain(&option.aliases).map(String::as_str).collect();
+    let names = names.join(", also ");
+    let mut lines = vec![format!("  {names} ({}), {}", option.kind, standing(option))];
     lines.extend(folded(&option.about, 92).into_iter().map(|line| format!("      {line}")));
     lines
 }
@@ -160,6 +166,10 @@ fn reference(app: &App) -> String {
                 ),
             ]);
         }
+        if !hook.flags.is_empty() {
+            let flags: Vec<_> = hook.flags.iter().map(|flag| format!("`{flag}`")).collect();
+            lines.extend([String::new(), format!("In `[hooks_config]`: {}.", flags.join(", "))]);
+        }
         if !hook.options.is_empty() {
             lines.push(String::new());
             lines.extend(table(&hook.options));
@@ -184,9 +194,11 @@ fn table(options: &[OptionHelp]) -> Vec<String> {
             (None, false, Some(example)) => format!("unset, such as `{example}`"),
             (None, false, None) => "unset".to_owned(),
         };
+        let names: Vec<_> =
+            std::iter::once(&option.key).chain(&option.aliases).map(|name| format!("`{name}`")).collect();
         format!(
-            "| `{}` | {} | {} | {} |",
-            option.key,
+            "| {} | {} | {} | {} |",
+            names.join(", also "),
             cell(&option.kind),
             cell(&standing),
             cell(&option.about)

@@ -64,6 +64,17 @@ pub enum Sides {
     Unknown,
 }
 
+/// What a name is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared<'a> {
+    /// A text in quotes.
+    Text(&'a str),
+    /// A bare word: a text, or another name.
+    Word(&'a str),
+    /// A number, or something calculated.
+    Number,
+}
+
 /// Something that holds or not.
 #[derive(Clone, Debug)]
 enum Test {
@@ -126,6 +137,14 @@ impl Condition {
         self.0.comparisons(lookup, &mut comparisons);
         comparisons
     }
+
+    /// What a name is compared with, in the order in which it is written.
+    #[must_use]
+    pub fn compared_with(&self, name: &str) -> Vec<Compared<'_>> {
+        let mut others = Vec::new();
+        self.0.compared_with(name, &mut others);
+        others
+    }
 }
 
 impl Test {
@@ -162,6 +181,23 @@ impl Test {
                 right.comparisons(lookup, found);
             }
             Test::Not(test) => test.comparisons(lookup, found),
+        }
+    }
+
+    fn compared_with<'a>(&'a self, name: &str, others: &mut Vec<Compared<'a>>) {
+        match self {
+            Test::Compare(left, _, right) => {
+                for (one, other) in [(left, right), (right, left)] {
+                    if matches!(one, Term::Name(own) if own == name) {
+                        others.push(other.compared());
+                    }
+                }
+            }
+            Test::Both(left, right) | Test::Either(left, right) => {
+                left.compared_with(name, others);
+                right.compared_with(name, others);
+            }
+            Test::Not(test) => test.compared_with(name, others),
         }
     }
 }
@@ -201,6 +237,14 @@ impl Term {
                 Some(calculation.of(left.number(lookup)?, right.number(lookup)?))
             }
             simple => simple.value(lookup)?.as_number(),
+        }
+    }
+
+    fn compared(&self) -> Compared<'_> {
+        match self {
+            Term::Text(text) => Compared::Text(text),
+            Term::Name(word) => Compared::Word(word),
+            Term::Number(_) | Term::Minus(_) | Term::Calculated(..) => Compared::Number,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the plan refuses before step 1, each with its fix.
 
+use super::asked;
 use super::writers::Writers;
 use crate::access::Access;
 use crate::cadence::Cadence;
@@ -120,6 +121,7 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
                 errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
             }
         }
+        errors.extend(asked::slips(hook, access, hooks, world));
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
         for cadence in &access.every {
             errors.extend(never_fires(hook, *cadence, 0, format!("every {cadence}"), world));

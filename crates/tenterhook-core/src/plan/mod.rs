@@ -1,5 +1,6 @@
 //! Who receives what, in which order: fixed before the first step, per event.
 
+mod asked;
 mod check;
 mod writers;
 

@@ -43,6 +43,9 @@ pub enum RosterError {
     /// Two hooks of one name.
     #[error("there is a hook named `{0}` already; give one of them another name")]
     Duplicate(String),
+    /// The name of the update that stands where no other does.
+    #[error("`{0}` is the name of the update that changes nothing; give the hook another name")]
+    Reserved(String),
     /// No hook of that name.
     #[error("there is no hook named `{name}`; there are: {known}")]
     Unknown {
@@ -77,6 +80,9 @@ impl HookRunner {
     /// Registers a hook.
     pub fn register(&mut self, hook: AnyHook, how: Registration) -> Result<(), RosterError> {
         let name = self.free(how.name.unwrap_or_else(|| hook.name()))?;
+        if name == Identity.name() {
+            return Err(RosterError::Reserved(name));
+        }
         let policy = how.policy.unwrap_or_else(|| hook.0.policy());
         let tier = hook.0.tier();
         let standing = Standing { enabled: !how.disabled, ..Standing::new(name, policy) };

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Gate;
 use super::gates::PerBatch;
-use crate::condition::{Condition, Operand};
+use crate::access::Access;
+use crate::condition::{Compared, Condition, Operand};
 use crate::event::Event;
 use crate::moment::Moment;
 use crate::plan::{TRAIN_LOSS, nearest};
@@ -32,13 +33,44 @@ pub struct Conditioned {
 }
 
 /// What can be asked for besides metrics.
-const NAMES: &[&str] = &["epoch", "step", "batch", "samples", "tokens", "elapsed", "stage", "phase", "loss"];
+pub(crate) const FIELDS: &[&str] =
+    &["epoch", "step", "batch", "samples", "tokens", "elapsed", "loss", "stage", "phase"];
+
+/// The words that `stage` and `phase` can be.
+const STAGES: &[&str] = &["fit", "validate", "test", "predict"];
+const PHASES: &[&str] = &["sanity_check", "train", "validate", "test", "predict"];
 
 impl Conditioned {
     /// Opens while this holds.
     #[must_use]
     pub fn new(condition: Condition) -> Conditioned {
         Conditioned { condition, told: false, batch: PerBatch::default(), validation: None }
+    }
+
+    /// What can never hold in a condition, and what to do about it: a word that `stage` or `phase` never is, or a
+    /// text where a number is.
+    #[must_use]
+    pub fn nonsense(condition: &Condition) -> Option<(String, String)> {
+        FIELDS.iter().find_map(|field| {
+            let words = match *field {
+                "stage" => STAGES,
+                "phase" => PHASES,
+                _ => &[],
+            };
+            condition.compared_with(field).into_iter().find_map(|other| match (other, words) {
+                (Compared::Text(text), []) if text.trim().parse::<f64>().is_err() => Some((
+                    format!("`{field}` is a number and never \"{text}\""),
+                    "compare it with a number".into(),
+                )),
+                (Compared::Text(word) | Compared::Word(word), [_, ..]) if !words.contains(&word) => {
+                    Some((format!("`{field}` is never `{word}`"), suggestion(word, words)))
+                }
+                (Compared::Number, [_, ..]) => {
+                    Some((format!("`{field}` is a word and never a number"), suggestion("", words)))
+                }
+                _ => None,
+            })
+        })
     }
 
     /// Says once that a name is still unknown when there has been time to log it: it may be misspelt.
@@ -50,7 +82,7 @@ impl Conditioned {
         let names = self.condition.names();
         let Some(name) = names.into_iter().find(|name| known(name, moment, false).is_none()) else { return };
         let logged = moment.metrics().names();
-        let near = nearest(name, NAMES.iter().copied().chain(logged.iter().map(String::as_str)));
+        let near = nearest(name, FIELDS.iter().copied().chain(logged.iter().map(String::as_str)));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         moment.say(format!(
             "`when = \"{}\"` asks for `{name}`, which nobody has logged in the first epoch{near}",
@@ -80,6 +112,18 @@ impl Gate for Conditioned {
         open
     }
 
+    fn access(&self, inner: Access) -> Access {
+        let fields = FIELDS.iter().filter(|field| !["stage", "phase"].contains(field));
+        // A bare word beside a number can only be the name of another one.
+        let words =
+            fields.flat_map(|field| self.condition.compared_with(field)).filter_map(|other| match other {
+                Compared::Word(word) if !FIELDS.contains(&word) => Some(word),
+                _ => None,
+            });
+        let inner = words.fold(inner, Access::reads);
+        self.condition.names().into_iter().fold(inner, Access::asks)
+    }
+
     fn state(&self) -> Value {
         json!({ "told": self.told, "batch": self.batch })
     }
@@ -88,6 +132,13 @@ impl Gate for Conditioned {
         self.told = state["told"].as_bool().unwrap_or(false);
         self.batch = PerBatch::from(state);
     }
+}
+
+fn suggestion(word: &str, words: &[&str]) -> String {
+    nearest(word, words.iter().copied()).map_or_else(
+        || format!("it is one of: {}", words.join(", ")),
+        |near| format!("did you mean `{near}`?"),
+    )
 }
 
 fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand> {

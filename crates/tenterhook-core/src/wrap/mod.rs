@@ -25,6 +25,7 @@ use crate::roster::HookKind;
 use crate::state::State;
 
 pub use conditioned::Conditioned;
+pub(crate) use conditioned::FIELDS;
 pub use gates::{After, Declares, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.

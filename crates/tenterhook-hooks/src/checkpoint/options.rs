@@ -49,6 +49,15 @@ pub enum Link {
 /// The options of [`Checkpoint`](super::Checkpoint).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+// What the check below refuses of two options together.
+#[schemars(extend("not" = { "anyOf": [
+    { "required": ["save_top_k"], "properties": { "save_top_k": { "minimum": 2 } }, "not": { "required": ["monitor"] } },
+    { "required": ["every_n_epochs", "every_n_train_steps"],
+      "properties": { "every_n_epochs": { "minimum": 1 }, "every_n_train_steps": { "minimum": 1 } } },
+    { "required": ["every_n_epochs", "train_time_interval"], "properties": { "every_n_epochs": { "minimum": 1 } } },
+    { "required": ["every_n_train_steps", "train_time_interval"],
+      "properties": { "every_n_train_steps": { "minimum": 1 } } },
+] }))]
 pub struct CheckpointOptions {
     /// Where to put them: below the run's own directory of checkpoints, or anywhere when it begins with `/`; unset
     /// is that directory itself. `..` is refused.
@@ -67,6 +76,7 @@ pub struct CheckpointOptions {
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
     /// How many of the best to keep: -1 is all, 0 none.
+    #[schemars(range(min = -1))]
     pub save_top_k: i64,
     /// Keep the newest under the name `last` as well: with every other save, and when training ends after the
     /// last of them. `true` is a checkpoint of its own, `"link"` a link to the newest while that is kept under
@@ -91,6 +101,7 @@ pub struct CheckpointOptions {
     pub every_n_train_steps: Option<u64>,
     /// Save every so often, such as `30 min` or `00:12:00:00` (`DD:HH:MM:SS`).
     #[schemars(example = &"30 min")]
+    #[schemars(extend("pattern" = "^\\s*0*[1-9][0-9]*\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*$"))]
     pub train_time_interval: Option<String>,
     /// Say what was saved.
     pub verbose: bool,

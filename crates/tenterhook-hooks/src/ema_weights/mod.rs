@@ -23,11 +23,14 @@ use average::Average;
 pub struct EmaWeightsOptions {
     /// How much of the average stays when new weights come in, from 0 to below 1. The larger, the longer it
     /// remembers: 0.999 averages over about the last 1000 updates of it.
+    #[schemars(range(min = 0), extend("exclusiveMaximum" = 1))]
     pub decay: f64,
     /// Take the weights into the average after every so many optimizer steps.
+    #[schemars(range(min = 1))]
     pub update_every_n_steps: u64,
     /// Begin to average only after this much training, such as `500 steps` or `2 epochs`; unset is at once.
     #[schemars(example = &"500 steps")]
+    #[schemars(extend("pattern" = "^\\s*0*[1-9][0-9]*\\s*(steps?|epochs?|batch|batches|s|sec|seconds?|min|minutes?|h|hours?)\\s*$"))]
     pub start_after: Option<String>,
     /// Let the decay grow with the number n of updates so far, as (1 + n) / (10 + n) up to `decay`, so that a
     /// young average does not cling to the first weights it saw.

@@ -9,6 +9,7 @@ use tenterhook_core::{OptionError, Pattern};
 #[serde(deny_unknown_fields, default)]
 pub struct GradientMonitorOptions {
     /// Look at the gradients every so many optimizer steps.
+    #[schemars(range(min = 1))]
     pub log_frequency: u64,
     /// Log the norm of each gradient as `grad_norm/<name>`, and of all together, also of those that
     /// `param_filter` leaves out, as `grad_norm/total`.
@@ -16,9 +17,11 @@ pub struct GradientMonitorOptions {
     /// Log a histogram of each gradient as `grad/<name>`, into `histograms.jsonl`.
     pub log_histogram: bool,
     /// How many bins a histogram has.
+    #[schemars(range(min = 1))]
     pub histogram_bins: usize,
     /// Percentiles of each gradient's values, from 0 to 100, logged as `grad_p10/<name>`. They are exact:
     /// between two values it interpolates linearly. NaN and infinities are left out.
+    #[schemars(inner(range(min = 0, max = 100)))]
     pub percentiles: Vec<f64>,
     /// Only parameters whose names contain one of these, or where it has a `*` match it or lie below what
     /// matches it: `encoder`, `conv*`, `blocks.*.mlp`, `**.bias`. Empty: all.
@@ -26,8 +29,10 @@ pub struct GradientMonitorOptions {
     /// Log by how much of its norm each parameter changed as `update_ratio/<name>`.
     pub log_update_ratio: bool,
     /// A gradient vanishes when its norm is below this. `grad_vanishing` says how many do.
+    #[schemars(range(min = 0))]
     pub vanishing_threshold: f64,
     /// A gradient explodes when its norm is above this, or not finite. `grad_exploding` says how many do.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub exploding_threshold: f64,
     /// Where gradients are clipped, log `grad_clip/norm_before`, `grad_clip/norm_after`, `grad_clip/clipped`
     /// (0 or 1) and `grad_clip/share`: of the steps looked at, how many clipped.

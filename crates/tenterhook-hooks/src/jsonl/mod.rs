@@ -25,8 +25,10 @@ use crate::own_file;
 #[serde(deny_unknown_fields, default)]
 pub struct JsonlOptions {
     /// Write a line after every so many batches, counted over all epochs.
+    #[schemars(range(min = 1))]
     pub log_every_n_batches: u64,
     /// The file. A relative one is below the run directory; where there is none, beside the checkpoints.
+    #[schemars(extend("minLength" = 1))]
     pub path: PathBuf,
 }
 

@@ -39,6 +39,13 @@ impl NanAction {
 /// The options of [`NanGuard`](super::NanGuard).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+// What the check below refuses of two options together.
+#[schemars(extend("not" = { "anyOf": [
+    { "required": ["max_dumps"], "properties": { "max_dumps": { "const": 0 } },
+      "not": { "required": ["dump"], "properties": { "dump": { "const": false } } } },
+    { "required": ["points"], "properties": { "points": { "maxItems": 0 } },
+      "not": { "required": ["check_activations"], "properties": { "check_activations": { "const": false } } } },
+] }))]
 pub struct NanGuardOptions {
     /// What to do: `warn` says it, `skip` skips the update, `stop` skips it and stops training in good
     /// order, `raise` skips it and fails the run when the batch is done.

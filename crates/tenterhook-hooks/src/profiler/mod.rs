@@ -33,6 +33,7 @@ pub struct ProfilerOptions {
     /// A file to write the profile to at the end of training, as JSON. It is below the run directory; where there
     /// is none, beside the checkpoints.
     #[schemars(example = &"profile.json")]
+    #[schemars(extend("minLength" = 1))]
     pub filename: Option<PathBuf>,
 }
 

@@ -51,15 +51,23 @@ fn filled(mut table: Table, schema: Schema<'_>) -> Table {
     for (key, own) in schema.keys(Some(&table)) {
         let aliased = aliases(own.json()).find_map(|alias| table.remove(alias));
         let Some(value) = table.remove(key).or(aliased).or_else(|| own.default()) else { continue };
-        let value = match value {
-            toml::Value::Table(inner) => toml::Value::Table(filled(inner, own)),
-            // `lr = 1` is `lr = 1.0` where only a number is meant.
-            toml::Value::Integer(number) if own.is_number() => toml::Value::Float(number as f64),
-            other => other,
-        };
+        let value = of_its_type(value, own);
         table.insert(key.to_owned(), value);
     }
     table
+}
+
+fn of_its_type(value: toml::Value, own: Schema<'_>) -> toml::Value {
+    match value {
+        toml::Value::Table(inner) => toml::Value::Table(filled(inner, own)),
+        toml::Value::Array(items) => toml::Value::Array(match own.items() {
+            Some(of_items) => items.into_iter().map(|item| of_its_type(item, of_items)).collect(),
+            None => items,
+        }),
+        // `lr = 1` is `lr = 1.0` where only a number is meant.
+        toml::Value::Integer(number) if own.is_number() => toml::Value::Float(number as f64),
+        other => other,
+    }
 }
 
 /// TOML as JSON, with what JSON has no number for.

@@ -8,7 +8,7 @@ use super::keys::{HOOK_KEYS, HookKeys};
 use super::problem::Problem;
 use super::render::Found;
 use super::repair::read_repairing;
-use super::schema::Schema;
+use super::schema::{Schema, schema_of};
 use super::tree::USE;
 use super::words::Place;
 use crate::registry::{Registry, Unmade};
@@ -38,6 +38,14 @@ impl Written {
     /// In the `[[hooks]]` table of this number.
     pub(crate) fn in_hooks(index: usize) -> Written {
         Written { key: format!("hooks.{index}"), which: format!("hooks.{index}.{USE}") }
+    }
+
+    /// The keys that every hook has and that can stand in this table.
+    fn common_keys(&self) -> Vec<&'static str> {
+        let in_hooks = self.key.starts_with("hooks.");
+        let of_a_class = self.which.contains(".hook_classes.");
+        let stands = |key: &str| in_hooks || !(key == USE || key == "enabled" && !of_a_class);
+        HOOK_KEYS.iter().copied().filter(|key| stands(key)).collect()
     }
 
     /// A problem of the hook's table as one of the whole configuration.
@@ -91,10 +99,14 @@ impl HookTable {
             let keys = schema.map(|schema| Schema::new(schema).keys(None)).unwrap_or_default();
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
-        let place = Place { key: &written.key, called, also: HOOK_KEYS, known: &known };
+        let also = written.common_keys();
+        let own = schema.map(Schema::new);
+        let place = Place { key: &written.key, called, also: &also, known: &known, schema: own };
+        let keys = schema_of::<HookKeys>();
+        let of_keys = Place { called: place.called.clone(), schema: Some(Schema::new(&keys)), ..place };
         let before = found.len();
         let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
-        found.extend(misread.iter().map(|misread| place.found(misread)));
+        found.extend(misread.iter().map(|misread| of_keys.found(misread)));
         let (common, says_which) = (common?, table.get(USE).is_some_and(Value::is_str));
         if !says_which {
             return None;

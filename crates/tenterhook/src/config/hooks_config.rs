@@ -15,15 +15,19 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
 
+use super::class_paths::{self, dotted, options_of};
 use super::hooks::Written;
 use super::problem::Problem;
-use super::read::read;
+use super::read::{Misread, read_shaped};
 use super::render::Found;
 use super::repair::read_repairing;
+use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin, USE};
 use super::words::Place;
+use crate::registry::Registry;
 
 /// The table's key.
 pub(crate) const HOOKS_CONFIG: &str = "hooks_config";
@@ -36,7 +40,7 @@ pub(crate) struct HooksConfig {
     hook_classes: Vec<String>,
     /// The options of those hooks, by the same paths.
     #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
-    hook_configs: BTreeMap<String, Table>,
+    hook_configs: Table,
     /// Whether start, epochs and end are logged.
     enable_logging_hook: Option<bool>,
     /// Whether the gradients are watched.
@@ -90,20 +94,49 @@ pub(crate) const BUILT_INS: [BuiltIn; 5] = [
     BuiltIn { hook: "lr_monitor", flag: "enable_lr_monitor", table: Some("lr_monitor_config") },
 ];
 
+/// The flag of a hook, and the key of its options, where it has them.
+pub(crate) fn flags_of(hook: &str) -> Vec<&'static str> {
+    let of_it = BUILT_INS.iter().filter(|built_in| built_in.hook == hook);
+    of_it.flat_map(|built_in| std::iter::once(built_in.flag).chain(built_in.table)).collect()
+}
+
+/// The hook whose options stand under this key.
+pub(crate) fn of_table(key: &str) -> Option<&'static str> {
+    BUILT_INS.iter().find(|built_in| built_in.table == Some(key)).map(|built_in| built_in.hook)
+}
+
+/// Whether `[hooks_config]` has this key.
+pub(crate) fn has_key(key: &str) -> bool {
+    Schema::new(&schema_of::<HooksConfig>()).all_keys().contains(&key)
+}
+
 /// The table of one hook, as if it had been written under `[[hooks]]`.
 pub(crate) struct Draft {
     pub(crate) written: Written,
     pub(crate) table: Table,
 }
 
-/// Reads `[hooks_config]` into the tables it stands for.
-pub(crate) fn drafts(node: &Node, found: &mut Vec<Found>) -> Vec<Draft> {
-    let (config, misread) = read_repairing(node.value(), &read::<HooksConfig>);
-    let place =
-        Place { key: HOOKS_CONFIG, called: "[hooks_config]".into(), also: &[], known: &|_| Vec::new() };
-    found.extend(misread.iter().map(|misread| place.found(misread)));
+/// Reads `[hooks_config]` into the tables it stands for. A flag without a table is about the hooks of its kind
+/// that stand already, where there are some.
+pub(crate) fn drafts(
+    node: &Node,
+    standing: &mut [Draft],
+    registry: &Registry,
+    found: &mut Vec<Found>,
+) -> Vec<Draft> {
+    let schema = schema_of::<HooksConfig>();
+    let shaped = |tree| read_shaped::<HooksConfig>(tree, &schema);
+    let (config, misread) = read_repairing(node.value(), &shaped);
+    let place = Place {
+        key: HOOKS_CONFIG,
+        called: "[hooks_config]".into(),
+        also: &[],
+        known: &|_| Vec::new(),
+        schema: Some(Schema::new(&schema)),
+    };
+    found.extend(misread.iter().map(|misread| written_elsewhere(place.found(misread), misread, registry)));
     let Some(config) = config else { return Vec::new() };
-    let mut drafts = Drafts { node, found, all: Vec::new() };
+    let mut drafts = Drafts { node, standing, registry, found, all: Vec::new() };
     drafts.classes(&config);
     let tables = [
         (config.enable_logging_hook, None),
@@ -118,16 +151,41 @@ pub(crate) fn drafts(node: &Node, found: &mut Vec<Found>) -> Vec<Draft> {
     drafts.all
 }
 
+/// An unknown key that speaks of a hook: how that hook is written.
+fn written_elsewhere(mut found: Found, misread: &Misread, registry: &Registry) -> Found {
+    let ([key], true) = (&misread.path[..], found.at_key) else { return found };
+    let (table, flag) = (key.strip_suffix("_config"), key.strip_prefix("enable_"));
+    let Some(hook) = table.or(flag.map(|flag| flag.strip_suffix("_hook").unwrap_or(flag))) else {
+        return found;
+    };
+    let here = BUILT_INS.iter().find(|built_in| built_in.hook == hook);
+    let own = here.and_then(|built_in| if table.is_some() { built_in.table } else { Some(built_in.flag) });
+    if let Some(own) = own {
+        found.problem.fix = Some(format!("did you mean `{own}`?"));
+    } else if registry.hook_named(hook).is_some() {
+        let fix = format!("write the options of `{hook}` as a [[hooks]] table with use = \"{hook}\"");
+        found.problem.fix = Some(fix);
+    }
+    found
+}
+
 struct Drafts<'a> {
     node: &'a Node,
+    standing: &'a mut [Draft],
+    registry: &'a Registry,
     found: &'a mut Vec<Found>,
     all: Vec<Draft>,
 }
 
 impl Drafts<'_> {
     fn classes(&mut self, config: &HooksConfig) {
-        let classes = &config.hook_classes;
+        let (classes, configs) = (&config.hook_classes, &config.hook_configs);
+        let mut taken = Vec::new();
         for (index, class) in classes.iter().enumerate() {
+            if class.is_empty() {
+                // It did not read, which has been told.
+                continue;
+            }
             let which = format!("{HOOKS_CONFIG}.hook_classes.{index}");
             if classes[..index].iter().any(|earlier| dotted(earlier) == dotted(class)) {
                 let problem = Problem::new(which, format!("`{class}` is in `hook_classes` twice"));
@@ -135,29 +193,17 @@ impl Drafts<'_> {
                 continue;
             }
             let (path, mut table) =
-                config_of(class, &config.hook_configs).unwrap_or_else(|| (class.clone(), Table::new()));
-            let written = Written { key: format!("{HOOKS_CONFIG}.hook_configs.{path}"), which };
+                options_of(class, configs).unwrap_or_else(|| (vec![class.clone()], Table::new()));
+            let written = Written { key: format!("{HOOKS_CONFIG}.hook_configs.{}", path.join(".")), which };
+            taken.push(path);
             if self.says_which(&written, &table, "the class says which hook it is; take it away") {
                 continue;
             }
             table.insert(USE.to_owned(), Value::String(class.clone()));
             self.all.push(Draft { written, table });
         }
-        for key in config.hook_configs.keys() {
-            let of = |class: &String| {
-                dotted(class) == dotted(key) || dotted(class).starts_with(&format!("{}.", dotted(key)))
-            };
-            if !classes.iter().any(of) {
-                let message = format!("`{key}` has options here, but it is not in `hook_classes`");
-                let known: Vec<_> = classes.iter().map(String::as_str).collect();
-                let near = tenterhook_core::plan::nearest(key, known.into_iter());
-                let fix = near.map_or_else(
-                    || format!("add it: hook_classes = [\"{key}\"]"),
-                    |near| format!("did you mean `{near}`?"),
-                );
-                let problem = Problem::new(format!("{HOOKS_CONFIG}.hook_configs.{key}"), message).fix(fix);
-                self.found.push(Found { at_key: true, ..problem.into() });
-            }
+        for orphan in class_paths::orphans(configs, &taken) {
+            self.found.push(nobodys(&orphan, classes));
         }
     }
 
@@ -168,8 +214,13 @@ impl Drafts<'_> {
         let written = Written { key, which };
         let enabled = match (enabled, &table) {
             (Some(enabled), Some(_)) => enabled,
-            (Some(true), None) => true,
-            (Some(false) | None, None) => return,
+            (Some(enabled), None) => {
+                if self.switched(hook, enabled) || !(enabled || self.needs_nothing(hook)) {
+                    return;
+                }
+                enabled
+            }
+            (None, None) => return,
             (None, Some(_)) => {
                 // A flag that does not read has been told about.
                 if self.node.child(flag).is_none() {
@@ -198,6 +249,23 @@ impl Drafts<'_> {
         self.all.push(Draft { written, table });
     }
 
+    /// Switches the hooks of this kind that stand already; whether there are any.
+    fn switched(&mut self, hook: &str, enabled: bool) -> bool {
+        let mut any = false;
+        for draft in self.standing.iter_mut() {
+            if draft.table.get(USE).and_then(Value::as_str) == Some(hook) {
+                draft.table.insert("enabled".to_owned(), Value::Boolean(enabled));
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Whether a hook can be made without options, so that it can be listed as switched off.
+    fn needs_nothing(&self, hook: &str) -> bool {
+        self.registry.hook(hook, Table::new()).is_ok()
+    }
+
     /// Whether the options name a hook themselves, which is not theirs to say.
     fn says_which(&mut self, written: &Written, table: &Table, fix: &str) -> bool {
         let says = table.contains_key(USE);
@@ -209,22 +277,18 @@ impl Drafts<'_> {
     }
 }
 
-/// A path as it is compared: written with `::` or with dots.
-fn dotted(path: &str) -> String {
-    path.replace("::", ".")
-}
-
-/// The options of a class, and the keys that lead to them. A path with dots that was not quoted is one of
-/// tables within tables.
-fn config_of(class: &str, configs: &BTreeMap<String, Table>) -> Option<(String, Table)> {
-    let whole = configs.iter().find(|(key, _)| dotted(key) == dotted(class));
-    if let Some((key, table)) = whole {
-        return Some((key.clone(), table.clone()));
-    }
-    let steps: Vec<_> = class.split('.').collect();
-    let (first, rest) = steps.split_first()?;
-    let inner = rest.iter().try_fold(configs.get(*first)?, |table, step| table.get(*step)?.as_table());
-    Some((class.to_owned(), inner?.clone()))
+/// Options for which there is no class.
+fn nobodys(path: &[String], classes: &[String]) -> Found {
+    let key = path.join(".");
+    let class = path.join("::");
+    let message = format!("`{class}` has options here, but it is not in `hook_classes`");
+    let near = nearest(&class, classes.iter().map(String::as_str));
+    let fix = near.map_or_else(
+        || format!("add it: hook_classes = [\"{class}\"]"),
+        |near| format!("did you mean `{near}`?"),
+    );
+    let problem = Problem::new(format!("{HOOKS_CONFIG}.hook_configs.{key}"), message).fix(fix);
+    Found { at_key: true, ..problem.into() }
 }
 
 /// Gives hooks that have no table of their own one in the tree, so that what is missing in it is shown where

@@ -50,8 +50,12 @@ pub struct HookKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 0.1, range(max = 1), extend("exclusiveMinimum" = 0))]
     pub sampled: Option<f64>,
-    /// Fire only while this holds, such as `val/loss < 0.5 and epoch >= 3`. It knows `epoch`, `step`, `batch`,
-    /// `samples`, `tokens`, `elapsed` (seconds), `stage`, `phase` and every metric by its name.
+    /// Fire only while this holds, such as `val/loss < 0.5 and epoch >= 3`. It compares (`<`, `<=`, `>`, `>=`,
+    /// `==`, `!=`), calculates (`+`, `-`, `*`, `%`) and joins (`and`, `or`, `not`). It knows `epoch` and `batch`
+    /// (both from 0), `step` (completed ones), `samples`, `tokens`, `elapsed` (seconds), `stage` (`fit`,
+    /// `validate`, `test`, `predict`), `phase` (`sanity_check`, `train`, `validate`, `test`, `predict`) and every
+    /// metric by its name; `loss` is short for `train/loss`. A comparison with a metric that nobody has logged yet
+    /// is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"val/loss < 0.5")]
     pub when: Option<Condition>,
@@ -90,6 +94,9 @@ impl HookKeys {
             let problem = Problem::new("sampled", "`sampled` must be above 0 and at most 1");
             problems.push(problem.fix("write for example 0.1; `enabled = false` switches a hook off"));
         }
+        if let Some((message, fix)) = self.when.as_ref().and_then(Conditioned::nonsense) {
+            problems.push(Problem::new("when", message).fix(fix));
+        }
         let on_error = self.on_error.unwrap_or(hook.policy().on_error);
         match self.max_failures {
             Some(0) => {
@@ -105,6 +112,13 @@ impl HookKeys {
             _ => {}
         }
         problems
+    }
+
+    /// Whether `when` has this name in it.
+    pub(super) fn asks_for(&self, name: &str) -> bool {
+        let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
+        let is_of_name = |c: char| c.is_alphanumeric() || "_./-".contains(c);
+        when.split(|c| !is_of_name(c)).any(|word| word == name)
     }
 
     /// What its errors do, where that is said.

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use tenterhook_core::plan::nearest;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
+use super::located::{located, position};
 use super::problem::{ConfigError, Problem};
 use super::render::{Places, file_error};
 use super::tree::{Kind, Node, Origin, USE, Unreadable};
+use crate::registry::Registry;
 
 /// What an environment variable begins with to be ours.
 pub(crate) const PREFIX: &str = "TENTER__";
@@ -96,14 +97,17 @@ fn steps_of(key: &str) -> Vec<String> {
 
 impl Assignment {
     /// Lays it over a tree.
-    pub(crate) fn apply(&self, tree: &mut Node) -> Result<(), (Problem, Origin)> {
+    pub(crate) fn apply(&self, tree: &mut Node, registry: &Registry) -> Result<(), (Problem, Origin)> {
+        let in_any_case = matches!(self.origin, Origin::Environment(_));
+        let steps = located(&self.steps, tree, in_any_case, registry)
+            .map_err(|problem| (problem, self.origin.without_value()))?;
         let origin = |_, _| self.origin.clone();
         let parsed = DeValue::parse(&self.value).ok();
         let parsed = parsed.and_then(|value| Node::of(value.get_ref(), &(0..0), &(0..0), &origin).ok());
         let text =
             || Node { kind: Kind::Leaf(Value::String(self.value.clone())), origin: self.origin.clone() };
-        place(tree, &self.steps, parsed.unwrap_or_else(text))
-            .map_err(|problem| (problem, self.origin.clone()))
+        place(tree, &steps, parsed.unwrap_or_else(text))
+            .map_err(|problem| (problem, self.origin.without_value()))
     }
 }
 
@@ -115,7 +119,7 @@ fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> 
     let origin = value.origin.clone();
     match &mut node.kind {
         Kind::Array(items) => {
-            let index = position(items, step)?;
+            let index = position(items, step, false, &[])?;
             if index == items.len() {
                 items.push(Node::empty_table(origin));
             }
@@ -144,26 +148,4 @@ fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> 
             place(node, steps, value)
         }
     }
-}
-
-/// The element that a step means: by its number, its name or its `use`. One past the last is a new one.
-fn position(items: &[Node], step: &str) -> Result<usize, Problem> {
-    let count = items.len();
-    if let Ok(index) = step.parse::<usize>() {
-        let problem = || {
-            Problem::new("", format!("there is no element {index}"))
-                .fix(format!("there are {count}, counted from 0"))
-        };
-        return if index <= count { Ok(index) } else { Err(problem()) };
-    }
-    let by = |key: &str| items.iter().position(|item| item.text(key) == Some(step));
-    by("name").or_else(|| by(USE)).ok_or_else(|| {
-        let known: Vec<_> = items.iter().filter_map(|item| item.text("name").or(item.text(USE))).collect();
-        let fix = match nearest(step, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if known.is_empty() => "there are none".to_owned(),
-            None => format!("there are: {}", known.join(", ")),
-        };
-        Problem::new("", format!("there is no element named `{step}`")).fix(fix)
-    })
 }

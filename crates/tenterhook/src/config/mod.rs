@@ -23,11 +23,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod class_paths;
 pub(crate) mod hash;
 mod hooks;
-mod hooks_config;
+pub(crate) mod hooks_config;
 pub(crate) mod keys;
 mod layers;
+mod located;
 mod print;
 mod problem;
 pub(crate) mod read;

@@ -67,6 +67,7 @@ impl ConfigError {
     /// Adds what another look has found.
     pub fn extend(&mut self, other: ConfigError) {
         self.plain &= other.plain;
+        self.file = self.file.take().or(other.file);
         self.problems.extend(other.problems);
         self.texts.extend(other.texts);
     }

@@ -4,6 +4,8 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::Value;
 
+use super::schema::Schema;
+
 /// What does not fit, as serde says it, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misread {
@@ -26,6 +28,41 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Misread> {
             Err(Misread { path, message })
         }
         None => Ok(read),
+    }
+}
+
+/// Reads a value whose schema is known. Serde takes a list for a table and reads it by position; nobody means
+/// that, so a list does not fit where only a table can stand.
+pub(crate) fn read_shaped<T: DeserializeOwned>(
+    value: Value,
+    schema: &serde_json::Value,
+) -> Result<T, Misread> {
+    no_list_for_a_table(&value, Schema::new(schema))?;
+    read(value)
+}
+
+/// Refuses the first list that stands where the schema knows only a table.
+pub(crate) fn no_list_for_a_table(value: &Value, schema: Schema<'_>) -> Result<(), Misread> {
+    let below = |step: &str, child: &Value, own: Schema<'_>| {
+        no_list_for_a_table(child, own).map_err(|mut misread| {
+            misread.path.insert(0, step.to_owned());
+            misread
+        })
+    };
+    match value {
+        Value::Array(_) if schema.is_table() => {
+            Err(Misread { path: Vec::new(), message: "invalid type: sequence, expected a map".to_owned() })
+        }
+        Value::Array(items) => schema.items().map_or(Ok(()), |own| {
+            items.iter().enumerate().try_for_each(|(index, item)| below(&index.to_string(), item, own))
+        }),
+        Value::Table(table) => {
+            let mut children = table.iter();
+            children.try_for_each(|(key, child)| {
+                schema.step(key, Some(table)).map_or(Ok(()), |own| below(key, child, own))
+            })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::problem::{ConfigError, Problem};
+use super::secrets::MASK;
 use super::tree::{Node, Origin};
 
 /// Everything that is needed to say where a key was written.
@@ -13,11 +14,18 @@ pub(crate) struct Places {
     /// The merged tree.
     pub(crate) tree: Node,
     pub(crate) task: String,
+    /// Texts that are never written down.
+    pub(crate) secrets: Vec<String>,
 }
 
 impl Default for Places {
     fn default() -> Places {
-        Places { file: None, tree: Node::empty_table(Origin::Default), task: String::new() }
+        Places {
+            file: None,
+            tree: Node::empty_table(Origin::Default),
+            task: String::new(),
+            secrets: Vec::new(),
+        }
     }
 }
 
@@ -49,8 +57,11 @@ impl Places {
             .collect();
         placed.sort_by_key(|(rank, ..)| *rank);
         placed.dedup_by(|later, earlier| later.1 == earlier.1);
+        // A fault that is nowhere in the file is none of the file's.
+        let elsewhere = !placed.is_empty() && placed.iter().all(|((layer, _), ..)| [1, 2].contains(layer));
         let (texts, problems) = placed.into_iter().map(|(_, text, problem)| (text, problem)).unzip();
-        ConfigError { file: self.file.as_ref().map(|(name, _)| name.clone()), plain: false, problems, texts }
+        let file = self.file.as_ref().filter(|_| !elsewhere).map(|(name, _)| name.clone());
+        ConfigError { file, plain: false, problems, texts }
     }
 
     fn origin<'a>(&'a self, found: &'a Found) -> (&'a Origin, bool) {
@@ -69,6 +80,10 @@ impl Places {
         }
     }
 
+    fn hiding_secrets(&self, text: String) -> String {
+        self.secrets.iter().fold(text, |text, secret| text.replace(secret, MASK))
+    }
+
     /// A problem as people read it.
     pub(crate) fn text(&self, found: &Found) -> String {
         let Found { problem, at_key, .. } = found;
@@ -77,8 +92,12 @@ impl Places {
                 let at = if *at_key || !exact { key } else { value };
                 in_file(name, text, at.clone(), &problem.message, problem.fix.as_deref())
             }
-            ((Origin::Environment(said), _), _) => format!("{said}: {problem}"),
-            ((Origin::Set(said), _), _) => format!("--set {said}: {problem}"),
+            ((origin @ Origin::Environment(_), _), _) if *at_key => match origin.without_value() {
+                Origin::Environment(name) => format!("{name}: {problem}"),
+                _ => problem.to_string(),
+            },
+            ((Origin::Environment(said), _), _) => self.hiding_secrets(format!("{said}: {problem}")),
+            ((Origin::Set(said), _), _) => self.hiding_secrets(format!("--set {said}: {problem}")),
             _ if problem.key.is_empty() => problem.to_string(),
             _ if self.tree.follow(&problem.key).is_some() => {
                 format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)

@@ -10,14 +10,16 @@ use super::COMMON_KEYS;
 use super::hooks::{HookTable, Written};
 use super::hooks_config::{self, Draft, HOOKS_CONFIG};
 use super::layers::{self, PREFIX};
+use super::located;
 use super::problem::{ConfigError, Problem};
-use super::read::read;
+use super::read::{no_list_for_a_table, read, read_shaped};
 use super::render::{Found, Places};
 use super::repair::read_repairing;
 use super::resolved::Resolved;
-use super::schema::Schema;
-use super::tree::{Kind, Node, Origin};
-use super::words::{Place, suggestion};
+use super::schema::{Schema, schema_of};
+use super::secrets;
+use super::tree::{Kind, Node, Origin, USE};
+use super::words::{Place, plainly, suggestion};
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::task::AnyTask;
@@ -54,7 +56,7 @@ impl Sources {
     /// What would run, or everything that is wrong. The first task is the one that runs when none is
     /// named.
     pub fn resolve(&self, tasks: &[Box<dyn AnyTask>], registry: &Registry) -> Result<Resolved, ConfigError> {
-        let (file, mut places) = match &self.file {
+        let (mut file, mut places) = match &self.file {
             Some(path) => layers::file(path)?,
             None => (Node::empty_table(Origin::Default), Places::default()),
         };
@@ -64,7 +66,7 @@ impl Sources {
         // The task is named in the layers above its own defaults.
         let mut named = file.clone();
         for assignment in assignments.iter().filter(|assignment| assignment.steps == ["task"]) {
-            assignment.apply(&mut named).unwrap_or_default();
+            assignment.apply(&mut named, registry).unwrap_or_default();
         }
         let task = match named.text("task") {
             Some(name) => tasks.iter().find(|task| task.name() == name),
@@ -87,9 +89,11 @@ impl Sources {
                 tree.take(key);
             }
         }
+        located::all_by_own_names(&mut tree, registry);
+        located::all_by_own_names(&mut file, registry);
         tree.merge(file);
         for assignment in assignments {
-            found.extend(assignment.apply(&mut tree).err().map(said));
+            found.extend(assignment.apply(&mut tree, registry).err().map(said));
         }
         places.task = task.map(|task| task.name().to_owned()).unwrap_or_default();
         places.tree = tree;
@@ -165,7 +169,7 @@ impl Reading {
         match read::<String>(node.value()) {
             Ok(word) => Some(word),
             Err(misread) => {
-                self.found.push(Problem::new(key, misread.message).into());
+                self.found.push(Problem::new(key, plainly(&misread.message)).into());
                 None
             }
         }
@@ -173,8 +177,15 @@ impl Reading {
 
     fn trainer(&mut self) -> Option<Settings> {
         let tree = self.top.remove("trainer").map_or_else(|| Value::Table(Table::new()), |node| node.value());
-        let (settings, misread) = read_repairing(tree, &read::<Settings>);
-        let place = Place { key: "trainer", called: "[trainer]".into(), also: &[], known: &|_| Vec::new() };
+        let schema = schema_of::<Settings>();
+        let (settings, misread) = read_repairing(tree, &|tree| read_shaped::<Settings>(tree, &schema));
+        let place = Place {
+            key: "trainer",
+            called: "[trainer]".into(),
+            also: &[],
+            known: &|_| Vec::new(),
+            schema: Some(Schema::new(&schema)),
+        };
         self.found.extend(misread.iter().map(|misread| place.found(misread)));
         let problems = settings.iter().flat_map(Settings::problems);
         self.found.extend(problems.map(|problem| problem.below("trainer").into()));
@@ -185,11 +196,18 @@ impl Reading {
     fn hooks(&mut self, registry: &Registry) -> Vec<(HookTable, Written)> {
         let mut drafts = self.tables();
         if let Some(node) = self.top.remove(HOOKS_CONFIG) {
-            let more = hooks_config::drafts(&node, &mut self.found);
+            let more = hooks_config::drafts(&node, &mut drafts, registry, &mut self.found);
             for draft in &more {
                 hooks_config::stand_in(&mut self.places.tree, &draft.written);
             }
             drafts.extend(more);
+        }
+        for draft in &drafts {
+            let hook = draft.table.get(USE).and_then(Value::as_str);
+            if let Some(listed) = hook.and_then(|hook| registry.hook_named(hook)) {
+                let secrets = secrets::texts(draft.table.clone(), Schema::new(listed.schema));
+                self.places.secrets.extend(secrets);
+            }
         }
         let mut runner = HookRunner::default();
         let tables = drafts.into_iter().filter_map(|Draft { written, table }| {
@@ -226,18 +244,34 @@ impl Reading {
         }
         let tree = Value::Table(rest.iter().map(|(key, node)| (key.clone(), node.value())).collect());
         let schema = task.map(AnyTask::schema).unwrap_or_default();
+        if let Value::Table(own) = &tree {
+            self.places.secrets.extend(secrets::texts(own.clone(), Schema::new(&schema)));
+        }
         let known = |path: &[String]| {
             let schema = path.iter().try_fold(Schema::new(&schema), |schema, step| schema.step(step, None));
             let keys = schema.map(|schema| schema.keys(None)).unwrap_or_default();
             keys.into_iter().map(|(key, _)| key.to_owned()).collect()
         };
         let read = |tree: Value| match task {
-            Some(task) => task.complete(tree).map_err(super::read::Misread::from),
+            Some(task) => no_list_for_a_table(&tree, Schema::new(&schema))
+                .and_then(|()| task.complete(tree).map_err(super::read::Misread::from)),
             None => read::<NoTask>(tree).map(|NoTask {}| Table::new()),
         };
         let (options, misread) = read_repairing(tree, &read);
-        let place = Place { key: "", called: "the configuration".into(), also: COMMON_KEYS, known: &known };
-        self.found.extend(misread.iter().map(|misread| place.found(misread)));
+        let place = Place {
+            key: "",
+            called: "the configuration".into(),
+            also: COMMON_KEYS,
+            known: &known,
+            schema: Some(Schema::new(&schema)),
+        };
+        self.found.extend(misread.iter().map(|misread| {
+            let mut found = place.found(misread);
+            if misread.path.len() == 1 && found.at_key && hooks_config::has_key(&misread.path[0]) {
+                found.problem.fix = Some("it belongs into [hooks_config]".to_owned());
+            }
+            found
+        }));
         options
     }
 }

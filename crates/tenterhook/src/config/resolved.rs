@@ -107,6 +107,7 @@ impl Resolved {
         let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
         let key = place.map_or_else(String::new, |(index, table)| {
             let about = match refused {
+                PlanError::NobodyWrites { name, .. } if table.common.asks_for(name) => Some("when"),
                 PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. } => {
                     Some("monitor").filter(|key| table.options.contains_key(*key))
                 }
@@ -117,6 +118,10 @@ impl Resolved {
                 PlanError::NeverFires { .. } => table.common.after.map(|_| "after"),
                 _ => None,
             };
+            let about = about.or_else(|| match refused {
+                PlanError::NeverFires { when, .. } => option_of_value(&table.options, when),
+                _ => None,
+            });
             self.written(index).problem(Problem::new(about.unwrap_or_default(), "")).key
         });
         let problem = Problem::new(key, message);
@@ -161,4 +166,12 @@ impl Resolved {
         }
         all
     }
+}
+
+/// The one option that is as large as the number in a text.
+fn option_of_value<'a>(options: &'a Table, text: &str) -> Option<&'a str> {
+    let number: i64 = text.split_whitespace().find_map(|word| word.parse().ok())?;
+    let mut of_it = options.iter().filter(|(_, value)| value.as_integer() == Some(number));
+    let (key, _) = of_it.next()?;
+    of_it.next().is_none().then_some(key)
 }

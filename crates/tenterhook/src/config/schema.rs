@@ -115,6 +115,14 @@ impl<'a> Schema<'a> {
             && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
     }
 
+    /// Whether it is a table, and nothing else.
+    pub(crate) fn is_table(self) -> bool {
+        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "object" || kind == "null");
+        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
+        kinds.iter().any(|kind| kind.to_string().contains("object"))
+            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+    }
+
     /// The schema itself.
     pub(crate) fn json(self) -> &'a Value {
         self.here
@@ -147,8 +155,34 @@ impl<'a> Schema<'a> {
         words.filter_map(Value::as_str).collect()
     }
 
-    /// What kind of value it takes, in words: `text`, `whole number`, `list of numbers`, `"min" or "max"`.
+    /// What kind of value it takes, in words: `text`, `whole number, 1 or more`, `list of numbers`, `"min" or
+    /// "max"`.
     pub(crate) fn kind_in_words(self) -> String {
+        let of_items = || self.here.get("items").map(|items| self.at(items).limits()).unwrap_or_default();
+        let limits = Some(self.limits()).filter(|limits| !limits.is_empty()).unwrap_or_else(of_items);
+        let comma = if limits.is_empty() { "" } else { ", " };
+        format!("{}{comma}{limits}", self.kind())
+    }
+
+    /// How small and how large it can be, in words, where that is more than its type says.
+    fn limits(self) -> String {
+        let of = |key: &str| self.here.get(key).filter(|limit| limit.is_number());
+        let unsigned =
+            self.here.get("format").and_then(Value::as_str).is_some_and(|of| of.starts_with("uint"));
+        let minimum = of("minimum").filter(|least| !(unsigned && least.as_f64() == Some(0.0)));
+        if let (Some(least), Some(most)) = (minimum, of("maximum")) {
+            return format!("from {least} to {most}");
+        }
+        let limits = [
+            minimum.map(|least| format!("{least} or more")),
+            of("exclusiveMinimum").map(|least| format!("above {least}")),
+            of("maximum").map(|most| format!("at most {most}")),
+            of("exclusiveMaximum").map(|most| format!("below {most}")),
+        ];
+        limits.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    fn kind(self) -> String {
         let mut kinds: Vec<String> = Vec::new();
         let mut add = |kind: String| {
             if !kinds.contains(&kind) {
@@ -172,7 +206,7 @@ impl<'a> Schema<'a> {
                     "number" => "number",
                     "string" => "text",
                     "array" => {
-                        let of = self.at(part.here).items().map(Schema::kind_in_words).unwrap_or_default();
+                        let of = self.at(part.here).items().map(Schema::kind).unwrap_or_default();
                         add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}s") });
                         continue;
                     }

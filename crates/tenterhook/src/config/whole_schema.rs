@@ -97,7 +97,8 @@ impl Whole {
         format!("#/$defs/{name}")
     }
 
-    /// One table of `[[hooks]]`: an alternative for each hook there is.
+    /// One table of `[[hooks]]`: what its `use` says it is. A choice between alternatives would be shorter, but
+    /// a validator could then only say that none of them fits.
     fn hooks(&mut self, registry: &Registry) -> Value {
         let names: Vec<_> = registry.hooks().flat_map(|listed| spellings(listed.name)).collect();
         let one_each: Vec<_> = registry
@@ -109,14 +110,17 @@ impl Whole {
                     json!({ "description": listed.purpose, "enum": spellings(listed.name) }),
                 );
                 let schema = with_keys(listed.schema.clone(), keys, &[USE]);
-                json!({ "$ref": self.define(&format!("hook_{}", listed.name), schema) })
+                let reference = self.define(&format!("hook_{}", listed.name), schema);
+                let is_it =
+                    json!({ "properties": { USE: { "enum": spellings(listed.name) } }, "required": [USE] });
+                json!({ "if": is_it, "then": { "$ref": reference } })
             })
             .collect();
         json!({
             "type": "object",
             "properties": { USE: { "description": "Which hook: a registered name.", "type": "string", "enum": names } },
             "required": [USE],
-            "oneOf": one_each,
+            "allOf": one_each,
         })
     }
 
@@ -156,6 +160,7 @@ impl Whole {
                     table.remove("additionalProperties");
                 }
             }
+            properties["hook_classes"]["uniqueItems"] = json!(true);
             properties["hook_classes"]["items"] = json!({ "type": "string", "enum": names });
             properties["hook_configs"]["properties"] = json!(configs);
             properties["hook_configs"]["additionalProperties"] = json!(false);
@@ -230,13 +235,19 @@ fn expand(schema: &mut Value, root: &Value) {
 /// The same schema with more keys.
 fn with_keys(mut schema: Value, keys: Map<String, Value>, required: &[&str]) -> Value {
     open(&mut schema);
-    let mut properties = keys;
+    let (mut properties, mut one_name) = (keys, Map::new());
     for (key, own) in schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default() {
-        properties.extend(aliases(&own).map(|alias| (alias.to_owned(), own.clone())));
+        for alias in aliases(&own) {
+            properties.insert(alias.to_owned(), own.clone());
+            one_name.insert(alias.to_owned(), json!({ "not": { "required": [key] } }));
+        }
         properties.insert(key, own);
     }
     schema["type"] = json!("object");
     schema["properties"] = json!(properties);
+    if !one_name.is_empty() {
+        schema["dependentSchemas"] = json!(one_name);
+    }
     let own = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let required: Vec<_> = required.iter().map(|key| json!(key)).chain(own).collect();
     if !required.is_empty() {

@@ -7,7 +7,8 @@ use tenterhook_core::{AnyHook, HookKind, OnError, Tier};
 use super::Registry;
 use super::maker::Maker;
 use crate::config::HookKeys;
-use crate::config::schema::{Schema, schema_of};
+use crate::config::hooks_config::flags_of;
+use crate::config::schema::{Schema, aliases, schema_of};
 
 /// A hook that a configuration can name, with everything that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,8 @@ pub struct Description {
     pub purpose: String,
     /// What is known of the hook itself; unknown where it needs options that nobody gave an example of.
     pub made: Option<Made>,
+    /// The keys of `[hooks_config]` that stand for it: its flag, and the table of its options.
+    pub flags: Vec<&'static str>,
     /// Its own options.
     pub options: Vec<OptionHelp>,
     /// A table of a configuration that works, in TOML.
@@ -44,6 +47,8 @@ pub struct Made {
 pub struct OptionHelp {
     /// Its key.
     pub key: String,
+    /// Other keys that mean the same.
+    pub aliases: Vec<String>,
     /// What kind of value it takes, in words.
     pub kind: String,
     /// What it is when nobody sets it, in TOML; nothing where it is unset then, or must be set.
@@ -79,6 +84,7 @@ fn describe(maker: &Maker<AnyHook>) -> Description {
         name: maker.name.clone(),
         purpose: maker.purpose.clone(),
         made: made.as_ref().map(made_from),
+        flags: flags_of(&maker.name),
         options: options(&maker.schema),
         example,
     }
@@ -104,6 +110,7 @@ fn options(schema: &Value) -> Vec<OptionHelp> {
         let default = own.default();
         OptionHelp {
             key: key.to_owned(),
+            aliases: aliases(own.json()).map(str::to_owned).collect(),
             kind: own.kind_in_words(),
             required: required(key) && default.is_none(),
             example: own.example().filter(|_| default.is_none()).map(|value| value.to_string()),

@@ -9,7 +9,7 @@ use toml::Value;
 
 use super::{Listed, RegistryError};
 use crate::config::Problem;
-use crate::config::read::{Misread, read};
+use crate::config::read::{Misread, read_shaped};
 use crate::config::schema::{aliases, schema_of};
 use crate::config::words::Place;
 
@@ -42,10 +42,10 @@ impl<T: 'static> Maker<T> {
         let schema = schema_of::<O>();
         let described = schema.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
         let purpose = described.lines().next().unwrap_or_default().to_owned();
-        let properties = schema["properties"].clone();
+        let shape = schema.clone();
         let make = move |options: Value| {
-            let options = read(options.clone()).map_err(|misread| {
-                let twice = two_names(&misread, &properties, &options);
+            let options = read_shaped(options.clone(), &shape).map_err(|misread| {
+                let twice = two_names(&misread, &shape["properties"], &options);
                 twice.map_or(Unmade::Misread(misread), Unmade::Refused)
             })?;
             make(options).map_err(|error| Unmade::Refused(error.to_string()))
@@ -99,7 +99,13 @@ impl Unmade {
         match self {
             Unmade::Unknown(problem) => problem,
             Unmade::Misread(misread) => {
-                let place = Place { key: "", called: format!("`{name}`"), also: &[], known: &|_| Vec::new() };
+                let place = Place {
+                    key: "",
+                    called: format!("`{name}`"),
+                    also: &[],
+                    known: &|_| Vec::new(),
+                    schema: None,
+                };
                 place.found(&misread).problem
             }
             Unmade::Refused(message) => {

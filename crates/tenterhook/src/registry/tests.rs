@@ -69,3 +69,21 @@ fn every_built_in_schedule_is_listed_and_says_which_option_is_wrong() {
     }
     assert!(registry.scheduler("cosine", serde_json::json!({ "min_factor": 0.1 })).is_ok());
 }
+
+#[test]
+fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
+    let registry = Registry::default();
+    let checkpoint = registry.describe("checkpoint").expect("it is built in");
+    assert_eq!(checkpoint.flags, ["enable_model_checkpoint_hook", "model_checkpoint_config"]);
+    let option = |key: &str| checkpoint.options.iter().find(|option| option.key == key).expect("an option");
+    assert_eq!(option("every_n_epochs").aliases, ["save_every_n_epochs"]);
+    assert_eq!(option("save_top_k").kind, "whole number, -1 or more");
+    let kind = |hook: &str, key: &str| {
+        let options = registry.describe(hook).expect("it is built in").options;
+        options.into_iter().find(|option| option.key == key).expect("an option").kind
+    };
+    assert_eq!(kind("gradient_monitor", "percentiles"), "list of numbers, from 0 to 100");
+    assert_eq!(kind("throughput", "smoothing"), "number, 0 or more and below 1");
+    assert_eq!(kind("early_stopping", "patience"), "whole number");
+    assert!(registry.describe("timer").expect("it is built in").flags.is_empty());
+}

@@ -60,13 +60,17 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
     let hook = |name: &str, key: &str| error_with_stubs(&format!("[[hooks]]\nuse = \"{name}\"\n{key}"), &[]);
     for (key, column, hint) in [
         ("every = \"often\"", 9, "\"100 steps\", \"2 epochs\""),
-        ("every = 100", 9, "expected a string"),
+        ("every = 100", 9, "expected a text"),
         ("after = \"0 epochs\"", 9, "zero is not a distance"),
-        ("once = 1", 8, "expected a boolean"),
+        ("once = 1", 8, "expected true or false"),
         ("sampled = 0", 11, "above 0 and at most 1"),
         ("sampled = 1.5", 11, "write for example 0.1"),
         ("sampled = nan", 11, "above 0 and at most 1"),
         ("when = \"val/loss <\"", 8, "a name, a number or a text should stand here"),
+        ("when = \"stage == train\"", 8, "it is one of: fit, validate, test, predict"),
+        ("when = \"phase == 'trian'\"", 8, "did you mean `train`?"),
+        ("when = \"phase == 3\"", 8, "`phase` is a word and never a number"),
+        ("when = \"step > 3 and epoch == 'three'\"", 8, "`epoch` is a number and never \"three\""),
         ("when = \"val/loss = 3\"", 8, "at character 10, `= 3`: to compare, write `==`"),
         ("max_failures = 0", 16, "must be 1 or more"),
         ("on_error = \"warn\"\nmax_failures = 2", 16, "set `on_error = \"disable\"` as well"),
@@ -166,4 +170,33 @@ fn no_built_in_has_an_option_that_is_a_common_key() {
     }
     let declared = schema::Schema::new(&schema::schema_of::<HookKeys>()).all_keys().len();
     assert_eq!(declared, keys::HOOK_KEYS.len(), "the list of names is complete");
+}
+
+#[test]
+fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_where_it_stands() {
+    let (registry, tasks) = (Registry::default(), tasks());
+    let refusal = |when: &str| {
+        let file = format!("[[hooks]]\nuse = \"console\"\nwhen = \"{when}\"");
+        let resolved = works(&file, &[], &["task=toy"]);
+        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut program = resolved.program(&tasks, &registry).expect("a program");
+        let refused = program.refusals(&mut trainer).expect("a plan");
+        refused
+            .iter()
+            .map(|error| resolved.problem_text(&resolved.refusal(error, &trainer)))
+            .collect::<Vec<_>>()
+    };
+    for (when, name, hint) in [
+        ("val/los < 1", "val/los", "did you mean `val/loss`?"),
+        ("step > 3 or epochs < 2", "epochs", "did you mean `epoch`?"),
+        ("epoch == three", "three", "a hook that writes it must declare so"),
+    ] {
+        let shown = refusal(when);
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        let said = format!(":3:8: hook `console_log` reads `{name}`, which nobody writes");
+        assert!(shown[0].contains(&said) && shown[0].contains(hint), "{}", shown[0]);
+    }
+    for when in ["lr/sgd < 1", "phase == train", "loss < train/loss", "epoch * 2 < step", "elapsed > 60"] {
+        assert!(refusal(when).is_empty(), "{when}: {:?}", refusal(when));
+    }
 }

@@ -114,3 +114,13 @@ fn a_secret_is_left_out_of_the_hash() {
     assert_eq!(hash(&SECRETS.replace("token = \"s3cret\"\n", "")), first);
     assert_ne!(hash(&SECRETS.replace("\"me\"", "\"you\"")), first);
 }
+
+#[test]
+fn a_whole_number_in_a_list_of_numbers_is_a_number() {
+    let hash = |percentiles: &str| {
+        let file = format!("[[hooks]]\nuse = \"gradient_monitor\"\npercentiles = {percentiles}");
+        super::works(&file, &[], &[]).hash()
+    };
+    assert_eq!(hash("[10, 50]"), hash("[10.0, 50.0]"));
+    assert_ne!(hash("[10, 50]"), hash("[10, 51]"));
+}

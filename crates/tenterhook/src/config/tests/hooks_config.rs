@@ -79,6 +79,8 @@ fn a_path_is_written_with_colons_or_with_dots_quoted_or_not() {
         ("mycrate.hooks.Seen", "hook_configs.\"mycrate::hooks::Seen\" = { threshold = 5.0 }"),
         ("mycrate::hooks::Seen", "hook_configs.\"mycrate.hooks.Seen\" = { threshold = 5.0 }"),
         ("mycrate.hooks.Seen", "[hooks_config.hook_configs.mycrate.hooks.Seen]\nthreshold = 5.0"),
+        ("mycrate::hooks::Seen", "[hooks_config.hook_configs.mycrate.hooks.Seen]\nthreshold = 5.0"),
+        ("mycrate::hooks::Seen", "[hooks_config.hook_configs.mycrate.\"hooks::Seen\"]\nthreshold = 5.0"),
     ] {
         let file = format!("[hooks_config]\nhook_classes = [\"{class}\"]\n{config}");
         let resolved = works_with_stubs(&file, &[], &[]);
@@ -87,7 +89,7 @@ fn a_path_is_written_with_colons_or_with_dots_quoted_or_not() {
         let wrong = error_with_stubs(&file.replace("threshold = 5.0", "threshold = \"x\""), &[]);
         let line = file.lines().count();
         assert!(wrong.contains(&format!("train.toml:{line}:")), "{wrong}");
-        assert!(wrong.contains("invalid type: string \"x\""), "{wrong}");
+        assert!(wrong.contains("invalid type: text \"x\""), "{wrong}");
     }
 }
 
@@ -96,12 +98,43 @@ fn a_flag_that_is_false_keeps_the_hook_switched_off() {
     let file = "[hooks_config]\nenable_early_stopping_hook = false\nenable_logging_hook = false\n\
                 early_stopping_config = { monitor = \"val/loss\" }";
     let resolved = works_with_stubs(file, &[], &[]);
-    assert_eq!(uses(&resolved), ["early_stopping"], "a flag without a table registers nothing");
+    assert_eq!(uses(&resolved), ["logging", "early_stopping"]);
     let trainer = resolved.trainer(&registry()).expect("a trainer");
-    assert_eq!(
-        (trainer.list_hooks()[0].name.as_str(), trainer.list_hooks()[0].enabled),
-        ("early_stopping", false)
-    );
+    let listed = trainer.list_hooks();
+    assert!(!listed[0].enabled && !listed[1].enabled, "{listed:?}");
+    let needs_a_metric = works_with_stubs("[hooks_config]\nenable_early_stopping_hook = false", &[], &[]);
+    assert!(uses(&needs_a_metric).is_empty(), "there is none to switch off");
+}
+
+#[test]
+fn a_flag_without_a_table_switches_the_hooks_that_stand_already() {
+    let file = "[[hooks]]\nuse = \"checkpoint\"\n[[hooks]]\nuse = \"checkpoint\"\nenabled = false";
+    for on in [false, true] {
+        let set = format!("hooks_config.enable_model_checkpoint_hook={on}");
+        let resolved = works_with_stubs(file, &[], &[&set]);
+        let enabled: Vec<_> = resolved.hooks.iter().map(|hook| hook.common.enabled).collect();
+        assert_eq!(enabled, [on, on], "{set}");
+        // The same for what the task brings along.
+        let set = format!("hooks_config.enable_early_stopping_hook={on}");
+        let resolved = works_with_stubs("", &[], &[&set]);
+        assert_eq!((uses(&resolved), resolved.hooks[0].common.enabled), (vec!["early_stopping"], on));
+    }
+}
+
+#[test]
+fn options_that_no_class_takes_are_refused_however_they_are_nested() {
+    let classes = "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n";
+    for (table, place, name) in [
+        ("[hooks_config.hook_configs.mycrate.hooks.Sene]\nthreshold = 5.0", "3:42", "mycrate::hooks::Sene"),
+        ("[hooks_config.hook_configs.mycrate.hooks]\nthreshold = 5.0", "3:36", "mycrate::hooks"),
+        ("[hooks_config.hook_configs.other.Seen]\nthreshold = 5.0", "3:34", "other::Seen"),
+        ("[hooks_config.hook_configs]\nmycrate = 3", "4:1", "mycrate"),
+    ] {
+        let shown = error_with_stubs(&format!("{classes}{table}"), &[]);
+        assert!(shown.starts_with("1 problem in train.toml\n"), "{table}\n{shown}");
+        let said = format!("train.toml:{place}: `{name}` has options here");
+        assert!(shown.contains(&said), "{table}\n{shown}");
+    }
 }
 
 #[test]
@@ -127,7 +160,8 @@ fn both_forms_are_used_together_and_a_file_with_either_has_all_its_hooks() {
     assert_eq!(uses(&works_with_stubs(task, &[], &set)), ["checkpoint", "lr_monitor"]);
     let variable = [("TENTER__HOOKS_CONFIG__ENABLE_LR_MONITOR", "true")];
     assert_eq!(uses(&works_with_stubs("", &variable, &[])), ["early_stopping", "lr_monitor"]);
-    assert!(uses(&works_with_stubs(flags, &[], &["hooks_config.enable_lr_monitor=false"])).is_empty());
+    let off = works_with_stubs(flags, &[], &["hooks_config.enable_lr_monitor=false"]);
+    assert!(!off.hooks[0].common.enabled);
     let of_class = [
         "hooks_config.hook_classes=[\"mycrate.hooks.Seen\"]",
         "hooks_config.hook_configs.\"mycrate.hooks.Seen\".threshold=2.5",
@@ -141,8 +175,8 @@ fn both_forms_are_used_together_and_a_file_with_either_has_all_its_hooks() {
 fn what_is_wrong_is_shown_where_it_is_written() {
     for (text, place, hint) in [
         ("enable_lr_monitr = true", "2:1", "did you mean `enable_lr_monitor`?"),
-        ("enable_lr_monitor = \"yes\"", "2:21", "expected a boolean"),
-        ("enable_lr_monitor = \"yes\"\nlr_monitor_config = {}", "2:21", "expected a boolean"),
+        ("enable_lr_monitor = \"yes\"", "2:21", "expected true or false"),
+        ("enable_lr_monitor = \"yes\"\nlr_monitor_config = {}", "2:21", "expected true or false"),
         ("lr_monitor_config = { frequency = \"step\" }", "2:1", "set `enable_lr_monitor = true`"),
         ("enable_lr_monitor = true\nlr_monitor_config = 3", "3:21", "expected a table"),
         (
@@ -168,6 +202,12 @@ fn what_is_wrong_is_shown_where_it_is_written() {
             "3:1",
             "missing key `monitor` in hook `early_stopping`",
         ),
+        ("logging_config = {}", "2:1", "as a [[hooks]] table with use = \"logging\""),
+        ("throughput_config = {}", "2:1", "as a [[hooks]] table with use = \"throughput\""),
+        ("checkpoint_config = {}", "2:1", "did you mean `model_checkpoint_config`?"),
+        ("enable_checkpoint_hook = true", "2:1", "did you mean `enable_model_checkpoint_hook`?"),
+        ("enable_lr_monitor = true\nlr_monitor_config = []", "3:21", "expected a table"),
+        ("hook_classes = [3]", "2:17", "expected a text"),
         ("hook_classes = \"mycrate::hooks::Seen\"", "2:16", "expected a list"),
         ("hook_classes = [\"mycrate::hooks::Sen\"]", "2:17", "did you mean `mycrate::hooks::Seen`?"),
         ("hook_classes = [\"mycrate::Steers\", \"mycrate.Steers\"]", "2:36", "`hook_classes` twice"),
@@ -187,6 +227,11 @@ fn what_is_wrong_is_shown_where_it_is_written() {
         assert!(shown.starts_with("1 problem in train.toml\n"), "{text}\n{shown}");
         assert!(shown.contains(&format!("train.toml:{place}: ")) && shown.contains(hint), "{text}\n{shown}");
     }
+    let shown =
+        error_with_stubs("[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { zzz = 1 }", &[]);
+    assert!(shown.contains("log_weight_decay, name, on_error") && !shown.contains("enabled"), "{shown}");
+    let shown = error_with_stubs("enable_logging_hook = true", &[]);
+    assert!(shown.contains("train.toml:1:1: ") && shown.contains("belongs into [hooks_config]"), "{shown}");
     let shown = error_with_stubs("hooks_config = 3", &[]);
     assert!(shown.contains("train.toml:1:16: ") && shown.contains("expected a table"), "{shown}");
     let shown = error_with_stubs("", &["hooks_config.enable_lr_monitor=1"]);

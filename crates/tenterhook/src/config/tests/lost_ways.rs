@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn the_place_within_a_tagged_table_is_found() {
     for (table, place, hint) in [
-        ("use = \"sgd\"\nlr = \"x\"", "train.toml:3:6", "expected f64"),
+        ("use = \"sgd\"\nlr = \"x\"", "train.toml:3:6", "expected a number"),
         ("use = \"sgd\"\nlr = 0.1\nmomentm = 0.9", "train.toml:4:1", "did you mean `momentum`?"),
         ("use = \"adm\"\nlr = 0.1\nbetas = [0.9, 0.9]", "train.toml:2:7", "did you mean `adam`?"),
-        ("use = \"adam\"\nlr = 0.1\nbetas = [0.9, \"x\"]", "train.toml:4:15", "expected f64"),
+        ("use = \"adam\"\nlr = 0.1\nbetas = [0.9, \"x\"]", "train.toml:4:15", "expected a number"),
     ] {
         let shown = error(&format!("[optimizer]\n{table}"), &[], &[]);
         assert!(shown.starts_with("1 problem in"), "{table}\n{shown}");

@@ -40,10 +40,10 @@ train.toml:6:27: `accumulate_grad_batches` must be 1 or more
 train.toml:9:1: unknown key `droput` in [model]
    9 | droput = 0.5
      | ^^^^^^ did you mean `dropout`?
-train.toml:10:14: invalid type: string \"x\", expected u64
+train.toml:10:14: invalid type: text \"x\", expected a whole number
   10 | hidden = [8, \"x\", 4, \"y\"]
      |              ^^^
-train.toml:10:22: invalid type: string \"y\", expected u64
+train.toml:10:22: invalid type: text \"y\", expected a whole number
   10 | hidden = [8, \"x\", 4, \"y\"]
      |                      ^^^
 train.toml:13:7: there is no hook named `chekpoint` to use
@@ -58,8 +58,8 @@ train.toml:17:1: unknown key `patienc` in hook `early_stopping`
 TENTER__MODEL__KIND=cn: unknown value `cn`; did you mean `cnn`?
 --set nonsense: it names no key and value; write for example trainer.max_epochs=3
 --set hooks.nobody.x=1: there is no element named `nobody`; there are: chekpoint, early_stopping
---set trainer.max_steps=abc: invalid type: string \"abc\", expected i64
---set optimizer.lr=fast: invalid type: string \"fast\", expected f64";
+--set trainer.max_steps=abc: invalid type: text \"abc\", expected a whole number; write for example -1
+--set optimizer.lr=fast: invalid type: text \"fast\", expected a number";
     assert_eq!(shown, expected);
 }
 
@@ -69,20 +69,25 @@ fn every_bad_input_says_its_place_and_its_fix() {
         ("[trainr]\nmax_epochs = 1", "train.toml:1:2", "did you mean `trainer`?"),
         ("devices = \"cpu\"", "train.toml:1:1", "did you mean `device`?"),
         ("zzz = 1", "train.toml:1:1", "there are: note, model, optimizer, schedulers, weights, task, device"),
-        ("device = 3", "train.toml:1:10", "invalid type: integer `3`, expected a string"),
+        ("device = 3", "train.toml:1:10", "invalid type: whole number `3`, expected a text"),
         ("task = \"lap\"", "train.toml:1:8", "did you mean `lab`?"),
-        ("task = 3", "train.toml:1:8", "expected a string"),
-        ("trainer = 3", "train.toml:1:11", "invalid type: integer `3`, expected a table"),
+        ("task = 3", "train.toml:1:8", "expected a text"),
+        ("trainer = 3", "train.toml:1:11", "invalid type: whole number `3`, expected a table"),
         (
             "[trainer]\nmax_epochs = \"many\"",
             "train.toml:2:14",
-            "invalid type: string \"many\", expected i64",
+            "invalid type: text \"many\", expected a whole number",
         ),
         ("[trainer]\nmax_epochs = -2", "train.toml:2:14", "`max_epochs` must be -1 (no limit), 0 or more"),
         ("[trainer]\nlimit_val_batches = 1.5", "train.toml:2:21", "a fraction from 0.0 to 1.0"),
         ("[trainer]\ncheck_val_every_n_epoch = 0", "train.toml:2:27", "set `limit_val_batches = 0`"),
         ("[model.head]\nbais = true", "train.toml:2:1", "did you mean `bias`?"),
         ("[model]\nhead = 1", "train.toml:2:8", "expected a table"),
+        ("trainer = [3]", "train.toml:1:11", "expected a table"),
+        ("hooks_config = [[\"mycrate::hooks::Seen\"]]", "train.toml:1:16", "expected a table"),
+        ("model = []", "train.toml:1:9", "expected a table"),
+        ("[model]\nhead = [true]", "train.toml:2:8", "expected a table"),
+        ("optimizer = [\"sgd\", 0.1]", "train.toml:1:13", "expected a table"),
         ("hooks = 3", "train.toml:1:9", "[[hooks]]"),
         ("hooks = [3]", "train.toml:1:10", "[[hooks]]"),
         ("[[hooks]]\nmonitor = \"m\"", "train.toml:1:1", "missing key `use` in [[hooks]]"),
@@ -101,11 +106,44 @@ fn every_bad_input_says_its_place_and_its_fix() {
 }
 
 #[test]
+fn a_value_of_another_kind_is_told_in_plain_words_with_what_to_write() {
+    let hook = |hook: &str, option: &str| format!("[[hooks]]\nuse = \"{hook}\"\n{option}");
+    for (file, said) in [
+        (hook("console", "log_every_n_batches = \"x\""), "expected a whole number"),
+        (hook("console", "log_every_n_batches = \"x\""), "write a whole number, 1 or more, such as 10"),
+        (hook("console", "log_every_n_batches = -1"), "invalid value: `-1`, expected a whole number"),
+        (hook("loss_spike", "factor = \"x\""), "write a number, above 0 and below 1, such as 0.5"),
+        (hook("jsonl", "path = 3"), "whole number `3`, expected a text"),
+        (hook("gradient_monitor", "percentiles = 3"), "write a list of numbers, from 0 to 100"),
+        (hook("gradient_monitor", "percentiles = [true]"), "invalid type: `true`, expected a number"),
+        (hook("lr_monitor", "frequency = 3"), "write \"step\" or \"epoch\""),
+        (hook("lr_monitor", "frequency = {}"), "write \"step\" or \"epoch\""),
+        (hook("lr_monitor", "frequency = []"), "write \"step\" or \"epoch\""),
+        (hook("checkpoint", "mode = 3\nmonitor = \"val/loss\""), "write \"min\" or \"max\""),
+        (hook("checkpoint", "on_error = 3"), "write \"abort\" or \"warn\" or \"disable\""),
+        ("[trainer]\nmax_epochs = 1.5".into(), "invalid type: number `1.5`, expected a whole number"),
+    ] {
+        let shown = error(&file, &[], &[]);
+        assert!(shown.starts_with("1 problem in") && shown.contains(said), "{file}\n{shown}");
+        for word in ["u64", "i64", "f64", "usize", "sequence", "variant", "map", "path string", "wanted"] {
+            assert!(!shown.contains(word), "{word}\n{shown}");
+        }
+    }
+}
+
+#[test]
 fn a_duplicate_name_points_at_the_second() {
     let twice =
         "[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"\n[[hooks]]\nuse = \"checkpoint\"\nname = \"a\"";
     let shown = error(twice, &[], &[]);
     assert!(shown.contains("train.toml:6:8: there is a hook named `a` already"), "{shown}");
+}
+
+#[test]
+fn the_name_of_the_update_that_changes_nothing_is_reserved() {
+    let shown = error("[[hooks]]\nuse = \"checkpoint\"\nname = \"identity\"", &[], &[]);
+    assert!(shown.contains("train.toml:3:8: `identity` is the name of the update"), "{shown}");
+    assert!(shown.contains("give the hook another name"), "{shown}");
 }
 
 #[test]

@@ -2,6 +2,7 @@ mod common_keys;
 mod hashing;
 mod hooks_config;
 mod layering;
+mod locating;
 mod lost_ways;
 mod mistakes;
 mod printing;

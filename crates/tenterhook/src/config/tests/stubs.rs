@@ -22,7 +22,8 @@ pub(super) struct SeenOptions {
     /// A list.
     pub(super) layers: Vec<String>,
     /// Where to send what.
-    #[schemars(extend("writeOnly" = true))]
+    #[serde(alias = "api_key")]
+    #[schemars(extend("writeOnly" = true, "x-aliases" = ["api_key"]))]
     pub(super) token: Option<String>,
     /// More.
     pub(super) nested: Nested,

@@ -67,9 +67,109 @@ const WRONG: &[&str] = &[
     "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { frequncy = \"step\" }",
     "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { use = \"logging\" }",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Sen\"]",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\", \"mycrate::hooks::Seen\"]",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
      hook_configs.\"mycrate::hooks::Seen\" = { treshold = 5.0 }",
 ];
+
+/// A value of each option that is out of its range, as `hook` and `option = value`.
+const OUT_OF_RANGE: &[(&str, &str)] = &[
+    ("console", "log_every_n_batches = 0"),
+    ("jsonl", "log_every_n_batches = 0"),
+    ("jsonl", "path = \"\""),
+    ("logging", "log_every_n_epochs = 0"),
+    ("checkpoint", "save_top_k = -2"),
+    ("checkpoint", "save_top_k = 2"),
+    ("checkpoint", "train_time_interval = \"5 epochs\""),
+    ("checkpoint", "train_time_interval = \"0 min\""),
+    ("checkpoint", "every_n_epochs = 1\nevery_n_train_steps = 5"),
+    ("checkpoint", "every_n_epochs = 1\ntrain_time_interval = \"5 min\""),
+    ("checkpoint", "every_n_train_steps = 1\ntrain_time_interval = \"5 min\""),
+    ("checkpoint", "every_n_epochs = 1\nsave_every_n_epochs = 1"),
+    ("early_stopping", "monitor = \"\""),
+    ("early_stopping", "monitor = \"val/loss\"\nmin_delta = -1"),
+    ("early_stopping", "monitor = \"val/loss\"\npatience = -1"),
+    ("gradient_monitor", "log_frequency = 0"),
+    ("gradient_monitor", "histogram_bins = 0"),
+    ("gradient_monitor", "percentiles = [101]"),
+    ("gradient_monitor", "vanishing_threshold = -1"),
+    ("gradient_monitor", "exploding_threshold = -1"),
+    ("nan_guard", "max_dumps = 0"),
+    ("nan_guard", "points = []"),
+    ("plateau_detector", "monitor = \"\""),
+    ("plateau_detector", "window = 1"),
+    ("plateau_detector", "threshold = 0"),
+    ("loss_spike", "factor = 1"),
+    ("loss_spike", "factor = 0"),
+    ("loss_spike", "min_lr = -1"),
+    ("ema_weights", "decay = 2"),
+    ("ema_weights", "decay = -0.1"),
+    ("ema_weights", "update_every_n_steps = 0"),
+    ("ema_weights", "start_after = \"soon\""),
+    ("throughput", "every_n_steps = 0"),
+    ("throughput", "smoothing = 1"),
+    ("throughput", "smoothing = -0.5"),
+    ("timer", "duration = \"5 epochs\""),
+    ("timer", "duration = \"00:00:00:00\""),
+    ("profiler", "filename = \"\""),
+    ("model_summary", "max_depth = -2"),
+];
+
+/// Values at the edge of what is allowed.
+const IN_RANGE: &[(&str, &str)] = &[
+    ("console", "log_every_n_batches = 1"),
+    ("checkpoint", "save_top_k = -1\ntrain_time_interval = \"90 sec\"\nevery_n_epochs = 0"),
+    ("checkpoint", "save_top_k = 1\nsave_every_n_epochs = 2"),
+    ("gradient_monitor", "percentiles = [0, 50.5, 100]\nvanishing_threshold = 0"),
+    ("nan_guard", "max_dumps = 0\ndump = false\npoints = []\ncheck_activations = false"),
+    ("plateau_detector", "window = 2\nthreshold = 0.001"),
+    ("ema_weights", "decay = 0\nstart_after = \"2 epochs\""),
+    ("throughput", "smoothing = 0"),
+    ("timer", "duration = \"00:12:00:00\""),
+    ("timer", "duration = \"2 h\""),
+    ("model_summary", "max_depth = -1"),
+];
+
+fn tables(cases: &[(&str, &str)]) -> Vec<String> {
+    cases.iter().map(|(hook, options)| format!("[[hooks]]\nuse = \"{hook}\"\n{options}")).collect()
+}
+
+#[test]
+fn a_validator_knows_the_ranges_of_the_options_as_we_do() {
+    let (wrong, right) = (tables(OUT_OF_RANGE), tables(IN_RANGE));
+    for file in &right {
+        resolve_with(&registry(), file, &[], &[]).unwrap_or_else(|error| panic!("{file}\n{error}"));
+    }
+    for file in &wrong {
+        assert!(resolve_with(&registry(), file, &[], &[]).is_err(), "{file}");
+    }
+    let Some(python) = python() else { return };
+    let schema = schema_of_all(&tasks(), &registry());
+    let texts = |files: &[String]| -> Vec<Vec<String>> {
+        verdicts(&python, &schema, &files.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    for (file, found) in right.iter().zip(texts(&right)) {
+        assert!(found.is_empty(), "{file}\n{found:#?}");
+    }
+    for (file, found) in wrong.iter().zip(texts(&wrong)) {
+        assert!(!found.is_empty(), "it finds nothing wrong with\n{file}");
+    }
+}
+
+#[test]
+fn a_validator_names_the_key_that_is_wrong_in_a_hook() {
+    let Some(python) = python() else { return };
+    let schema = schema_of_all(&tasks(), &registry());
+    for (file, named) in [
+        ("[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 3", "save_topk"),
+        ("[[hooks]]\nuse = \"early_stopping\"", "monitor"),
+        ("[[hooks]]\nuse = \"chekpoint\"", "chekpoint"),
+        ("[[hooks]]\nuse = \"console\"\nlog_every_n_batches = 0", "minimum of 1"),
+    ] {
+        let found = &verdicts(&python, &schema, &[file])[0];
+        assert!(found.len() == 1 && found[0].contains(named), "{file}\n{found:#?}");
+    }
+}
 
 const VALIDATE: &str = r#"
 import json, sys
@@ -150,7 +250,7 @@ fn the_schema_has_everything_with_its_description() {
     let schema = schema_of_all(&tasks(), &registry());
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["properties"]["task"]["enum"], json!(["lab", "toy"]));
-    let hooks = schema["properties"]["hooks"]["items"]["oneOf"].as_array().expect("alternatives");
+    let hooks = schema["properties"]["hooks"]["items"]["allOf"].as_array().expect("alternatives");
     assert_eq!(hooks.len(), registry().hooks().count());
     let definitions = &schema["$defs"];
     let patience = &definitions["hook_early_stopping"]["properties"]["patience"];

@@ -1,0 +1,51 @@
+//! The paths of classes in `[hooks_config]`: written with `::` or with dots, as one quoted key or as tables
+//! within tables.
+
+use toml::{Table, Value};
+
+/// A path as it is compared: written with `::` or with dots.
+pub(super) fn dotted(path: &str) -> String {
+    path.replace("::", ".")
+}
+
+/// The options of a class, and the keys that lead to them.
+pub(super) fn options_of(class: &str, configs: &Table) -> Option<(Vec<String>, Table)> {
+    let class = dotted(class);
+    let tables = || configs.iter().filter_map(|(key, value)| Some((key, value.as_table()?)));
+    if let Some((key, table)) = tables().find(|(key, _)| dotted(key) == class) {
+        return Some((vec![key.clone()], table.clone()));
+    }
+    tables().find_map(|(key, inner)| {
+        let rest = class.strip_prefix(&dotted(key))?.strip_prefix('.')?;
+        let (path, table) = options_of(rest, inner)?;
+        Some(([vec![key.clone()], path].concat(), table))
+    })
+}
+
+/// The paths of everything that no class took.
+pub(super) fn orphans(configs: &Table, taken: &[Vec<String>]) -> Vec<Vec<String>> {
+    below(configs, taken, &[])
+}
+
+fn below(table: &Table, taken: &[Vec<String>], parents: &[String]) -> Vec<Vec<String>> {
+    let mut orphans = Vec::new();
+    for (key, value) in table {
+        let path = [parents, std::slice::from_ref(key)].concat();
+        if taken.contains(&path) {
+            continue;
+        }
+        let on_the_way = taken.iter().any(|taken| taken.starts_with(&path));
+        match value {
+            Value::Table(inner) if on_the_way || is_part_of_a_path(key, inner) => {
+                orphans.extend(below(inner, taken, &path));
+            }
+            _ => orphans.push(path),
+        }
+    }
+    orphans
+}
+
+/// A whole path has separators; a part of one has none, and holds tables only.
+fn is_part_of_a_path(key: &str, inner: &Table) -> bool {
+    key == dotted(key) && !key.contains('.') && !inner.is_empty() && inner.values().all(Value::is_table)
+}

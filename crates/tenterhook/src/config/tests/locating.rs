@@ -1,0 +1,117 @@
+//! What `--set` and variables mean, and what is said when they mean nothing.
+
+use super::stubs::{registry, works_with_stubs};
+use super::*;
+
+const TWO: &str = "[[hooks]]\nuse = \"console\"\n[[hooks]]\nuse = \"jsonl\"\n[[hooks]]\nuse = \"console\"\n";
+
+fn enabled(resolved: &Resolved) -> Vec<bool> {
+    resolved.hooks.iter().map(|hook| hook.common.enabled).collect()
+}
+
+#[test]
+fn a_hook_is_found_by_the_name_it_gives_itself() {
+    for (set, expected) in [
+        ("hooks.console_log.enabled=false", [false, true, true]),
+        ("hooks.console_log_2.enabled=false", [true, true, false]),
+        ("hooks.json_log.enabled=false", [true, false, true]),
+        ("hooks.jsonl.enabled=false", [true, false, true]),
+    ] {
+        assert_eq!(enabled(&works(TWO, &[], &[set])), expected, "{set}");
+    }
+}
+
+#[test]
+fn a_use_that_stands_twice_is_refused_with_the_numbers() {
+    let shown = error(TWO, &[], &["hooks.console.enabled=false"]);
+    let said = "--set hooks.console.enabled=false: there are several elements named `console`; \
+                say which by its number: 0, 2";
+    assert_eq!(shown, format!("1 problem in the configuration\n{said}"));
+}
+
+#[test]
+fn the_case_of_a_variable_does_not_count() {
+    let file = "[[hooks]]\nuse = \"console\"\nname = \"MyLog\"\n[weights]\nBig = 1.0";
+    let variables = [("TENTER__HOOKS__MYLOG__ENABLED", "false"), ("TENTER__WEIGHTS__BIG", "2.5")];
+    let resolved = works(file, &variables, &[]);
+    assert_eq!(enabled(&resolved), [false]);
+    let weights = resolved.options["weights"].as_table().expect("a table");
+    assert_eq!((weights.len(), weights["Big"].as_float()), (1, Some(2.5)));
+}
+
+#[test]
+fn another_name_of_an_option_is_the_same_key_in_every_layer() {
+    let file = "[[hooks]]\nuse = \"checkpoint\"\nsave_every_n_epochs = 2";
+    let own = "[[hooks]]\nuse = \"checkpoint\"\nevery_n_epochs = 2";
+    for (file, set) in [
+        (file, "hooks.checkpoint.every_n_epochs=3"),
+        (file, "hooks.checkpoint.save_every_n_epochs=3"),
+        (own, "hooks.checkpoint.save_every_n_epochs=3"),
+    ] {
+        let resolved = works(file, &[], &[set]);
+        let options = &resolved.hooks[0].options;
+        assert_eq!((options.len(), options["every_n_epochs"].as_integer()), (1, Some(3)), "{set}");
+    }
+    let flags = "[hooks_config]\nenable_model_checkpoint_hook = true\n\
+                 model_checkpoint_config = { save_every_n_epochs = 2 }";
+    let resolved = works(flags, &[], &["hooks_config.model_checkpoint_config.every_n_epochs=3"]);
+    assert_eq!(resolved.hooks[0].options["every_n_epochs"].as_integer(), Some(3));
+    let both = format!("{file}\nevery_n_epochs = 1");
+    assert!(error(&both, &[], &[]).contains("names of one option"));
+    let wrong = error(&file.replace('2', "\"x\""), &[], &[]);
+    assert!(wrong.contains("train.toml:3:23: "), "{wrong}");
+}
+
+#[test]
+fn a_secret_is_hidden_under_its_other_name_too() {
+    let file = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"\napi_key = \"hush\"";
+    let resolved = works_with_stubs(file, &[], &[]);
+    let other = works_with_stubs(&file.replace("hush", "other"), &[], &[]);
+    assert!(!resolved.to_json().to_string().contains("hush"));
+    assert!(!resolved.to_toml().contains("hush"));
+    assert_eq!(resolved.hash(), other.hash());
+}
+
+#[test]
+fn what_is_said_of_a_variable_never_has_a_secret_in_it() {
+    let file = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"";
+    for (name, value) in [
+        ("TENTER__HOOKS__SEEN__TOKEN", "12345"),
+        ("TENTER__HOOKS__SEEN__API_KEY", "12345"),
+        ("TENTER__HOOKS__SEEN__TOKN", "12345"),
+        ("TENTER__HOOKS__SENE__TOKEN", "12345"),
+    ] {
+        let shown = resolve_with(&registry(), file, &[(name, value)], &[]).map(|_| ()).expect_err("wrong");
+        assert!(shown.contains(name) && !shown.contains(value), "{shown}");
+        assert!(shown.starts_with("1 problem in the configuration\n"), "{shown}");
+    }
+}
+
+#[test]
+fn a_hook_of_none_is_said_to_be_missing() {
+    let shown = error("task = \"toy\"", &[("TENTER__HOOKS__CONSOLE__ENABLED", "false")], &[]);
+    assert!(
+        shown.ends_with(
+            "TENTER__HOOKS__CONSOLE__ENABLED: there is no element named `console`; there are none"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
+    for (hook, option, place) in [
+        ("gradient_monitor", "log_frequency = 9999", ":6:17: "),
+        ("checkpoint", "every_n_train_steps = 9999", ":6:23: "),
+    ] {
+        let file =
+            format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"{hook}\"\n{option}");
+        let (resolved, registry, tasks) = (works(&file, &[], &[]), Registry::default(), tasks());
+        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut program = resolved.program(&tasks, &registry).expect("a program");
+        for refused in program.refusals(&mut trainer).expect("a plan") {
+            let shown = resolved.problem_text(&resolved.refusal(&refused, &trainer));
+            assert!(shown.contains(place), "{shown}");
+        }
+    }
+}
