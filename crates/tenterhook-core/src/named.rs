@@ -64,7 +64,7 @@ impl NamedTensors {
 
     /// Whether there is not a single tensor.
     #[must_use]
-    pub fn has_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

@@ -14,7 +14,7 @@ pub struct State {
     /// The data.
     pub data: Value,
     /// Tensors, which a checkpoint holds beside the data and not within it.
-    #[serde(default, skip_serializing_if = "NamedTensors::has_none")]
+    #[serde(default, skip_serializing_if = "NamedTensors::is_empty")]
     pub tensors: NamedTensors,
 }
 

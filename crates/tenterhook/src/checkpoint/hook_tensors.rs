@@ -76,7 +76,7 @@ mod tests {
         let mut after = before.clone();
         let taken = take(&mut after);
         assert_eq!(taken.names().collect::<Vec<_>>(), ["a/b/w", "a/w", "c/b/w"]);
-        assert!(after.values().all(|state| state.tensors.has_none()));
+        assert!(after.values().all(|state| state.tensors.is_empty()));
         give_back(&taken, &mut after).expect("all of them have owners");
         assert_eq!(after, before);
         after.remove("c");
