@@ -50,7 +50,7 @@ impl HookRunner {
         let slot = &mut self.slots[id];
         let asked = attempt(|| slot.hook.0.state_dict());
         let state = self.judged(Numbered::Slot(id), "state_dict", at, asked)?;
-        Ok(Some(state.tensors).filter(|tensors| !tensors.has_none()))
+        Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
     }
 
     /// The names under which states are kept: of every hook that is asked for one.
