@@ -190,7 +190,7 @@ fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
     let fresh = seen.clone();
     trainer
         .add_hook(closure::on_train_start("second", move |cx| {
-            fresh.push((cx.step, cx.metrics().step_of("index")))
+            fresh.push((cx.step, cx.metrics().step_of("index")));
         }))
         .unwrap();
     trainer.fit(&mut lab, &mut data(3, 1)).unwrap();
