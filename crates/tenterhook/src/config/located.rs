@@ -22,21 +22,21 @@ pub(super) fn located(
         position(&[], &steps[1], in_any_case, &[])?;
     }
     let mut node = tree;
-    for at in 0..steps.len() {
+    for (at, step) in steps.iter_mut().enumerate() {
         match &node.kind {
             Kind::Array(items) => {
                 let names = if of_hooks && at == 1 { names(items, registry) } else { Vec::new() };
-                steps[at] = position(items, &steps[at], in_any_case, &names)?.to_string();
+                *step = position(items, step, in_any_case, &names)?.to_string();
             }
-            Kind::Table(entries) if in_any_case && !entries.contains_key(&steps[at]) => {
-                let written = entries.keys().find(|key| key.eq_ignore_ascii_case(&steps[at]));
+            Kind::Table(entries) if in_any_case && !entries.contains_key(step.as_str()) => {
+                let written = entries.keys().find(|key| key.eq_ignore_ascii_case(step));
                 if let Some(written) = written {
-                    steps[at].clone_from(written);
+                    step.clone_from(written);
                 }
             }
             Kind::Table(_) | Kind::Leaf(_) => {}
         }
-        let Some(child) = node.child(&steps[at]) else { break };
+        let Some(child) = node.child(step) else { break };
         node = child;
     }
     by_own_name(&mut steps, tree, registry);
@@ -140,7 +140,9 @@ pub(super) fn all_by_own_names(tree: &mut Node, registry: &Registry) {
     for (key, node) in config {
         match &mut node.kind {
             Kind::Table(configs) if key == "hook_configs" => {
-                configs.iter_mut().for_each(|(class, node)| rename(node, Some(class), registry));
+                for (class, node) in configs {
+                    rename(node, Some(class), registry);
+                }
             }
             _ => rename(node, of_table(key), registry),
         }

@@ -151,6 +151,10 @@ impl Whole {
             configs.extend(spellings(listed.name).into_iter().map(|name| (name, options.clone())));
         }
         let names: Vec<_> = configs.keys().cloned().collect();
+        for listed in registry.hooks().filter(|listed| listed.name.contains("::")) {
+            let options = configs[listed.name].clone();
+            nest(&mut configs, &listed.name.split("::").collect::<Vec<_>>(), options);
+        }
         self.amend(&reference, |schema| {
             let properties = &mut schema["properties"];
             for (key, options) in tables {
@@ -206,6 +210,20 @@ fn spellings(name: &str) -> Vec<String> {
         all.push(name.replace("::", "."));
     }
     all
+}
+
+/// Lets a path be one of tables within tables, too.
+fn nest(properties: &mut Map<String, Value>, steps: &[&str], options: Value) {
+    let Some((step, rest)) = steps.split_first() else { return };
+    if rest.is_empty() {
+        properties.entry(*step).or_insert(options);
+        return;
+    }
+    let empty = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let table = properties.entry(*step).or_insert(empty);
+    if let Some(Value::Object(inner)) = table.get_mut("properties") {
+        nest(inner, rest, options);
+    }
 }
 
 /// The keys that every hook has, with what they refer to in place.

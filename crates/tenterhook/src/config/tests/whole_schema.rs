@@ -29,6 +29,8 @@ const RIGHT: &[&str] = &[
      early_stopping_config = { monitor = \"val/loss\", patience = 10 }",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
      hook_configs.\"mycrate::hooks::Seen\" = { threshold = 5.0 }",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\", \"mycrate.Steers\"]\n\
+     [hooks_config.hook_configs.mycrate.hooks.Seen]\nthreshold = 5.0",
     super::hooks_config::DOCUMENTED,
 ];
 
@@ -68,6 +70,10 @@ const WRONG: &[&str] = &[
     "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { use = \"logging\" }",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Sen\"]",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\", \"mycrate::hooks::Seen\"]",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n[hooks_config.hook_configs.mycrate.hooks.Sen]",
+    "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n[hooks_config.hook_configs.mycrate.hooks.Seen]\ntreshold = 1",
+    "trainer = [3]",
+    "hooks_config = []",
     "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
      hook_configs.\"mycrate::hooks::Seen\" = { treshold = 5.0 }",
 ];
