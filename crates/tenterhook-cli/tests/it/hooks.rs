@@ -54,7 +54,10 @@ fn one_hook_is_said_everything_about() {
         for option in hook["options"].as_array().expect("a list") {
             let (key, kind) = (option["key"].as_str().expect("text"), option["kind"].as_str().expect("text"));
             assert!(!kind.is_empty(), "{name}.{key} has no type");
-            assert!(page.contains(&format!("  {key} ({kind})")), "{name}.{key}: {page}");
+            let heading = |line: &&str| {
+                line.strip_prefix(&format!("  {key}")).is_some_and(|rest| rest.contains(&format!("({kind})")))
+            };
+            assert!(page.lines().any(|line| heading(&line)), "{name}.{key}: {page}");
             let about = option["about"].as_str().expect("text");
             assert!(about.len() > 8, "{name}.{key} says nothing: {about}");
             let known = option["required"] == true || !option["default"].is_null() || page.contains("unset");
