@@ -123,7 +123,7 @@ impl Erased {
     pub(crate) fn to_vec(&self) -> Vec<f32> {
         let data =
             with_rank!(self.rank, D => self.clone().into_tensor::<D>().into_data_dtype(BurnDType::F32));
-        data.into_vec().unwrap_or_default()
+        data.try_into_vec().unwrap_or_default()
     }
 
     pub(crate) fn stats(&self) -> Stats {

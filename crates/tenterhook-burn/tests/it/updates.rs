@@ -15,9 +15,7 @@ impl UpdateHook for Halve {
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         match self.0 {
             None => gradients.scale(0.5),
-            Some(name) => {
-                assert!(gradients.edit(name, |values| values.iter_mut().for_each(|value| *value *= 0.5)));
-            }
+            Some(name) => gradients.edit(name, |values| values.iter_mut().for_each(|value| *value *= 0.5))?,
         }
         Ok(())
     }
