@@ -163,6 +163,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_dropped_is_never_found_to_be_not_finite() {
+        let options = FreezeOptions { check_finite: true, ..FreezeOptions::of(["**"]) };
+        let hook = Freeze::new(options).unwrap();
+        assert!(hook.check_finite());
+        let mut rig = Rig::of_update(hook);
+        assert_eq!(rig.gradients([("fc.bias", [f32::NAN])]).update().get("fc.bias"), None);
+        assert!(rig.failures().is_empty());
+    }
+
+    #[test]
     fn steps_that_cannot_be_are_refused() {
         let refused = |options| Freeze::new(options).unwrap_err().to_string();
         let options = FreezeOptions { from_step: 0, ..FreezeOptions::of(["**"]) };
