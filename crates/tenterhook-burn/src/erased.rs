@@ -121,13 +121,15 @@ impl Erased {
     }
 
     pub(crate) fn to_vec(&self) -> Vec<f32> {
-        let data =
-            with_rank!(self.rank, D => self.clone().into_tensor::<D>().into_data_dtype(BurnDType::F32));
-        data.into_vec().unwrap_or_default()
+        self.floats().try_into_vec().unwrap_or_default()
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats::of(&self.to_vec())
+        self.floats().as_slice().map(Stats::of).unwrap_or_default()
+    }
+
+    fn floats(&self) -> TensorData {
+        with_rank!(self.rank, D => self.clone().into_tensor::<D>().into_data_dtype(BurnDType::F32))
     }
 
     /// A part of the values, cut out where the tensor lives.

@@ -217,7 +217,7 @@ mod tests {
         let images = Tensor::ones([1, 1, 8, 8], &device);
         let mut heard = Heard::default();
         let watched = cnn.forward_with(images.clone(), &mut heard);
-        assert_eq!(heard.0, ["images", "conv1", "conv2", "features", "fc1", "logits"]);
+        assert_eq!(heard.names(), ["images", "conv1", "conv2", "features", "fc1", "logits"]);
         assert_eq!(watched.into_data(), cnn.forward(images).into_data());
     }
 
