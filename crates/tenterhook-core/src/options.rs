@@ -77,7 +77,8 @@ pub struct IdentityOptions {}
 
 impl FromOptions for Identity {
     type Options = IdentityOptions;
-    const PURPOSE: &str = "leaves gradients as they are: what stands where there is no other update hook";
+    const PURPOSE: &str =
+        "leaves gradients as they are, at no cost: what is there when no other update hook is";
     const EXAMPLE: &str = "";
 
     fn from_options(_: IdentityOptions) -> Result<Identity, OptionError> {

@@ -20,8 +20,7 @@ pub struct FreezeOptions {
     /// The last step in which they are frozen; the one after it moves them again. Unset: to the end.
     #[schemars(range(min = 1), example = 1000)]
     pub until_step: Option<u64>,
-    /// A gradient that is not finite afterwards is a failure of this hook. What it drops is none any more, so
-    /// nothing can be.
+    /// A gradient that is not finite afterwards is a failure of this hook; one that it dropped counts as finite.
     #[serde(default)]
     pub check_finite: bool,
 }

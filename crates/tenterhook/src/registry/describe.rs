@@ -93,14 +93,20 @@ fn describe(maker: &Maker<AnyHook>) -> Description {
 }
 
 fn made_from(hook: &AnyHook) -> Made {
-    let is_update = hook.kind() == HookKind::Update;
+    let called = match hook.kind() {
+        HookKind::Update if hook.changes_gradients() => {
+            Some("after on_before_optimizer_step and before clipping, for each optimizer")
+        }
+        HookKind::Update => Some("never: it changes nothing"),
+        _ => None,
+    };
     Made {
         registered_as: hook.name(),
         kind: hook.kind(),
         tier: hook.tier(),
         on_error: hook.policy().on_error,
         events: hook.events().iter().map(tenterhook_core::Event::handler).collect(),
-        called: is_update.then_some("after on_before_optimizer_step and before clipping, for each optimizer"),
+        called,
     }
 }
 
