@@ -146,6 +146,12 @@ impl AnyHook {
         }
     }
 
+    /// Whether it changes gradients: an update hook does, unless it says otherwise.
+    #[must_use]
+    pub fn changes_gradients(&self) -> bool {
+        matches!(&self.0, Boxed::Update(hook) if hook.changes_gradients())
+    }
+
     /// The events it wants. An update hook wants none: it is called between two of them.
     #[must_use]
     pub fn events(&self) -> Events {

@@ -65,7 +65,7 @@ pub use metrics::{Histogram, LogOptions, Mark, Metrics, Reduce};
 pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
 #[cfg(feature = "schemars")]
-pub use options::{FromOptions, OptionError};
+pub use options::{FromOptions, IdentityOptions, OptionError};
 pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};

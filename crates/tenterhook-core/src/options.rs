@@ -1,10 +1,11 @@
 //! Hooks that are made from options, such as a configuration holds.
 
 use schemars::JsonSchema;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::erased::AnyHook;
+use crate::update::Identity;
 
 /// A hook of any kind that is made from options, so that a configuration can name it.
 ///
@@ -66,5 +67,21 @@ impl OptionError {
     /// For this reason, which names the key in backticks and says what to write.
     pub fn new(reason: impl Into<String>) -> OptionError {
         OptionError(reason.into())
+    }
+}
+
+/// The options of [`Identity`]: it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdentityOptions {}
+
+impl FromOptions for Identity {
+    type Options = IdentityOptions;
+    const PURPOSE: &str =
+        "leaves gradients as they are, at no cost: what is there when no other update hook is";
+    const EXAMPLE: &str = "";
+
+    fn from_options(_: IdentityOptions) -> Result<Identity, OptionError> {
+        Ok(Identity)
     }
 }

@@ -3,10 +3,15 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod checkpoint;
+mod chosen;
+mod clip_by_norm;
+mod clip_by_value;
 mod console;
 mod early_stopping;
 mod ema_weights;
+mod freeze;
 mod gradient_monitor;
+mod gradient_noise;
 mod jsonl;
 mod kept;
 mod logging;
@@ -18,6 +23,7 @@ mod nan_guard;
 mod own_file;
 mod plateau_detector;
 mod profiler;
+mod scale;
 mod stopwatch;
 mod table;
 mod text;
@@ -26,10 +32,14 @@ mod time;
 mod timer;
 
 pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
+pub use clip_by_norm::{ClipByNorm, ClipByNormOptions};
+pub use clip_by_value::{ClipByValue, ClipByValueOptions};
 pub use console::{Console, ConsoleOptions};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
 pub use ema_weights::{EmaWeights, EmaWeightsOptions};
+pub use freeze::{Freeze, FreezeOptions};
 pub use gradient_monitor::{GradientMonitor, GradientMonitorOptions};
+pub use gradient_noise::{GradientNoise, GradientNoiseOptions};
 pub use jsonl::{Jsonl, JsonlOptions};
 pub use logging::{Logging, LoggingOptions};
 pub use loss_spike::{LossSpike, LossSpikeOptions};
@@ -39,5 +49,6 @@ pub use model_summary::{ModelSummary, ModelSummaryOptions};
 pub use nan_guard::{NanAction, NanGuard, NanGuardOptions};
 pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
+pub use scale::{Scale, ScaleOptions};
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};

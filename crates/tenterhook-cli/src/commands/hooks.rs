@@ -83,9 +83,12 @@ fn facts(hook: &Description) -> Vec<String> {
     let mut facts = vec![
         format!("  kind    {}", made.kind),
         format!("  name    {} unless `name` says otherwise", made.registered_as),
-        format!("  place   {}", made.tier.reason()),
+        format!("  place   {}", made.place()),
         format!("  errors  on_error = \"{}\" unless set", made.on_error),
-        format!("  events  {}", made.events.join(", ")),
+        match made.called {
+            Some(when) => format!("  called  {when}"),
+            None => format!("  events  {}", made.events.join(", ")),
+        },
     ];
     if !hook.flags.is_empty() {
         facts.push(format!("  flags   {} in [hooks_config]", hook.flags.join(", ")));
@@ -154,15 +157,18 @@ fn reference(app: &App) -> String {
         lines.push(format!("{first}{}.", purpose.as_str()));
         if let Some(made) = &hook.made {
             let events: Vec<_> = made.events.iter().map(|event| format!("`{event}`")).collect();
+            let called = match made.called {
+                Some(when) => format!("Called: {when}"),
+                None => format!("Events: {}", events.join(", ")),
+            };
             lines.extend([
                 String::new(),
                 format!(
-                    "Kind: {}. Name: `{}`. Place: {}. Errors: `{}`. Events: {}.",
+                    "Kind: {}. Name: `{}`. Place: {}. Errors: `{}`. {called}.",
                     made.kind,
                     made.registered_as,
-                    made.tier.reason(),
+                    made.place(),
                     made.on_error,
-                    events.join(", ")
                 ),
             ]);
         }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
+use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
-    Checkpoint, Console, EarlyStopping, EmaWeights, GradientMonitor, Jsonl, Logging, LossSpike, LrMonitor,
-    ModelSummary, NanGuard, PlateauDetector, Profiler, Throughput, Timer,
+    Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping, EmaWeights, Freeze, GradientMonitor,
+    GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary, NanGuard, PlateauDetector, Profiler,
+    Scale, Throughput, Timer,
 };
 
 use super::Registry;
@@ -33,6 +35,13 @@ const HOOKS: &[BuiltIn] = &[
     ("timer", Maker::of_type::<Timer>),
     ("profiler", Maker::of_type::<Profiler>),
     ("model_summary", Maker::of_type::<ModelSummary>),
+    // Those that change gradients.
+    ("identity", Maker::of_type::<Identity>),
+    ("clip_by_norm", Maker::of_type::<ClipByNorm>),
+    ("clip_by_value", Maker::of_type::<ClipByValue>),
+    ("gradient_noise", Maker::of_type::<GradientNoise>),
+    ("freeze", Maker::of_type::<Freeze>),
+    ("scale", Maker::of_type::<Scale>),
 ];
 
 pub(super) fn registry() -> Registry {

@@ -38,8 +38,10 @@ pub struct Made {
     pub tier: Tier,
     /// What its errors do to the run.
     pub on_error: OnError,
-    /// The events it receives.
+    /// The events it receives; none where it is an update hook.
     pub events: Vec<&'static str>,
+    /// When an update hook is called, in words.
+    pub called: Option<&'static str>,
 }
 
 /// One option.
@@ -91,12 +93,31 @@ fn describe(maker: &Maker<AnyHook>) -> Description {
 }
 
 fn made_from(hook: &AnyHook) -> Made {
+    let called = match hook.kind() {
+        HookKind::Update if hook.changes_gradients() => {
+            Some("after on_before_optimizer_step and before clipping, for each optimizer")
+        }
+        HookKind::Update => Some("never: it changes nothing"),
+        _ => None,
+    };
     Made {
         registered_as: hook.name(),
         kind: hook.kind(),
         tier: hook.tier(),
         on_error: hook.policy().on_error,
         events: hook.events().iter().map(tenterhook_core::Event::handler).collect(),
+        called,
+    }
+}
+
+impl Made {
+    /// Where it stands among the other hooks, in words.
+    #[must_use]
+    pub fn place(&self) -> &'static str {
+        match self.kind {
+            HookKind::Update => "among the update hooks, in registration order",
+            _ => self.tier.reason(),
+        }
     }
 }
 

@@ -87,3 +87,40 @@ fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
     assert_eq!(kind("early_stopping", "patience"), "whole number");
     assert!(registry.describe("timer").expect("it is built in").flags.is_empty());
 }
+
+#[test]
+fn an_update_hook_has_no_events_and_says_when_it_is_called() {
+    let registry = Registry::default();
+    let made = |name: &str| registry.describe(name).and_then(|described| described.made).expect("built in");
+    for name in ["identity", "clip_by_norm", "clip_by_value", "gradient_noise", "freeze", "scale"] {
+        let made = made(name);
+        assert_eq!((made.registered_as.as_str(), made.kind), (name, tenterhook_core::HookKind::Update));
+        assert!(made.events.is_empty());
+        let called = made.called.expect("in words");
+        let expected = if name == "identity" { "never" } else { "after on_before_optimizer_step and before" };
+        assert!(called.starts_with(expected), "{name}: {called}");
+        assert_eq!(made.place(), "among the update hooks, in registration order");
+    }
+    let checkpoint = made("checkpoint");
+    assert_eq!((checkpoint.called, checkpoint.place()), (None, checkpoint.tier.reason()));
+    assert!(registry.describe("identity").is_some_and(|identity| identity.options.is_empty()));
+    let error = registry.hook("identity", serde_json::json!({ "factor": 1.0 })).map(|hook| hook.name());
+    assert!(error.expect_err("it has no options").to_string().contains("`factor`"));
+}
+
+#[test]
+fn an_option_of_an_update_hook_that_cannot_be_is_refused_at_its_key() {
+    for (name, options, key) in [
+        ("clip_by_norm", serde_json::json!({ "max_norm": 0.0 }), "max_norm"),
+        ("clip_by_norm", serde_json::json!({ "max_norm": 1.0, "params": ["a..b"] }), "params"),
+        ("clip_by_value", serde_json::json!({ "limit": -1.0 }), "limit"),
+        ("gradient_noise", serde_json::json!({ "std": 0.1, "decay": -0.5 }), "decay"),
+        ("freeze", serde_json::json!({ "params": [] }), "params"),
+        ("freeze", serde_json::json!({ "params": ["**"], "from_step": 3, "until_step": 2 }), "until_step"),
+        ("scale", serde_json::json!({ "factor": 1e300 }), "factor"),
+        ("scale", serde_json::json!({}), "factor"),
+    ] {
+        let error = Registry::default().hook(name, options).map(|hook| hook.name()).expect_err(name);
+        assert_eq!(error.clone().at("hooks.0").key, format!("hooks.0.{key}"), "{error}");
+    }
+}

@@ -39,4 +39,5 @@ mod skips;
 mod sources;
 mod step_end;
 mod tape;
+mod update_hooks;
 mod updates;

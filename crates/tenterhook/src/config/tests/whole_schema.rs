@@ -119,6 +119,24 @@ const OUT_OF_RANGE: &[(&str, &str)] = &[
     ("timer", "duration = \"00:00:00:00\""),
     ("profiler", "filename = \"\""),
     ("model_summary", "max_depth = -2"),
+    ("identity", "factor = 1"),
+    ("clip_by_norm", "max_norm = 0"),
+    ("clip_by_norm", "max_norm = -1"),
+    ("clip_by_norm", "per_parameter = true"),
+    ("clip_by_norm", "max_norm = 1\nparams = []"),
+    ("clip_by_norm", "max_norm = 1\nparams = [\"\"]"),
+    ("clip_by_value", "limit = 0"),
+    ("clip_by_value", "limit = 1\nparams = []"),
+    ("gradient_noise", "std = -0.1"),
+    ("gradient_noise", "decay = 0.55"),
+    ("gradient_noise", "std = 0.1\ndecay = -1"),
+    ("gradient_noise", "std = 0.1\nparams = []"),
+    ("freeze", "params = []"),
+    ("freeze", "from_step = 1"),
+    ("freeze", "params = [\"**\"]\nfrom_step = 0"),
+    ("freeze", "params = [\"**\"]\nuntil_step = 0"),
+    ("scale", "params = [\"**\"]"),
+    ("scale", "factor = 1\nparams = []"),
 ];
 
 /// Values at the edge of what is allowed.
@@ -134,6 +152,16 @@ const IN_RANGE: &[(&str, &str)] = &[
     ("timer", "duration = \"00:12:00:00\""),
     ("timer", "duration = \"2 h\""),
     ("model_summary", "max_depth = -1"),
+    ("identity", ""),
+    (
+        "clip_by_norm",
+        "max_norm = 1e-3\nparams = [\"**.bias\", \"fc*\"]\nper_parameter = true\ncheck_finite = true",
+    ),
+    ("clip_by_value", "limit = 1"),
+    ("gradient_noise", "std = 0\ndecay = 0"),
+    ("freeze", "params = [\"**\"]\nfrom_step = 3\nuntil_step = 3"),
+    ("scale", "factor = -1"),
+    ("scale", "factor = 0\ncheck_finite = true"),
 ];
 
 fn tables(cases: &[(&str, &str)]) -> Vec<String> {

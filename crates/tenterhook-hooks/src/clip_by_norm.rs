@@ -1,0 +1,160 @@
+//! Clips gradients by their norm.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{ClipRule, FromOptions, Gradients, OptionError, Update, UpdateHook, hook};
+
+use crate::chosen::{Chosen, everything};
+
+/// The options of [`ClipByNorm`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClipByNormOptions {
+    /// The largest norm that is left.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub max_norm: f64,
+    /// Which parameters, by patterns over their dotted names: `*` within a part of a name, `**` across parts.
+    #[serde(default = "everything")]
+    #[schemars(length(min = 1), inner(length(min = 1)))]
+    pub params: Vec<String>,
+    /// Clip each gradient by its own norm, rather than all that are chosen by their norm together.
+    #[serde(default)]
+    pub per_parameter: bool,
+    /// A gradient that is not finite afterwards is a failure of this hook.
+    #[serde(default)]
+    pub check_finite: bool,
+}
+
+impl ClipByNormOptions {
+    /// The defaults for this norm.
+    #[must_use]
+    pub fn of(max_norm: f64) -> ClipByNormOptions {
+        ClipByNormOptions { max_norm, params: everything(), per_parameter: false, check_finite: false }
+    }
+}
+
+/// Scales gradients down so that their norm is at most `max_norm`: those that `params` chooses together, or each on
+/// its own.
+///
+/// - **Fires** as an update hook: after `on_before_optimizer_step` and before the trainer's own clipping, once for
+///   each optimizer. The norm together is that of one optimizer's gradients.
+/// - **Reads** the gradients that `params` chooses, and writes them where the norm is larger; their direction stays.
+///   A norm that is NaN clips nothing, an infinite one leaves NaN: `check_finite` makes either an error. A pattern
+///   that matches no parameter is said once.
+/// - **Cost**: a pass over the gradients for the norm and one for the scaling, where the engine computes.
+/// - **When it fails** the gradients are as before it, and the run is aborted.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "clip_by_norm"
+/// max_norm = 1.0
+/// params = ["**"]
+/// per_parameter = false
+/// check_finite = false
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClipByNorm {
+    options: ClipByNormOptions,
+    chosen: Chosen,
+}
+
+impl FromOptions for ClipByNorm {
+    type Options = ClipByNormOptions;
+    const PURPOSE: &str = "clips gradients by their norm, together or each on its own";
+    const EXAMPLE: &str = r#"
+max_norm = 1.0
+params = ["**"]
+"#;
+
+    fn from_options(options: ClipByNormOptions) -> Result<ClipByNorm, OptionError> {
+        ClipByNorm::new(options)
+    }
+}
+
+impl ClipByNorm {
+    /// With these options, which are checked.
+    pub fn new(options: ClipByNormOptions) -> Result<ClipByNorm, OptionError> {
+        let max_norm = options.max_norm;
+        if !(max_norm > 0.0 && max_norm.is_finite()) {
+            return Err(OptionError::new(format!("`max_norm` is {max_norm}; it must be above 0 and finite")));
+        }
+        Ok(ClipByNorm { chosen: Chosen::new(&options.params)?, options })
+    }
+}
+
+#[hook]
+impl UpdateHook for ClipByNorm {
+    fn check_finite(&self) -> bool {
+        self.options.check_finite
+    }
+
+    fn update(&mut self, gradients: &mut Gradients, cx: &Update) {
+        self.chosen.look_out(gradients, cx);
+        let rule = ClipRule::Norm(self.options.max_norm);
+        if !self.options.per_parameter {
+            gradients.clip(|name| self.chosen.has(name), rule);
+            return;
+        }
+        let own: Vec<_> = gradients.names().filter(|name| self.chosen.has(name)).map(str::to_owned).collect();
+        for own in own {
+            gradients.clip(|name| name == own, rule);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_testkit::Rig;
+
+    use super::*;
+
+    /// What is left of `fc.weight` and `fc.bias`, of norm 3 and 4.
+    fn left(options: ClipByNormOptions) -> Vec<f32> {
+        let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+        let left = rig.gradients([("fc.weight", [3.0]), ("fc.bias", [-4.0])]).update();
+        ["fc.weight", "fc.bias"].iter().flat_map(|name| left.get(name).unwrap().to_vec()).collect()
+    }
+
+    #[test]
+    fn all_gradients_are_clipped_by_their_norm_together() {
+        assert_eq!(left(ClipByNormOptions::of(2.5)), [1.5, -2.0]);
+        assert_eq!(left(ClipByNormOptions::of(5.0)), [3.0, -4.0], "it is not too large");
+    }
+
+    #[test]
+    fn only_those_that_are_chosen_count_and_are_clipped() {
+        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(1.5) };
+        assert_eq!(left(options), [1.5, -4.0]);
+        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(4.0) };
+        assert_eq!(left(options), [3.0, -4.0], "the other is no part of the norm");
+    }
+
+    #[test]
+    fn each_gradient_can_be_clipped_by_its_own_norm() {
+        let options = ClipByNormOptions { per_parameter: true, ..ClipByNormOptions::of(3.5) };
+        assert_eq!(left(options), [3.0, -3.5]);
+        let params = vec!["fc.weight".into()];
+        let options = ClipByNormOptions { per_parameter: true, params, ..ClipByNormOptions::of(1.0) };
+        assert_eq!(left(options), [1.0, -4.0]);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_an_error_on_request() {
+        for (per_parameter, check_finite) in [(false, true), (true, true), (false, false)] {
+            let options = ClipByNormOptions { per_parameter, check_finite, ..ClipByNormOptions::of(1.0) };
+            let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+            rig.gradients([("w", [f32::NAN, 1.0])]).update();
+            assert_eq!(rig.failures().len(), usize::from(check_finite), "{per_parameter}");
+        }
+    }
+
+    #[test]
+    fn a_norm_that_cannot_be_is_refused() {
+        for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = ClipByNorm::new(ClipByNormOptions::of(max_norm)).unwrap_err().to_string();
+            assert!(error.starts_with("`max_norm` is"), "{error}");
+        }
+        let none = ClipByNormOptions { params: Vec::new(), ..ClipByNormOptions::of(1.0) };
+        assert!(ClipByNorm::new(none).unwrap_err().to_string().starts_with("`params`"));
+    }
+}

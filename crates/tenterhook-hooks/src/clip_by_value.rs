@@ -1,0 +1,128 @@
+//! Clips each value of the gradients.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{ClipRule, FromOptions, Gradients, OptionError, Update, UpdateHook, hook};
+
+use crate::chosen::{Chosen, everything};
+
+/// The options of [`ClipByValue`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClipByValueOptions {
+    /// The largest value that is left; the smallest is the same below zero.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub limit: f64,
+    /// Which parameters, by patterns over their dotted names: `*` within a part of a name, `**` across parts.
+    #[serde(default = "everything")]
+    #[schemars(length(min = 1), inner(length(min = 1)))]
+    pub params: Vec<String>,
+    /// A gradient that is not finite afterwards is a failure of this hook.
+    #[serde(default)]
+    pub check_finite: bool,
+}
+
+impl ClipByValueOptions {
+    /// The defaults for this limit.
+    #[must_use]
+    pub fn of(limit: f64) -> ClipByValueOptions {
+        ClipByValueOptions { limit, params: everything(), check_finite: false }
+    }
+}
+
+/// Brings each value of the gradients that `params` chooses between `-limit` and `limit`.
+///
+/// - **Fires** as an update hook: after `on_before_optimizer_step` and before the trainer's own clipping, once for
+///   each optimizer.
+/// - **Reads** and writes the gradients that `params` chooses. An infinity becomes the limit; a NaN stays one, and
+///   `check_finite` makes that an error. A pattern that matches no parameter is said once.
+/// - **Cost**: a pass over the gradients, where the engine computes.
+/// - **When it fails** the gradients are as before it, and the run is aborted.
+///
+/// ```toml
+/// [[hooks]]
+/// use = "clip_by_value"
+/// limit = 0.5
+/// params = ["**"]
+/// check_finite = false
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClipByValue {
+    options: ClipByValueOptions,
+    chosen: Chosen,
+}
+
+impl FromOptions for ClipByValue {
+    type Options = ClipByValueOptions;
+    const PURPOSE: &str = "clips each value of the gradients";
+    const EXAMPLE: &str = r#"
+limit = 0.5
+params = ["**"]
+"#;
+
+    fn from_options(options: ClipByValueOptions) -> Result<ClipByValue, OptionError> {
+        ClipByValue::new(options)
+    }
+}
+
+impl ClipByValue {
+    /// With these options, which are checked.
+    pub fn new(options: ClipByValueOptions) -> Result<ClipByValue, OptionError> {
+        let limit = options.limit;
+        if !(limit > 0.0 && limit.is_finite()) {
+            return Err(OptionError::new(format!("`limit` is {limit}; it must be above 0 and finite")));
+        }
+        Ok(ClipByValue { chosen: Chosen::new(&options.params)?, options })
+    }
+}
+
+#[hook]
+impl UpdateHook for ClipByValue {
+    fn check_finite(&self) -> bool {
+        self.options.check_finite
+    }
+
+    fn update(&mut self, gradients: &mut Gradients, cx: &Update) {
+        self.chosen.look_out(gradients, cx);
+        gradients.clip(|name| self.chosen.has(name), ClipRule::Value(self.options.limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_testkit::Rig;
+
+    use super::*;
+
+    #[test]
+    fn each_value_of_those_that_are_chosen_stays_within_the_limit() {
+        for (params, bias) in [("**", -0.5), ("**.weight", -4.0)] {
+            let options = ClipByValueOptions { params: vec![params.into()], ..ClipByValueOptions::of(0.5) };
+            let mut rig = Rig::of_update(ClipByValue::new(options).unwrap());
+            let given = [("fc.weight", vec![3.0, -0.25, f32::NEG_INFINITY]), ("fc.bias", vec![-4.0])];
+            let left = rig.gradients(given).update();
+            assert_eq!(left.get("fc.weight"), Some(&[0.5, -0.25, -0.5][..]));
+            assert_eq!(left.get("fc.bias"), Some(&[bias][..]), "{params}");
+        }
+    }
+
+    #[test]
+    fn a_nan_stays_one_and_is_an_error_on_request() {
+        for check_finite in [false, true] {
+            let options = ClipByValueOptions { check_finite, ..ClipByValueOptions::of(0.5) };
+            let mut rig = Rig::of_update(ClipByValue::new(options).unwrap());
+            let left = rig.gradients([("w", [f32::NAN, 2.0])]).update().get("w").unwrap();
+            assert!(left[0].is_nan());
+            assert_eq!(left[1].to_bits(), if check_finite { 2.0_f32 } else { 0.5 }.to_bits());
+            assert_eq!(rig.failures().len(), usize::from(check_finite));
+        }
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_is_refused() {
+        for limit in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = ClipByValue::new(ClipByValueOptions::of(limit)).unwrap_err().to_string();
+            assert!(error.starts_with("`limit` is"), "{error}");
+        }
+    }
+}
