@@ -2,6 +2,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod activation_stats;
+mod activation_store;
+mod byte_size;
 mod checkpoint;
 mod console;
 mod early_stopping;
@@ -16,15 +19,22 @@ mod mode;
 mod model_summary;
 mod nan_guard;
 mod own_file;
+mod pace;
 mod plateau_detector;
+mod points;
 mod profiler;
+mod stages;
 mod stopwatch;
 mod table;
+mod tensor_file;
 mod text;
 mod throughput;
 mod time;
 mod timer;
 
+pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
+pub use activation_store::{ActivationStore, ActivationStoreOptions, ActivationTarget, StoredActivation};
+pub use byte_size::{ByteSize, ByteSizeError};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use console::{Console, ConsoleOptions};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
@@ -39,5 +49,6 @@ pub use model_summary::{ModelSummary, ModelSummaryOptions};
 pub use nan_guard::{NanAction, NanGuard, NanGuardOptions};
 pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
+pub use stages::ActivationStage;
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};

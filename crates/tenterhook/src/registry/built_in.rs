@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tenterhook_core::AnyHook;
 use tenterhook_hooks::{
-    Checkpoint, Console, EarlyStopping, EmaWeights, GradientMonitor, Jsonl, Logging, LossSpike, LrMonitor,
-    ModelSummary, NanGuard, PlateauDetector, Profiler, Throughput, Timer,
+    ActivationStats, ActivationStore, Checkpoint, Console, EarlyStopping, EmaWeights, GradientMonitor, Jsonl,
+    Logging, LossSpike, LrMonitor, ModelSummary, NanGuard, PlateauDetector, Profiler, Throughput, Timer,
 };
 
 use super::Registry;
@@ -25,6 +25,8 @@ const HOOKS: &[BuiltIn] = &[
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),
     ("gradient_monitor", Maker::of_type::<GradientMonitor>),
+    ("activation_stats", Maker::of_type::<ActivationStats>),
+    ("activation_store", Maker::of_type::<ActivationStore>),
     ("nan_guard", Maker::of_type::<NanGuard>),
     ("plateau_detector", Maker::of_type::<PlateauDetector>),
     ("loss_spike", Maker::of_type::<LossSpike>),
