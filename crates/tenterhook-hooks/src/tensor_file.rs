@@ -140,7 +140,7 @@ mod tests {
         let bytes = written(&[], DType::ALL.iter().map(one).collect());
         let file = SafeTensors::deserialize(&bytes).expect("it is whole");
         for dtype in DType::ALL {
-            let (size, view) = (dtype.size(), file.tensor(dtype.name()).expect(dtype.name()));
+            let (size, view) = (dtype.size(), file.tensor(dtype.name()).expect("it is there"));
             assert_eq!((view.dtype().to_string().as_str(), view.shape()), (dtype.name(), &[3][..]));
             let (zero, two) = (&view.data()[..size], &view.data()[2 * size..]);
             assert!(zero.iter().all(|byte| *byte == 0), "{dtype:?}");

@@ -5,6 +5,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,8 @@ pub struct ActivationStore {
     current: Option<StoredBatch>,
     in_memory: Vec<StoredBatch>,
     files: Vec<PathBuf>,
+    /// How many files there are of each name.
+    named: BTreeMap<String, u64>,
     batches: u64,
     bytes: u64,
     /// It was said that there is no place for files.
@@ -92,6 +95,7 @@ impl ActivationStore {
             current: None,
             in_memory: Vec::new(),
             files: Vec::new(),
+            named: BTreeMap::new(),
             batches: 0,
             bytes: 0,
             said: false,
@@ -187,10 +191,10 @@ impl ActivationStore {
 
     fn write(&mut self, directory: &Path, place: &Place, file: &TensorFile) -> HookResult {
         let name = place.file_name();
-        let versions = (1_u64..).map(|version| format!("{name}-v{version}"));
-        let names = std::iter::once(name.clone()).chain(versions);
-        let mut paths = names.map(|name| directory.join(format!("{name}.safetensors")));
-        let Some(path) = paths.find(|path| !self.files.contains(path)) else { return Ok(()) };
+        let before = self.named.entry(name.clone()).or_default();
+        let version = if *before == 0 { String::new() } else { format!("-v{before}") };
+        *before += 1;
+        let path = directory.join(format!("{name}{version}.safetensors"));
         let written = fs::create_dir_all(directory).and_then(|()| file.write_whole(&path));
         written.map_err(|error| {
             format!("cannot write {}: {error}; make room, or choose another `dir`", path.display())

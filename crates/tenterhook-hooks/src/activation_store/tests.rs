@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use safetensors::SafeTensors;
 use tenterhook_core::{Event, Hook, Progress, RunInfo};
 use tenterhook_testkit::{Effect, Rig};
@@ -169,7 +167,7 @@ fn a_batch_becomes_a_file_with_its_metadata() {
     let mut rig = rig_in(root.path(), of(&["**"]));
     train(&mut rig, 12, &[("a.x", &[1.0, -2.0]), ("a.x", &[f32::NAN])]);
     let path = root.path().join("activations/train-00000012.safetensors");
-    assert_eq!(rig.hook().files(), [path.clone()]);
+    assert_eq!(rig.hook().files(), std::slice::from_ref(&path));
     let bytes = fs::read(&path).expect("it is there");
     assert_eq!(bytes.len() as u64, rig.hook().stored_bytes());
     let file = SafeTensors::deserialize(&bytes).expect("it is whole");
