@@ -184,7 +184,12 @@ impl<'a> Moment<'a> {
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
     /// usual for the event. A name that the module or the trainer logs is theirs.
     pub fn log(&self, name: &str, value: f64) {
-        if let Err(Told::Now) = self.shared.metrics.log_as_hook(name, value, LogOptions::usual(self.phase)) {
+        self.log_with(name, value, LogOptions::usual(self.phase));
+    }
+
+    /// Logs a number in a chosen way: the smallest of an evaluation, for example, rather than the mean.
+    pub fn log_with(&self, name: &str, value: f64, options: LogOptions) {
+        if let Err(Told::Now) = self.shared.metrics.log_as_hook(name, value, options) {
             self.say(format!(
                 "`{name}` is logged by the module or the trainer, so what this hook logs under it is left out"
             ));

@@ -2,6 +2,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod activation_stats;
+mod activation_store;
+mod byte_size;
 mod checkpoint;
 mod chosen;
 mod clip_by_norm;
@@ -21,16 +24,23 @@ mod mode;
 mod model_summary;
 mod nan_guard;
 mod own_file;
+mod pace;
 mod plateau_detector;
+mod points;
 mod profiler;
 mod scale;
+mod stages;
 mod stopwatch;
 mod table;
+mod tensor_file;
 mod text;
 mod throughput;
 mod time;
 mod timer;
 
+pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
+pub use activation_store::{ActivationStore, ActivationStoreOptions, ActivationTarget, StoredActivation};
+pub use byte_size::{ByteSize, ByteSizeError};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use clip_by_norm::{ClipByNorm, ClipByNormOptions};
 pub use clip_by_value::{ClipByValue, ClipByValueOptions};
@@ -50,5 +60,6 @@ pub use nan_guard::{NanAction, NanGuard, NanGuardOptions};
 pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
 pub use scale::{Scale, ScaleOptions};
+pub use stages::ActivationStage;
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};

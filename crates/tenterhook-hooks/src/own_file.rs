@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use tenterhook_core::OptionError;
+use tenterhook_core::{OptionError, RunInfo};
 
 /// What the run itself keeps in its directory.
 const OF_THE_RUN: [&str; 7] = [
@@ -39,6 +39,14 @@ pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionE
 /// The same path for all ways to write it: `./a` is `a`.
 pub(crate) fn plain(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
+}
+
+/// Where a hook's file is, unless the call leaves nothing behind: a dry run, or an evaluation whose run directory
+/// nobody makes.
+pub(crate) fn place(run: &RunInfo, path: &Path) -> Option<PathBuf> {
+    let unmade = run.directory.as_ref().is_some_and(|directory| !directory.exists());
+    let leaves_nothing = run.fast_dev_run || unmade && path.is_relative();
+    (!leaves_nothing).then(|| run.file(path))
 }
 
 #[cfg(test)]

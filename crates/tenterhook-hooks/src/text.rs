@@ -112,11 +112,13 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     }
 }
 
+/// So many names are said.
+pub(crate) const MOST_LISTED: usize = 20;
+
 /// Names for people: the first of them, and how many more there are.
 pub(crate) fn listed(names: &[String]) -> String {
-    const MOST: usize = 20;
-    let shown: Vec<_> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(MOST);
+    let shown: Vec<_> = names.iter().take(MOST_LISTED).map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(MOST_LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", shown.join(", "))
 }

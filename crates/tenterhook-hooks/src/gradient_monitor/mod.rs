@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
 use tenterhook_core::tensor::{Tensor, norm};
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Cadence, Event, Events, FromOptions, GradientClip, Moment, Observer,
-    OptionError, StepEnd, Tier, TrainStart, hook,
+    Access, BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, Moment, Observer, OptionError,
+    StepEnd, Tier, TrainStart, hook,
 };
 
 use clipping::{Clips, StepClip};
@@ -20,6 +20,7 @@ use flags::Flags;
 use options::Filter;
 pub use options::GradientMonitorOptions;
 
+use crate::pace::Pace;
 use crate::text::listed;
 
 /// Watches the gradients of every so many optimizer steps.
@@ -106,8 +107,13 @@ impl GradientMonitor {
         Ok(GradientMonitor { options, filters, work: Work::default(), memory: Memory::default() })
     }
 
+    fn pace(&self) -> Pace {
+        let default = GradientMonitorOptions::default().log_frequency;
+        Pace { every: self.options.log_frequency, default }
+    }
+
     fn is_due(&self, moment: &Moment<'_>) -> bool {
-        moment.progress.current_step().is_multiple_of(self.options.log_frequency)
+        self.pace().is_due(moment)
     }
 
     fn watches(&self, name: &str) -> bool {
@@ -176,19 +182,6 @@ impl GradientMonitor {
         watched
     }
 
-    /// Says that the run is too short, where nobody chose how often to look.
-    fn say_that_it_is_too_short(&self, moment: &Moment<'_>) {
-        let (run, every) = (moment.run, self.options.log_frequency);
-        let accumulate = run.accumulate_grad_batches.max(1);
-        let steps = run.epoch_batches.map(|batches| batches.div_ceil(accumulate)).zip(run.total_epochs);
-        let Some(steps) = steps.map(|(steps, epochs)| steps.saturating_mul(epochs)) else { return };
-        if every == GradientMonitorOptions::default().log_frequency && steps < every && !run.fast_dev_run {
-            moment.say(format!(
-                "`log_frequency` is {every}, and this run has only {steps} steps, so no gradient will be looked at"
-            ));
-        }
-    }
-
     /// Says which filters choose nothing, so that a slip is not mistaken for silence.
     fn say_what_matches_nothing(&self, moment: &Moment<'_>) {
         let params = moment.params();
@@ -212,11 +205,8 @@ impl Observer for GradientMonitor {
         let ratios = ["update_ratio/*"].iter().filter(|_| options.log_update_ratio);
         let fixed = ["grad_vanishing", "grad_exploding"].iter().chain(norms).chain(ratios);
         let percentiles = options.percentiles.iter().map(|percent| format!("grad_p{percent}/*"));
-        let every = Cadence::Steps(options.log_frequency);
-        // What nobody chose is no reason to refuse a short run.
-        let chosen = options.log_frequency != GradientMonitorOptions::default().log_frequency;
-        let access = if chosen { Access::none().every(every) } else { Access::none().paced(every) };
-        fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip).fold(access, Access::writes)
+        let names = fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip);
+        names.fold(self.pace().access(), Access::writes)
     }
 
     fn idle(&self) -> Events {
@@ -231,7 +221,7 @@ impl Observer for GradientMonitor {
 
     fn on_train_start(&mut self, cx: &TrainStart) {
         self.say_what_matches_nothing(cx);
-        self.say_that_it_is_too_short(cx);
+        self.pace().say_that_it_is_too_short(cx, "gradient");
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {

@@ -1,4 +1,4 @@
-use tenterhook_core::{ClipRule, Hook};
+use tenterhook_core::{Cadence, ClipRule, Hook};
 use tenterhook_testkit::{NamedTensors, Rig};
 
 use super::*;

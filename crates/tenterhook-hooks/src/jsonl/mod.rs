@@ -121,17 +121,8 @@ impl Jsonl {
         cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
-    /// Where the file is, unless this call leaves nothing behind: a dry run, or an evaluation whose run
-    /// directory nobody makes.
-    fn path(&self, cx: &Moment<'_>) -> Option<PathBuf> {
-        let path = &self.options.path;
-        let unmade = cx.run.directory.as_ref().is_some_and(|directory| !directory.exists());
-        let leaves_nothing = cx.run.fast_dev_run || unmade && path.is_relative();
-        (!leaves_nothing).then(|| cx.run.file(path))
-    }
-
     fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
-        let Some(path) = self.path(cx) else { return Ok(()) };
+        let Some(path) = own_file::place(cx.run, &self.options.path) else { return Ok(()) };
         let cannot = |path: &PathBuf, error: &dyn std::error::Error| {
             format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
         };

@@ -2,7 +2,6 @@
 
 mod dump;
 mod options;
-mod points;
 mod seen;
 mod shapes;
 #[cfg(test)]
@@ -16,9 +15,10 @@ use tenterhook_core::{
 
 use dump::Report;
 pub use options::{NanAction, NanGuardOptions};
-use points::Points;
 use seen::{Finding, Seen, describe, in_words};
 use shapes::Shapes;
+
+use crate::points::Points;
 
 /// Looks for NaN and infinity in the loss, in the gradients and in the activations of training, and keeps
 /// them out of the weights.
@@ -95,7 +95,7 @@ impl NanGuard {
     /// With these options, which are checked.
     pub fn new(options: NanGuardOptions) -> Result<NanGuard, OptionError> {
         Ok(NanGuard {
-            points: Points::new(options.check()?, &options),
+            points: options.check()?,
             options,
             memory: Memory::default(),
             seen: Seen::default(),

@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{OptionError, Pattern};
+use tenterhook_core::OptionError;
+
+use crate::points::Points;
 
 /// What to do about a NaN or an infinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,8 +87,8 @@ impl Default for NanGuardOptions {
 }
 
 impl NanGuardOptions {
-    /// The patterns of the points, or what is wrong with the options.
-    pub(super) fn check(&self) -> Result<Vec<Pattern>, OptionError> {
+    /// The points, or what is wrong with the options.
+    pub(super) fn check(&self) -> Result<Points, OptionError> {
         let refuse = |problem: String| Err(OptionError::new(problem));
         if !(self.check_loss || self.check_gradients || self.check_activations || self.log_shapes) {
             let all = "`check_loss`, `check_gradients` and `check_activations` are all off";
@@ -108,7 +110,7 @@ impl NanGuardOptions {
         if self.dump && self.max_dumps == 0 {
             return refuse("`max_dumps` must be 1 or more; to write none, set `dump` to false".into());
         }
-        let patterns = self.points.iter().map(|point| point.parse());
-        patterns.collect::<Result<_, _>>().map_err(|error| OptionError::new(format!("`points`: {error}")))
+        let chosen = self.check_activations && self.points != NanGuardOptions::default().points;
+        Points::new(&self.points, chosen)
     }
 }

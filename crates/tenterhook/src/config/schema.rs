@@ -207,7 +207,9 @@ impl<'a> Schema<'a> {
                     "string" => "text",
                     "array" => {
                         let of = self.at(part.here).items().map(Schema::kind).unwrap_or_default();
-                        add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}s") });
+                        // Words are no kind that has a plural.
+                        let plural = if of.ends_with('"') { "" } else { "s" };
+                        add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}{plural}") });
                         continue;
                     }
                     "object" => "table",

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tenterhook_core::AnyHook;
 use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
-    Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping, EmaWeights, Freeze, GradientMonitor,
-    GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary, NanGuard, PlateauDetector, Profiler,
-    Scale, Throughput, Timer,
+    ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping,
+    EmaWeights, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary,
+    NanGuard, PlateauDetector, Profiler, Scale, Throughput, Timer,
 };
 
 use super::Registry;
@@ -27,6 +27,8 @@ const HOOKS: &[BuiltIn] = &[
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),
     ("gradient_monitor", Maker::of_type::<GradientMonitor>),
+    ("activation_stats", Maker::of_type::<ActivationStats>),
+    ("activation_store", Maker::of_type::<ActivationStore>),
     ("nan_guard", Maker::of_type::<NanGuard>),
     ("plateau_detector", Maker::of_type::<PlateauDetector>),
     ("loss_spike", Maker::of_type::<LossSpike>),

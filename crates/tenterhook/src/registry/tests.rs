@@ -83,6 +83,11 @@ fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
         options.into_iter().find(|option| option.key == key).expect("an option").kind
     };
     assert_eq!(kind("gradient_monitor", "percentiles"), "list of numbers, from 0 to 100");
+    assert_eq!(
+        kind("activation_stats", "stages"),
+        "list of \"train\" or \"validate\" or \"test\" or \"predict\""
+    );
+    assert_eq!(kind("activation_store", "max_bytes"), "whole number or text");
     assert_eq!(kind("throughput", "smoothing"), "number, 0 or more and below 1");
     assert_eq!(kind("early_stopping", "patience"), "whole number");
     assert!(registry.describe("timer").expect("it is built in").flags.is_empty());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accumulation;
+mod activations;
 mod built_in_logs;
 mod built_in_times;
 mod checkpoint_options;

@@ -200,7 +200,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
 }
 
 /// A Python that has `safetensors` and `numpy`; CI installs one and names it.
-fn python() -> Option<String> {
+pub fn python() -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_it = Command::new(&python).args(["-c", "import safetensors.numpy"]).output();
     if has_it.is_ok_and(|output| output.status.success()) {
