@@ -13,6 +13,7 @@ mod clock;
 mod control;
 mod doc_is_the_loop;
 mod document_002;
+mod document_004;
 mod early_stopping;
 mod ema_weights;
 mod failures;
