@@ -201,7 +201,8 @@ pub struct Progress {
 
 impl Progress {
     /// The number of the step that the current event belongs to: the one being worked on before
-    /// `on_step_end`, the one just completed from there to the end of the batch.
+    /// `on_step_end`, the one just completed from there to the end of the batch. A module that steps its
+    /// optimizers itself works on the next one as soon as it goes on with its training step.
     #[must_use]
     pub fn current_step(&self) -> u64 {
         if self.step_counted { self.step } else { self.step + 1 }

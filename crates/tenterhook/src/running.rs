@@ -87,6 +87,8 @@ pub struct Running<M: Module> {
     pub(crate) window_open: bool,
     /// The gradients of this accumulation window are not to be used.
     pub(crate) window_skipped: bool,
+    /// The last step that the module made itself in this batch was counted.
+    pub(crate) stepped_itself: bool,
     /// The optimizers whose gradients have been looked at for missing ones.
     pub(crate) gradients_seen: Vec<usize>,
     pub(crate) outcome: Outcome,
@@ -127,6 +129,7 @@ impl<M: Module> Running<M> {
             within_batch: false,
             window_open: false,
             window_skipped: false,
+            stepped_itself: false,
             gradients_seen: Vec::new(),
             outcome: Outcome::Completed,
             saved: Vec::new(),

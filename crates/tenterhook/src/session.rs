@@ -142,6 +142,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
+        self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
         self.run.at(Who::Module, "setup");
         let done = self.module.setup(stage);
@@ -154,8 +155,8 @@ impl<'t, M: Module> Session<'t, M> {
         let done = self.strategy.setup(stage);
         self.run.checked(done)?;
         self.run.shared.run.parameters = count_parameters(self.module);
-        let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
-        self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
+        // Built and restored, it may have more to say.
+        self.reserve_metrics();
         if stage == Stage::Fit {
             let feed = self.training_feed()?;
             let horizon = self.horizon(&feed);
@@ -168,6 +169,12 @@ impl<'t, M: Module> Session<'t, M> {
             self.run.optimization = self.run.checked(optimization)?;
         }
         Ok(())
+    }
+
+    /// What the module and the trainer log is theirs from the first event on.
+    fn reserve_metrics(&self) {
+        let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
+        self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
     }
 
     fn tear_down(&mut self) -> Result<(), Failure> {

@@ -38,8 +38,10 @@ impl<M: Module> Running<M> {
         let timed = self.stopwatch(Event::AfterForward);
         let seed = self.shared.streams.borrow().seed();
         module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
+        self.stepped_itself = false;
         self.at(Who::Module, "training_step");
         let output = module.training_step(batch, &mut Cx::new(self));
+        self.progress.step_counted |= self.stepped_itself;
         let output = self.checked(output)?;
         if let Some(failure) = self.hooks.take_aborted() {
             return Err(failure);
@@ -299,6 +301,8 @@ impl<M: Module> Running<M> {
         if let Some(lr) = self.update(module, optimizer..optimizer + 1)? {
             self.step_end(module, optimizer, lr)?;
         }
+        // What the module does next within this batch belongs to the next step.
+        self.stepped_itself = std::mem::take(&mut self.progress.step_counted);
         self.at(Who::Module, "training_step");
         Ok(())
     }

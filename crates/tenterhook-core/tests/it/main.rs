@@ -5,6 +5,7 @@
 mod bench;
 mod closures;
 mod compile_fail;
+mod copies;
 mod decisions;
 mod laws;
 mod order;

@@ -1,14 +1,14 @@
-//! Update hooks change what the optimizer uses; forward hooks see what the module names.
+//! Update hooks change what the optimizer uses.
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Activation, Gradients, HookResult, Observer, Origin, Phase, Policy, RunError, Settings, Update,
-    UpdateHook, closure, hook,
+    AnyHook, Decision, Gradients, HookKind, HookResult, Notice, Origin, Policy, RunError, Settings,
+    StepOutput, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
-use crate::line::{Batches, Line, points};
-use crate::tape::{Seen, Tape};
+use crate::run_directory::{latest, recorded, run_json};
+use crate::tape::{Recorder, Seen, Tape};
 
 struct Scaled {
     by: f32,
@@ -96,109 +96,140 @@ fn a_failing_update_hook_ends_the_run_unless_it_says_otherwise() {
     assert_eq!(bits(&toy), bits(&Toy::default()), "no update was made");
 }
 
-struct Points {
-    seen: Seen<(Phase, u64, Vec<f32>)>,
-    pattern: &'static str,
-    error: Option<&'static str>,
-    policy: Policy,
-}
-
-impl Points {
-    fn named(pattern: &'static str) -> Points {
-        Points { seen: Seen::new(), pattern, error: None, policy: Policy::DISABLE }
-    }
-}
+/// Notes on the tape that it was called.
+struct Noting(Tape);
 
 #[hook]
-impl Observer for Points {
-    fn name(&self) -> String {
-        "points".into()
-    }
-    fn policy(&self) -> Policy {
-        self.policy
-    }
-    fn wants_point(&self, point: &str) -> bool {
-        point == self.pattern
-    }
-    fn on_activation(&mut self, activation: &Activation) -> HookResult {
-        let values = activation.values.iter().next().unwrap().to_vec();
-        self.seen.push((activation.phase, activation.progress.batches, values));
-        self.error.map_or(Ok(()), |error| Err(error.into()))
+impl UpdateHook for Noting {
+    fn update(&mut self, gradients: &mut Gradients, _: &Update) -> HookResult {
+        let place = if gradients.contains("weight") { "update of weight" } else { "update of bias" };
+        self.0.note("hook:all", place)
     }
 }
 
-fn lines() -> Batches {
-    let train = vec![points(&[(1.0, 1.0)]); 2];
-    Batches { validate: train[..1].to_vec(), train }
-}
-
-#[test]
-fn a_forward_hook_sees_its_points_in_training_and_validation() {
-    let mut trainer = trainer(Settings { num_sanity_val_steps: 1, ..epochs(1) });
-    let hook = Points::named("line");
-    let seen = hook.seen.clone();
-    trainer.add_hook(hook).unwrap();
-    trainer.fit(&mut Line::new(0.25), &mut lines()).unwrap();
-    let expected = [
-        (Phase::SanityCheck, 0, vec![0.0]),
-        (Phase::Train, 1, vec![0.0]),
-        (Phase::Train, 2, vec![0.5]),
-        (Phase::Validate, 2, vec![0.75]),
-    ];
-    assert_eq!(seen.take(), expected);
-    trainer.validate(&mut Line::new(0.25), &mut lines()).unwrap();
-    assert_eq!(seen.take(), [(Phase::Validate, 0, vec![0.0])]);
-}
-
-#[test]
-fn a_forward_hook_is_shown_nothing_it_did_not_want() {
-    let mut trainer = trainer(epochs(1));
-    let hook = Points::named("another point");
-    let seen = hook.seen.clone();
-    trainer.add_hook(hook).unwrap();
-    trainer.fit(&mut Line::new(0.25), &mut lines()).unwrap();
-    assert!(seen.take().is_empty());
-}
-
-#[test]
-fn a_failing_forward_hook_is_judged_by_its_policy() {
-    let run = |policy| {
-        let mut trainer = trainer(epochs(1));
-        let hook = Points { error: Some("too bright"), policy, ..Points::named("line") };
-        let seen = hook.seen.clone();
-        trainer.add_hook(hook).unwrap();
-        let ran = trainer.fit(&mut Line::new(0.25), &mut lines());
-        (ran.map(|report| report.notices.len()), seen.take().len())
+/// What happens around the updates, in order.
+fn around_updates(tape: &Tape) -> Vec<&'static str> {
+    let of_interest = |place: &&str| {
+        let shown = ["on_after_backward", "on_before_optimizer_step", "on_gradient_clip", "clip_gradients"];
+        shown.contains(place) || place.starts_with("update of") || *place == "optimizer_step"
     };
-    let (ran, calls) = run(Policy::WARN);
-    assert_eq!((ran.unwrap(), calls), (3, 3), "noticed every time");
-    let (ran, calls) = run(Policy { max_failures: 2, ..Policy::DISABLE });
-    assert_eq!((ran.unwrap(), calls), (3, 2), "disabled after two, which is noticed too");
-    let (ran, calls) = run(Policy::ABORT);
-    let Err(RunError::Failed { failure, .. }) = ran else { panic!("it goes on") };
-    assert_eq!((failure.origin, failure.place), (Origin::Hook("points".into()), "on_activation"));
-    assert_eq!(calls, 1);
+    tape.rows().into_iter().map(|(_, place)| place).filter(of_interest).collect()
 }
 
 #[test]
-fn when_hook_and_module_fail_in_one_step_the_first_of_them_is_reported() {
-    for panics in [false, true] {
-        let tape = Tape::default();
-        let mut trainer = trainer(epochs(1));
-        let hook = Points { error: Some("too bright"), policy: Policy::ABORT, ..Points::named("lab") };
-        trainer.add_hook(hook).unwrap();
-        let mut lab = Lab::new(Toy::default(), &tape).with_step(move |lab, _, cx| {
-            cx.show("lab", |_| tenterhook::ModelView::params(&lab.toy));
-            assert!(!panics, "the module panics after the hook has failed");
-            Err("the module fails after the hook has".into())
-        });
-        let error = trainer.fit(&mut lab, &mut data(2, 0)).unwrap_err();
-        let RunError::Failed { failure, later, .. } = error else { panic!("{error}") };
-        assert_eq!(failure.origin, Origin::Hook("points".into()));
-        assert_eq!(later.len(), 1, "{later:?}");
-        assert_eq!((later[0].origin.clone(), later[0].place), (Origin::Module, "training_step"));
+fn it_stands_between_the_event_before_the_step_and_clipping() {
+    let tape = Tape::default();
+    let settings = Settings { gradient_clip_val: Some(1.0), accumulate_grad_batches: 2, ..epochs(1) };
+    let mut trainer = trainer(settings);
+    trainer.add_hook(Noting(tape.clone())).unwrap();
+    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let mut lab = Lab::new(Toy::new(2), &tape);
+    trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+    let update = |of: &'static str| {
+        let events = ["on_before_optimizer_step", of, "clip_gradients", "on_gradient_clip", "optimizer_step"];
+        events.to_vec()
+    };
+    // Hook and module both have these handlers, one after the other.
+    let mut seen = around_updates(&tape);
+    seen.dedup();
+    let expected = [vec!["on_after_backward"], update("update of weight"), update("update of bias")].concat();
+    assert_eq!(seen, expected, "once per window and optimizer");
+}
 
-        trainer.remove_hook("points").unwrap();
-        trainer.fit(&mut Toy::default(), &mut data(1, 0)).expect("nothing of it is left in the next run");
+#[test]
+fn it_is_not_called_for_an_update_that_is_skipped() {
+    let hook = Scaled::by(0.5);
+    let seen = hook.seen.clone();
+    let mut trainer = trainer(epochs(1));
+    trainer.add_update_hook(hook).unwrap();
+    let skip = |skipped: u64| {
+        move |batch: u64| if batch == skipped { Decision::skip_update() } else { Decision::CONTINUE }
+    };
+    let (early, late) = (skip(1), skip(3));
+    trainer.add_hook(closure::on_after_backward("early", move |cx| early(cx.batches))).unwrap();
+    trainer.add_hook(closure::on_before_optimizer_step("late", move |cx| late(cx.batches))).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+    assert_eq!(report.progress.step, 2);
+    assert_eq!(seen.take(), [(0, 0), (0, 1)]);
+}
+
+#[test]
+fn a_module_that_steps_its_optimizers_itself_has_them_too() {
+    let fitted = |hook: Option<Scaled>| {
+        let mut trainer = trainer(epochs(1));
+        let seen = hook.as_ref().map(|hook| hook.seen.clone());
+        if let Some(hook) = hook {
+            trainer.add_update_hook(hook).unwrap();
+        }
+        let mut lab = Lab::new(Toy::new(2), &Tape::default()).manual().with_step(|lab, batch, cx| {
+            let loss = lab.toy.loss(batch);
+            cx.zero_grad(lab, 1)?;
+            cx.backward(lab, &loss)?;
+            cx.optimizer_step(lab, 1)?;
+            Ok(StepOutput::NoLoss)
+        });
+        trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+        (bits(&lab.toy), seen.map(|seen| seen.take()))
+    };
+    let (unchanged, _) = fitted(None);
+    assert_ne!(unchanged, bits(&Toy::default()));
+    let (nothing_learned, seen) = fitted(Some(Scaled::by(0.0)));
+    assert_eq!(nothing_learned, bits(&Toy::default()));
+    assert_eq!(seen.unwrap(), [(1, 0), (1, 1)], "of the optimizer that stepped");
+}
+
+/// Spoils the gradients and panics.
+struct Panicking;
+
+#[hook]
+impl UpdateHook for Panicking {
+    fn policy(&self) -> Policy {
+        Policy::DISABLE
     }
+    fn update(&mut self, gradients: &mut Gradients, _: &Update) -> HookResult {
+        gradients.scale(f32::NAN);
+        panic!("with the gradients half changed")
+    }
+}
+
+#[test]
+fn a_panicking_update_hook_leaves_the_gradients_as_they_were() {
+    let mut trainer = trainer(epochs(1));
+    trainer.add_hook(Panicking).unwrap();
+    let mut toy = Toy::default();
+    let report = trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
+    assert_eq!(bits(&toy), fitted(1, None));
+    let told = |notice: &Notice| matches!(notice, Notice::Contained(contained) if contained.failure.panicked);
+    assert_eq!(report.notices.iter().filter(|notice| told(notice)).count(), 1);
+}
+
+#[test]
+fn several_of_them_work_on_what_the_last_one_left() {
+    let learned = |hooks: [(&str, f32); 2]| {
+        let mut trainer = trainer(epochs(1));
+        for (name, by) in hooks {
+            let how = tenterhook::Registration { name: Some(name.into()), ..Default::default() };
+            trainer.register(AnyHook::update(Scaled::by(by)), how).unwrap();
+        }
+        let mut toy = Toy::default();
+        trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
+        bits(&toy)
+    };
+    assert_eq!(learned([("half", 0.5), ("double", 2.0)]), fitted(1, None));
+    assert_eq!(learned([("half", 0.5), ("none", 0.0)]), bits(&Toy::default()));
+}
+
+#[test]
+fn identity_is_listed_in_the_run_and_the_bits_are_those_of_no_update_hook() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = recorded(root.path(), epochs(1));
+    trainer.add_hook(tenterhook::update::Identity).unwrap();
+    let listed = trainer.list_hooks();
+    assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].kind), (1, "identity", HookKind::Update));
+    let mut toy = Toy::default();
+    trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
+    assert_eq!(bits(&toy), fitted(1, None));
+    let hooks = &run_json(&latest(root.path()))["hooks"];
+    let named = (&hooks[0]["name"], &hooks[0]["kind"], &hooks[0]["enabled"]);
+    assert_eq!(named, (&"identity".into(), &"update".into(), &true.into()), "{hooks}");
 }

@@ -1,0 +1,129 @@
+//! What is copied so that an update hook's changes can be undone: what it touches, once, and nothing else.
+
+use std::cell::RefCell;
+
+use tenterhook_core::tensor::TensorSource;
+use tenterhook_core::update::Kept;
+use tenterhook_core::{
+    ClipRule, Gradients, GradientsMut, HookResult, NamedTensors, Policy, Update, UpdateHook,
+};
+
+use crate::bench::{Bench, moment};
+
+/// Gradients that note which of them are kept and put back.
+struct Noting {
+    inner: NamedTensors,
+    kept: RefCell<Vec<usize>>,
+    put_back: Vec<usize>,
+}
+
+impl Noting {
+    fn new() -> Noting {
+        let inner = [("a", [1.0]), ("b", [2.0]), ("c", [3.0])].into();
+        Noting { inner, kept: RefCell::default(), put_back: Vec::new() }
+    }
+}
+
+impl GradientsMut for Noting {
+    fn view(&self) -> &dyn TensorSource {
+        &self.inner
+    }
+    fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
+        self.inner.edit(index, change);
+    }
+    fn replace(&mut self, index: usize, values: &[f32]) {
+        self.inner.replace(index, values);
+    }
+    fn remove(&mut self, index: usize) {
+        self.inner.remove(index);
+    }
+    fn is_present(&self, index: usize) -> bool {
+        self.inner.is_present(index)
+    }
+    fn keep(&self, index: usize) -> Kept {
+        self.kept.borrow_mut().push(index);
+        self.inner.keep(index)
+    }
+    fn put_back(&mut self, index: usize, kept: Kept) {
+        self.put_back.push(index);
+        self.inner.put_back(index, kept);
+    }
+}
+
+type Change = fn(&mut Gradients<'_>) -> HookResult;
+
+struct Changes(Change);
+
+impl UpdateHook for Changes {
+    fn name(&self) -> String {
+        "changes".into()
+    }
+    fn policy(&self) -> Policy {
+        Policy::WARN
+    }
+    fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
+        (self.0)(gradients)
+    }
+}
+
+/// Which gradients a hook that makes these changes has kept, and which of them are put back.
+fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
+    let mut bench = Bench::new();
+    bench.runner.add_update(Changes(change)).unwrap();
+    let mut gradients = Noting::new();
+    let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };
+    bench.runner.update(&mut gradients, &cx).unwrap();
+    if !gradients.put_back.is_empty() {
+        assert_eq!(gradients.inner, Noting::new().inner);
+    }
+    (gradients.kept.into_inner(), gradients.put_back)
+}
+
+#[test]
+fn looking_copies_nothing() {
+    let looks: Change = |gradients| {
+        assert!(gradients.contains("b") && gradients.view().norm() > 0.0);
+        gradients.each(|gradient| {
+            assert_eq!(gradient.shape(), [1]);
+            assert!(gradient.stats().norm > 0.0 && !gradient.to_vec().is_empty());
+            Ok(())
+        })
+    };
+    assert_eq!(copies(looks), (vec![], vec![]));
+}
+
+#[test]
+fn what_is_touched_is_copied_once_and_nothing_else_is() {
+    let edits: Change = |gradients| {
+        gradients.edit("b", |values| values.fill(0.5))?;
+        gradients.get("b")?.scale(2.0);
+        gradients.get("b")?.replace(&[7.0])?;
+        gradients.get("b")?.remove();
+        Ok(())
+    };
+    assert_eq!(copies(edits), (vec![1], vec![]));
+    let clips: Change = |gradients| {
+        gradients.clip(|name| name != "b", ClipRule::Value(1.0));
+        gradients.get("a")?.scale(0.5);
+        Ok(())
+    };
+    assert_eq!(copies(clips), (vec![0, 2], vec![]));
+}
+
+#[test]
+fn after_a_failure_what_was_touched_is_put_back_and_nothing_else_is() {
+    let fails: Change = |gradients| {
+        gradients.get("c")?.remove();
+        gradients.edit("a", |values| values.fill(f32::NAN))?;
+        Err("after the damage was done".into())
+    };
+    assert_eq!(copies(fails), (vec![2, 0], vec![0, 2]));
+    let panics: Change = |gradients| {
+        gradients.edit("b", |values| {
+            values.fill(f32::NAN);
+            panic!("in the middle of an edit");
+        })?;
+        Ok(())
+    };
+    assert_eq!(copies(panics), (vec![1], vec![1]));
+}

@@ -1,0 +1,161 @@
+//! What is made for forward hooks: names and values for those that listen, when they do, and nothing for nobody.
+
+use std::fmt::{Display, Formatter};
+
+use tenterhook::tensor::TensorSource;
+use tenterhook::toy::Toy;
+use tenterhook::{AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, Stats, StepOutput, closure};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::points::{Points, shows};
+use crate::tape::{Seen, Tape};
+
+/// A name that must not be built.
+struct Never;
+
+impl Display for Never {
+    fn fmt(&self, _: &mut Formatter<'_>) -> std::fmt::Result {
+        panic!("the name was built for nobody")
+    }
+}
+
+fn never<S>(_: &str) -> S {
+    panic!("the values were made for nobody")
+}
+
+#[test]
+fn while_nobody_listens_neither_names_nor_values_are_made() {
+    let step = |lab: &mut Lab, batch: &_, cx: &mut tenterhook::Cx<'_, Lab>| {
+        assert!(!cx.listens());
+        cx.show(Never, never::<NamedTensors>);
+        cx.scope(Never, |cx| cx.show("inside", never::<NamedTensors>));
+        Ok(StepOutput::Loss(lab.toy.loss(batch)))
+    };
+    let mut trainer = trainer(epochs(1));
+    trainer.add_hook(closure::on_step_end("another kind", |_| ())).unwrap();
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(step);
+    trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+
+    trainer.add_hook(Points::named("**")).unwrap();
+    trainer.disable_hook("points").unwrap();
+    trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+
+    trainer.enable_hook("points").unwrap();
+    let RunError::Failed { failure, .. } = trainer.fit(&mut lab, &mut data(2, 0)).unwrap_err() else {
+        panic!("it cannot begin")
+    };
+    assert_eq!((failure.origin, failure.panicked), (Origin::Module, true), "now somebody listens");
+}
+
+#[test]
+fn a_point_that_nobody_chose_has_its_values_made_for_nobody() {
+    let mut trainer = trainer(epochs(1));
+    let hook = Points::named("chosen");
+    let names = hook.names.clone();
+    trainer.add_hook(hook).unwrap();
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(|lab, batch, cx| {
+        cx.show("other", never::<NamedTensors>);
+        shows(lab, "chosen", cx);
+        cx.scope("chosen", |cx| cx.show("inside", never::<NamedTensors>));
+        Ok(StepOutput::Loss(lab.toy.loss(batch)))
+    });
+    trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+    assert_eq!(names.take(), ["chosen", "chosen"]);
+}
+
+/// Values that note how often they are summed up.
+struct Counted(NamedTensors, Seen<()>);
+
+impl TensorSource for Counted {
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+    fn name(&self, index: usize) -> &str {
+        self.0.name(index)
+    }
+    fn shape(&self, index: usize) -> &[usize] {
+        self.0.shape(index)
+    }
+    fn read(&self, index: usize) -> Vec<f32> {
+        self.0.read(index)
+    }
+    fn stats(&self, index: usize) -> Stats {
+        self.1.push(());
+        self.0.stats(index)
+    }
+}
+
+#[test]
+fn hooks_at_one_point_share_its_values_and_their_statistics() {
+    let (made, summed, norms) = (Seen::new(), Seen::new(), Seen::new());
+    let mut trainer = trainer(epochs(1));
+    for name in ["first", "second", "third"] {
+        let norms = norms.clone();
+        let hook = closure::on_activation(name, move |cx| norms.push(cx.tensor().stats().norm.to_bits()));
+        trainer.add_hook(hook).unwrap();
+    }
+    let (making, sum) = (made.clone(), summed.clone());
+    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        cx.show("point", |name| {
+            making.push(());
+            Counted(NamedTensors::from([(name, vec![3.0, 4.0])]), sum.clone())
+        });
+        Ok(StepOutput::Loss(lab.toy.loss(batch)))
+    });
+    trainer.fit(&mut lab, &mut data(1, 0)).unwrap();
+    assert_eq!(norms.take(), [5.0_f64.to_bits(); 3]);
+    assert_eq!((made.take().len(), summed.take().len()), (1, 1));
+}
+
+/// In which training steps values were made for a hook, and in how many validation batches.
+fn listened(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
+    let mut trainer = trainer(epochs(1));
+    trainer.add_hook(hook).unwrap();
+    let (made, validated) = (Seen::new(), Seen::new());
+    let (making, validate) = (made.clone(), validated.clone());
+    let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let step = cx.progress().current_step();
+        cx.show("point", |_| {
+            making.push(step);
+            lab.toy.params()
+        });
+        Ok(StepOutput::Loss(lab.toy.loss(batch)))
+    });
+    let mut lab = lab.with_handler(move |place, cx| {
+        if place == "validation_step" {
+            cx.show("point", |name| {
+                validate.push(());
+                NamedTensors::from([(name, vec![0.0])])
+            });
+        }
+    });
+    trainer.fit(&mut lab, &mut data(7, 2)).unwrap();
+    (made.take(), validated.take().len())
+}
+
+#[test]
+fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
+    assert_eq!(listened(Points::named("**")), ((1..=7).collect(), 2));
+    assert_eq!(listened(Points::named("**").every("3 steps").unwrap()), (vec![3, 6], 2));
+}
+
+#[test]
+fn a_module_that_steps_itself_is_asked_anew_after_each_step() {
+    let mut trainer = trainer(epochs(1));
+    let hook = Points::named("**");
+    let names = hook.names.clone();
+    trainer.add_hook(hook.every("2 steps").unwrap()).unwrap();
+    let mut lab = Lab::new(Toy::new(2), &Tape::default()).manual().with_step(|lab, batch, cx| {
+        for optimizer in 0..2 {
+            let step = cx.progress().current_step();
+            shows(lab, format_args!("step{step}"), cx);
+            let loss = lab.toy.loss(batch);
+            cx.zero_grad(lab, optimizer)?;
+            cx.backward(lab, &loss)?;
+            cx.optimizer_step(lab, optimizer)?;
+        }
+        Ok(StepOutput::NoLoss)
+    });
+    trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
+    assert_eq!(names.take(), ["step2", "step4"]);
+}

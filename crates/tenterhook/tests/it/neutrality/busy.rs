@@ -1,0 +1,192 @@
+//! An observer that does everything an observer can do, at the events that a test chooses.
+
+use proptest::prelude::*;
+use tenterhook::{AnyHook, Event, Events, Hook, HookResult, Key, Moment, Policy, closure, for_each_event};
+
+use super::Noise;
+
+/// What it does at which event, under which name and policy.
+#[derive(Clone, Debug)]
+pub struct Deeds {
+    name: String,
+    policy: Policy,
+    script: Vec<(Event, Deed)>,
+}
+
+impl Deeds {
+    pub fn numbered(self, number: usize) -> Deeds {
+        Deeds { name: format!("busy{number}"), ..self }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Draw(usize),
+    /// Logs what it sees, also under names that are not its own.
+    Log(&'static str),
+    Read,
+    Say,
+    Put,
+    Ask(Ask, &'static str),
+    Add,
+    /// Asks for an update hook, which an observer may not.
+    Meddle,
+    Fail,
+    Panic,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Enable,
+    Disable,
+    Remove,
+}
+
+/// Hooks that may be there or not, among them some that observers have no say in.
+const NAMES: [&str; 11] = [
+    "busy0",
+    "busy1",
+    "busy2",
+    "busy3",
+    "console_log",
+    "json_log",
+    "gradient_monitor",
+    "lr_monitor",
+    "noise0",
+    "identity",
+    "nobody",
+];
+
+pub fn any_deeds() -> impl Strategy<Value = Deeds> {
+    let ask = prop::sample::select(vec![Ask::Enable, Ask::Disable, Ask::Remove]);
+    let deed = prop_oneof![
+        3 => (1..4_usize).prop_map(Deed::Draw),
+        3 => prop::sample::select(vec!["mine", "train/loss", "val/loss"]).prop_map(Deed::Log),
+        3 => Just(Deed::Read),
+        1 => Just(Deed::Say),
+        1 => Just(Deed::Put),
+        2 => (ask, prop::sample::select(NAMES.to_vec())).prop_map(|(ask, name)| Deed::Ask(ask, name)),
+        1 => Just(Deed::Add),
+        1 => Just(Deed::Meddle),
+        1 => Just(Deed::Fail),
+        1 => Just(Deed::Panic),
+    ];
+    let script = prop::collection::vec((prop::sample::select(Event::ALL.to_vec()), deed), 0..24);
+    let policy = prop::sample::select(vec![Policy::DISABLE, Policy::WARN]);
+    (policy, script).prop_map(|(policy, script)| Deeds { name: String::new(), policy, script })
+}
+
+const NOTE: Key<f64> = Key::new("note");
+
+pub struct Busy(Deeds);
+
+impl Busy {
+    pub fn new(deeds: Deeds) -> Busy {
+        Busy(deeds)
+    }
+
+    fn act(&mut self, event: Event, cx: &Moment<'_>, look: impl Fn() -> f64) -> HookResult {
+        for (_, deed) in self.0.script.iter().filter(|(at, _)| *at == event) {
+            match deed {
+                Deed::Draw(times) => (0..*times).for_each(|_| cx.log("drawn", cx.rng().uniform())),
+                Deed::Log(name) => cx.log(name, look() + 1.0),
+                Deed::Read => cx.board().put(NOTE, look() + everything(cx)),
+                Deed::Say => {
+                    cx.say("something");
+                    cx.print("something else");
+                }
+                Deed::Put => cx.board().put(NOTE, cx.board().take(NOTE).unwrap_or_default() + 1.0),
+                Deed::Ask(Ask::Enable, name) => cx.hooks().enable(name),
+                Deed::Ask(Ask::Disable, name) => cx.hooks().disable(name),
+                Deed::Ask(Ask::Remove, name) => cx.hooks().remove(name),
+                Deed::Add => {
+                    let name = format!("added by {} at {event}", self.0.name);
+                    cx.hooks().add(closure::on_step_end(name, |cx| cx.log("added", cx.rng().uniform())));
+                }
+                Deed::Meddle => cx.hooks().add(AnyHook::update(Noise("meddling"))),
+                Deed::Fail => return Err("as it was told".into()),
+                Deed::Panic => panic!("as it was told"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sum of all that a moment shows.
+fn everything(cx: &Moment<'_>) -> f64 {
+    let tensors = |tensors: tenterhook::Tensors<'_>| {
+        let of = |tensor: tenterhook::Tensor<'_>| tensor.stats().mean + f64::from(tensor.to_vec()[0]);
+        tensors.iter().map(of).sum::<f64>()
+    };
+    let optimizers = cx.optimizers();
+    let of_optimizers = (0..optimizers.count()).map(|index| {
+        let rates = optimizers.groups(index).iter().map(|group| group.lr).sum::<f64>();
+        rates + tensors(tenterhook::Tensors::new(optimizers.state(index)))
+    });
+    let losses = [cx.latest_loss(), cx.average_loss()].into_iter().flatten().sum::<f64>();
+    let metrics = cx.metrics().to_map().values().sum::<f64>();
+    let hooks = cx.hooks().list().len() as f64;
+    of_optimizers.sum::<f64>() + tensors(cx.params()) + losses + metrics + hooks + cx.elapsed().as_secs_f64()
+}
+
+/// What an event alone shows, read.
+macro_rules! look {
+    (BeforeBackward $cx:ident) => {
+        $cx.loss.value()
+    };
+    (AfterBackward $cx:ident) => {
+        $cx.loss.value() + $cx.gradients.norm()
+    };
+    (BeforeOptimizerStep $cx:ident) => {
+        $cx.gradients.norm()
+    };
+    (AfterOptimizerStep $cx:ident) => {
+        $cx.gradients.norm()
+    };
+    (BeforeZeroGrad $cx:ident) => {
+        $cx.gradients.norm()
+    };
+    (GradientClip $cx:ident) => {
+        $cx.norm_before.value() + $cx.norm_after.value() + $cx.gradients.norm()
+    };
+    (StepEnd $cx:ident) => {
+        $cx.loss.value() + $cx.grad_norm.value() + $cx.lr + $cx.next_lr
+    };
+    (TrainBatchStart $cx:ident) => {
+        $cx.batch.tensors.norm()
+    };
+    (TrainBatchEnd $cx:ident) => {
+        $cx.loss.as_ref().map_or(0.0, |loss| loss.value())
+    };
+    (Activation $cx:ident) => {
+        $cx.tensor().stats().std + $cx.tensor().histogram(4).counts.len() as f64
+    };
+    ($Event:ident $cx:ident) => {
+        $cx.step as f64
+    };
+}
+
+macro_rules! busy_hook {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+        impl Hook for Busy {
+            type Verdict = ();
+
+            fn __events(&self) -> Events {
+                Events::of(&self.0.script.iter().map(|(event, _)| *event).collect::<Vec<_>>())
+            }
+            fn name(&self) -> String {
+                self.0.name.clone()
+            }
+            fn policy(&self) -> Policy {
+                self.0.policy
+            }
+            $(
+                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> HookResult {
+                    self.act(Event::$Event, &cx.moment, || look!($Event cx))
+                }
+            )*
+        }
+    };
+}
+
+for_each_event!(busy_hook);
