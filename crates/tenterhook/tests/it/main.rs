@@ -40,3 +40,4 @@ mod sources;
 mod step_end;
 mod tape;
 mod updates;
+mod verify_neutral;
