@@ -6,9 +6,19 @@ pub(super) fn causes<E>(
     all: &[String],
     differs: &mut impl FnMut(&[String]) -> Result<bool, E>,
 ) -> Result<Vec<Vec<String>>, E> {
-    let (mut rest, mut causes) = (all.to_vec(), Vec::new());
+    let (mut rest, mut causes, mut innocent) = (all.to_vec(), Vec::new(), Vec::new());
+    let mut differs = |set: &[String]| {
+        if innocent.iter().any(|known: &Vec<String>| known == set) {
+            return Ok(false);
+        }
+        let different = differs(set)?;
+        if !different {
+            innocent.push(set.to_vec());
+        }
+        Ok(different)
+    };
     loop {
-        let cause = narrowed(rest.clone(), differs)?;
+        let cause = narrowed(rest.clone(), &mut differs)?;
         rest.retain(|hook| !cause.contains(hook));
         causes.push(cause);
         if rest.is_empty() || !differs(&rest)? {

@@ -89,7 +89,9 @@ fn farthest(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
 
 /// The first moment that differs, with the values of what differs in it.
 pub(super) struct Found {
+    /// Counted from where the run began.
     pub(super) step: u64,
+    began: u64,
     losses: Option<Losses>,
     tensors: Vec<(What, Option<Values>)>,
     /// How many steps the two runs had, where one of them ended earlier.
@@ -97,18 +99,18 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn at(step: u64) -> Found {
-        Found { step, losses: None, tensors: Vec::new(), ended: None }
+    fn at(step: u64, began: u64) -> Found {
+        Found { step, began, losses: None, tensors: Vec::new(), ended: None }
     }
 
     /// As far as it is known without a second look.
     pub(super) fn unmeasured(&self) -> Difference {
         let unmeasured = |(what, _): &(What, _)| Changed { what: Clone::clone(what), largest: None };
         Difference {
-            step: self.step,
+            step: self.began + self.step,
             losses: self.losses,
             tensors: self.tensors.iter().map(unmeasured).collect(),
-            ended: self.ended,
+            ended: self.ended.map(|ended| ended.map(|steps| self.began + steps)),
         }
     }
 }
@@ -182,7 +184,7 @@ impl Watch {
     }
 
     fn compare(&mut self, cx: &Moment<'_>, loss: Option<f64>, with: &[Sight]) -> Option<Found> {
-        let mut found = Found::at(self.steps);
+        let mut found = Found::at(self.steps, self.began);
         let Some(known) = with.get(self.looks) else {
             found.ended = Some([self.steps - 1, self.steps]);
             return Some(found);
@@ -217,7 +219,7 @@ impl Watch {
         let expected = self.limit.map_or(with.step, |limit| limit.min(with.step));
         if self.found.is_none() && (self.steps < expected || self.looks == 0) {
             let ended = Some([with.step, self.steps]);
-            self.found = Some(Found { ended, ..Found::at(self.steps + 1) });
+            self.found = Some(Found { ended, ..Found::at(self.steps + 1, self.began) });
         }
     }
 }

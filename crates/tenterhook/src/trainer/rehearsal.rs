@@ -7,7 +7,8 @@ use crate::run::{Interrupt, Recording, RunDirectory, RunDirectoryPlan};
 
 impl Trainer {
     /// Makes the next call a rehearsal: hooks write below this directory, notices are swallowed, and the handle that
-    /// is returned ends the call. Everything else stays as it is set.
+    /// is returned ends the call. One that goes on from a checkpoint may do so with fewer hooks. Everything else stays
+    /// as it is set.
     pub(crate) fn rehearse_in(&mut self, directory: &Path) -> Interrupt {
         self.notify = Box::new(|_| {});
         let kept = RunDirectory::new(RunDirectoryPlan {
@@ -17,6 +18,7 @@ impl Trainer {
         });
         kept.place().set_in(&mut self.shared.run);
         self.recording = Some(Recording::new(Box::new(kept)));
+        self.accepts_other_hooks = true;
         self.interrupt = Interrupt::new();
         self.interrupt.clone()
     }

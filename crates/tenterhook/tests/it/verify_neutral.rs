@@ -129,6 +129,8 @@ fn two_that_are_guilty_only_together_are_named_together() {
                 engine.draw();
             }
         });
+        // What one of them reads is missing in the runs without the other: that must not stop those.
+        let (one, two) = (one.writes("primed"), two.reads("primed"));
         vec![innocent("a"), one.into(), innocent("b"), innocent("c"), two.into()]
     });
     assert_eq!(causes(&judgement), [["one", "two"]]);
@@ -299,6 +301,28 @@ fn a_training_that_is_shorter_than_asked_for_is_compared_whole() {
     let judgement = neutral::verify(1000, || training(&epochs(2), |_| vec![innocent("a")])).unwrap();
     assert!(judgement.is_neutral(), "{judgement}");
     assert_eq!(judgement.steps, 8);
+}
+
+#[test]
+fn a_training_that_goes_on_from_a_checkpoint_is_judged_from_there() {
+    let root = tempfile::tempdir().unwrap();
+    let mut first = trainer(epochs(1)).with_checkpoints_in(root.path()).with_hooks([innocent("a")]).unwrap();
+    first.add_checkpointing(1).unwrap();
+    let engine = Engine::default();
+    first.fit(&mut lab(&engine), &mut data(4, 1)).unwrap();
+    let saved = std::fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+    let resumed = |hooks: Hooks| {
+        let make = || {
+            let (trainer, lab, data) = training(&epochs(10), hooks)?;
+            Ok((trainer.restoring(&saved), lab, data))
+        };
+        neutral::verify(6, make).unwrap()
+    };
+    let judgement = resumed(|_| vec![innocent("a"), innocent("b")]);
+    assert_eq!((judgement.is_neutral(), judgement.steps), (true, 6), "{judgement}");
+    let judgement = resumed(|engine| vec![innocent("a"), intruder("spy", engine, 7)]);
+    let Finding::Differs { difference, causes } = &judgement.finding else { panic!("{judgement}") };
+    assert_eq!((difference.step, &causes[0][0]), (7, &"spy".to_owned()), "the run's own count");
 }
 
 #[test]
