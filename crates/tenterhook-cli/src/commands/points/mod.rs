@@ -128,7 +128,9 @@ fn for_people<'h>(points: &[&Point], wanting: impl Fn(&Point) -> Vec<&'h str>) -
         }
     }
     if rows[1..].iter().all(|row| row[4].is_empty()) {
-        rows.iter_mut().for_each(|row| row.truncate(4));
+        for row in &mut rows {
+            row.truncate(4);
+        }
     }
     table(&rows, &[Side::Left, Side::Left, Side::Right, Side::Left, Side::Left]).join("\n")
 }
