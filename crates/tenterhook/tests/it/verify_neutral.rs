@@ -129,8 +129,6 @@ fn two_that_are_guilty_only_together_are_named_together() {
                 engine.draw();
             }
         });
-        // What one of them reads is missing in the runs without the other: that must not stop those.
-        let (one, two) = (one.writes("primed"), two.reads("primed"));
         vec![innocent("a"), one.into(), innocent("b"), innocent("c"), two.into()]
     });
     assert_eq!(causes(&judgement), [["one", "two"]]);
@@ -173,24 +171,25 @@ fn different_weights_at_the_beginning_are_a_difference_at_step_0() {
 
 #[test]
 fn a_run_that_ends_earlier_because_of_an_observer_differs() {
-    // The observer reaches a controller by a way that nobody declares.
-    let judgement = judged(30, |_| {
+    let make = || {
+        // The observer reaches a controller by a way that nobody declares.
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
         let raises = closure::on_step_end("raises", move |cx| raise.store(cx.step, Ordering::Relaxed));
         let stops = closure::on_train_batch_start("stops", move |_| {
-            if flag.load(Ordering::Relaxed) >= 5 {
-                Decision::stop("it was told to")
-            } else {
-                Decision::CONTINUE
-            }
+            let told = flag.load(Ordering::Relaxed) >= 5;
+            if told { Decision::stop("it was told to") } else { Decision::CONTINUE }
         });
-        vec![innocent("a"), raises.into(), stops.into()]
-    });
+        // What it reads is missing in the runs without the other, and the plan must not refuse those.
+        let reads = closure::on_step_end("reads", |_| ()).reads("raised");
+        let hooks: [AnyHook; 3] = [reads.into(), raises.writes("raised").into(), stops.into()];
+        Ok((trainer(epochs(10)).with_hooks(hooks)?, Toy::default(), data(4, 1)))
+    };
+    let judgement = neutral::verify(30, make).unwrap();
     assert_eq!(causes(&judgement), [["raises"]]);
     let Finding::Differs { difference, .. } = &judgement.finding else { panic!("{judgement}") };
     assert_eq!(difference.ended, Some([30, difference.step - 1]), "{difference:?}");
-    assert_eq!(judgement.judged, ["a", "raises"], "a controller is not judged");
+    assert_eq!(judgement.judged, ["reads", "raises"], "a controller is not judged");
 }
 
 #[test]
@@ -375,14 +374,17 @@ fn progress_is_told_step_by_step_and_run_by_run() {
 #[test]
 fn it_can_be_interrupted() {
     let interrupt = Interrupt::new();
-    let asked = interrupt.clone();
+    let (asked, last) = (interrupt.clone(), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&last);
     let verification = Verification::of(30).with_interrupt(interrupt).on_progress(move |tick| {
+        seen.store(tick.step, Ordering::Relaxed);
         if tick.step == 4 {
             asked.request("SIGINT");
         }
     });
     let error = verification.run(|| training(&epochs(10), |_| vec![innocent("a")])).unwrap_err();
     assert!(matches!(&error, NeutralError::Interrupted { signal } if signal == "SIGINT"), "{error}");
+    assert_eq!(last.load(Ordering::Relaxed), 5, "it ends with the next step");
 }
 
 #[test]
