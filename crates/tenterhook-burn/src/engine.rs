@@ -56,7 +56,7 @@ impl<M: BurnModule> Burn<M> {
         // Forked, because a parameter that was merely moved would be the result of a computation.
         let model = model.fork(&device).train();
         let facts = params::facts(&model);
-        let gradients = Gradients::new(&facts, &vec![None; facts.len()], 0);
+        let gradients = Gradients::new(&facts, &vec![None; facts.len()], 0, &device);
         Burn {
             live: Live { model: Some(model), facts },
             evaluated: None,
@@ -231,7 +231,7 @@ macro_rules! implement_module {
             }
 
             fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult {
-                self.part_mut(optimizer)?.clip(rule);
+                self.part_mut(optimizer)?.clip_all(rule);
                 Ok(())
             }
 
@@ -361,7 +361,7 @@ impl<M: BurnModule> Burn<M> {
     ) -> ModuleResult<Optimization> {
         let owners = assign::owners(&self.live.facts, &optimizers)?;
         let by_optimizer: Vec<_> = owners.iter().map(|owner| owner.map(|(optimizer, _)| optimizer)).collect();
-        self.gradients = Gradients::new(&self.live.facts, &by_optimizer, optimizers.len());
+        self.gradients = Gradients::new(&self.live.facts, &by_optimizer, optimizers.len(), &self.device);
         let mut plans = Vec::new();
         self.schedules.clear();
         for (optimizer, of_it) in optimizers.iter_mut().enumerate() {

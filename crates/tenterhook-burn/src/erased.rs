@@ -3,8 +3,12 @@
 //! Burn's tensors carry their rank in their type. Parameters and gradients of all ranks stand in one
 //! list here, so the rank is kept beside the tensor, and [`with_rank`] brings it back into the type.
 
-use burn::tensor::{Tensor, TensorData};
-use tenterhook::DType;
+use std::ops::Range;
+
+use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
+use tenterhook::{DType, Stats};
+
+use crate::native::MapGradient;
 
 /// Runs a block with the rank as a constant.
 macro_rules! with_rank {
@@ -64,6 +68,15 @@ impl Erased {
         Tensor::from_bridge(self.handle.into_bridge())
     }
 
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// What this makes of it.
+    pub(crate) fn mapped(self, name: &str, map: &mut impl MapGradient) -> Erased {
+        with_rank!(self.rank, D => Erased::new(map.map(name, self.into_tensor::<D>()).inner()))
+    }
+
     pub(crate) fn shape(&self) -> Vec<usize> {
         with_rank!(self.rank, D => self.clone().into_tensor::<D>().dims().to_vec())
     }
@@ -89,6 +102,10 @@ impl Erased {
         with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>() * factor.reshape([1; D])))
     }
 
+    pub(crate) fn scale(self, factor: f32) -> Erased {
+        with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>() * factor))
+    }
+
     pub(crate) fn clamp(self, limit: f64) -> Erased {
         with_rank!(self.rank, D => Erased::new(self.into_tensor::<D>().clamp(-limit, limit)))
     }
@@ -97,9 +114,30 @@ impl Erased {
         with_rank!(self.rank, D => self.into_tensor::<D>().into_data())
     }
 
+    /// These values as a tensor of this shape and element type.
+    pub(crate) fn from_values(values: &[f32], shape: &[usize], kind: DType, device: &Device) -> Erased {
+        let data = TensorData::new(values.to_vec(), shape.to_vec());
+        with_rank!(shape.len(), D => Erased::new(Tensor::<D>::from_data(data, (device, burn_dtype(kind)))))
+    }
+
     pub(crate) fn to_vec(&self) -> Vec<f32> {
-        let data = self.clone().into_data();
-        data.iter::<f32>().collect()
+        self.floats().try_into_vec().unwrap_or_default()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.floats().as_slice().map(Stats::of).unwrap_or_default()
+    }
+
+    fn floats(&self) -> TensorData {
+        with_rank!(self.rank, D => self.clone().into_tensor::<D>().into_data_dtype(BurnDType::F32))
+    }
+
+    /// A part of the values, cut out where the tensor lives.
+    pub(crate) fn slice(&self, ranges: &[Range<usize>]) -> Vec<f32> {
+        with_rank!(self.rank, D => {
+            let Ok(ranges) = <[Range<usize>; D]>::try_from(ranges.to_vec()) else { return Vec::new() };
+            Erased::new(self.clone().into_tensor::<D>().slice(ranges)).to_vec()
+        })
     }
 
     /// Lets the values be changed: in place where this is their only owner and they lie in order,
@@ -108,7 +146,7 @@ impl Erased {
         with_rank!(self.rank, D => {
             let tensor = self.into_tensor::<D>();
             let (device, kind) = (tensor.device(), tensor.dtype());
-            let mut data = tensor.into_data_dtype(burn::tensor::DType::F32);
+            let mut data = tensor.into_data_dtype(BurnDType::F32);
             if let Ok(values) = data.as_mut_slice::<f32>() {
                 change(values);
             }
@@ -117,8 +155,18 @@ impl Erased {
     }
 }
 
-pub(crate) fn dtype(dtype: burn::tensor::DType) -> DType {
-    use burn::tensor::DType as Burn;
+/// The element type of a float tensor, as Burn calls it.
+fn burn_dtype(dtype: DType) -> BurnDType {
+    match dtype {
+        DType::F64 => BurnDType::F64,
+        DType::F16 => BurnDType::F16,
+        DType::BF16 => BurnDType::BF16,
+        _ => BurnDType::F32,
+    }
+}
+
+pub(crate) fn dtype(dtype: BurnDType) -> DType {
+    use BurnDType as Burn;
     match dtype {
         Burn::F64 => DType::F64,
         Burn::F16 => DType::F16,

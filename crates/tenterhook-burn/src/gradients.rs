@@ -1,8 +1,12 @@
 //! The gradients of an accumulation window, by optimizer and by parameter.
 
+use std::any::Any;
+use std::ops::Range;
+
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Gradients as BurnGradients, Tensor};
-use tenterhook::{ClipRule, DType, GradientsMut, TensorSource};
+use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
+use tenterhook::update::Kept;
+use tenterhook::{ClipRule, DType, GradientsMut, Stats, TensorSource, UpdateError};
 
 use crate::erased::Erased;
 use crate::params::ParamFacts;
@@ -17,12 +21,14 @@ pub(crate) struct Part {
     pub(crate) facts: Vec<ParamFacts>,
     /// `None` where no gradient has arrived.
     values: Vec<Option<Erased>>,
+    /// Where gradients are computed: without autodiff.
+    device: Device,
 }
 
 impl Part {
-    fn new(facts: Vec<ParamFacts>) -> Part {
+    fn new(facts: Vec<ParamFacts>, device: Device) -> Part {
         let values = vec![None; facts.len()];
-        Part { facts, values }
+        Part { facts, values, device }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -42,29 +48,100 @@ impl Part {
 
     /// The norm of all of them together, still on the device.
     pub(crate) fn norm(&self) -> Loss {
-        let squares: Vec<_> = self.values.iter().flatten().map(Erased::square_sum).collect();
-        match squares.len() {
-            0 => Loss::known(0.0),
-            _ => Loss::new(Tensor::cat(squares, 0).sum().sqrt()),
+        norm(self.values.iter().flatten())
+    }
+
+    /// Clips all of them.
+    pub(crate) fn clip_all(&mut self, rule: ClipRule) {
+        let all: Vec<_> = (0..self.values.len()).collect();
+        self.clip(&all, rule);
+    }
+}
+
+/// The norm of these together, still on the device.
+fn norm<'a>(gradients: impl Iterator<Item = &'a Erased>) -> Loss {
+    let squares: Vec<_> = gradients.map(Erased::square_sum).collect();
+    match squares.len() {
+        0 => Loss::known(0.0),
+        _ => Loss::new(Tensor::cat(squares, 0).sum().sqrt()),
+    }
+}
+
+impl GradientsMut for Part {
+    fn view(&self) -> &dyn TensorSource {
+        self
+    }
+
+    fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
+        if let Some(gradient) = self.values[index].take() {
+            self.values[index] = Some(gradient.edit(change));
         }
     }
 
-    pub(crate) fn clip(&mut self, rule: ClipRule) {
+    fn replace(&mut self, index: usize, values: &[f32]) {
+        let ParamFacts { shape, dtype, .. } = &self.facts[index];
+        self.values[index] = Some(Erased::from_values(values, shape, *dtype, &self.device));
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.values[index] = None;
+    }
+
+    fn is_present(&self, index: usize) -> bool {
+        self.values[index].is_some()
+    }
+
+    fn scale(&mut self, index: usize, factor: f32) {
+        self.values[index] = self.values[index].take().map(|gradient| gradient.scale(factor));
+    }
+
+    /// Without reading the norm: where it is below the limit the factor is 1.
+    fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         let factor = match rule {
             ClipRule::Value(_) => None,
-            // Without reading the norm: where it is below the limit the factor is 1.
             ClipRule::Norm(limit) => {
-                self.norm().into_tensor().map(|norm| ((norm + TINY).recip() * limit).clamp_max(1.0))
+                let norm = norm(indexes.iter().filter_map(|index| self.values[*index].as_ref()));
+                norm.into_tensor().map(|norm| ((norm + TINY).recip() * limit).clamp_max(1.0))
             }
         };
-        for value in &mut self.values {
-            let Some(gradient) = value.take() else { continue };
-            *value = Some(match (rule, &factor) {
+        for index in indexes {
+            let Some(gradient) = self.values[*index].take() else { continue };
+            self.values[*index] = Some(match (rule, &factor) {
                 (ClipRule::Value(limit), _) => gradient.clamp(limit),
                 (ClipRule::Norm(_), Some(factor)) => gradient.times(factor.clone()),
                 (ClipRule::Norm(_), None) => gradient,
             });
         }
+    }
+
+    /// Shared: a tensor that is shared is copied by whoever changes it.
+    fn keep(&self, index: usize) -> Kept {
+        self.values[index].clone().map_or(Kept::NONE, Kept::of)
+    }
+
+    fn put_back(&mut self, index: usize, kept: Kept) {
+        self.values[index] = kept.into();
+    }
+
+    fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
+        kept.as_any()?.downcast_ref().map(Erased::to_vec)
+    }
+
+    fn set_native(&mut self, index: usize, tensor: Box<dyn Any>) -> Result<(), UpdateError> {
+        let ParamFacts { name, shape, .. } = &self.facts[index];
+        let Ok(tensor) = tensor.downcast::<Erased>() else {
+            return Err(UpdateError::OtherEngine(name.clone()));
+        };
+        if tensor.shape() != *shape {
+            let (name, expected, given) = (name.clone(), shape.clone(), format!("{:?}", tensor.shape()));
+            return Err(UpdateError::Shape { name, expected, given });
+        }
+        let (expected, given) = (self.dtype(index), tensor.dtype());
+        if given != expected {
+            return Err(UpdateError::DType { name: name.clone(), expected, given });
+        }
+        self.values[index] = Some(*tensor);
+        Ok(())
     }
 }
 
@@ -86,16 +163,16 @@ impl TensorSource for Part {
         let zeros = || vec![0.0; self.facts[index].shape.iter().product()];
         self.values[index].as_ref().map_or_else(zeros, Erased::to_vec)
     }
-}
-
-impl GradientsMut for Part {
-    fn view(&self) -> &dyn TensorSource {
-        self
+    fn stats(&self, index: usize) -> Stats {
+        self.values[index].as_ref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
     }
-    fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
-        if let Some(gradient) = self.values[index].take() {
-            self.values[index] = Some(gradient.edit(change));
-        }
+    fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
+        let zeros = || vec![0.0; ranges.iter().map(ExactSizeIterator::len).product()];
+        self.values[index].as_ref().map_or_else(zeros, |gradient| gradient.slice(ranges))
+    }
+    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+        let gradient = self.values[index].clone()?;
+        Some(Box::new(gradient))
     }
 }
 
@@ -110,7 +187,12 @@ pub(crate) struct Gradients {
 
 impl Gradients {
     /// `owners`: by parameter of the model, the optimizer it belongs to.
-    pub(crate) fn new(facts: &[ParamFacts], owners: &[Option<usize>], optimizers: usize) -> Gradients {
+    pub(crate) fn new(
+        facts: &[ParamFacts],
+        owners: &[Option<usize>],
+        optimizers: usize,
+        device: &Device,
+    ) -> Gradients {
         let mut of_parts = vec![Vec::new(); optimizers];
         let mut places = Vec::with_capacity(facts.len());
         for (facts, owner) in facts.iter().zip(owners) {
@@ -120,7 +202,9 @@ impl Gradients {
             }
         }
         let owned = places.iter().flatten().copied().collect();
-        Gradients { parts: of_parts.into_iter().map(Part::new).collect(), places, owned }
+        let device = device.clone().inner();
+        let parts = of_parts.into_iter().map(|facts| Part::new(facts, device.clone())).collect();
+        Gradients { parts, places, owned }
     }
 
     /// Where the gradient of a parameter of the model stands.
@@ -178,5 +262,17 @@ impl TensorSource for Gradients {
     fn read(&self, index: usize) -> Vec<f32> {
         let (part, slot) = self.owned[index];
         self.parts[part].read(slot)
+    }
+    fn stats(&self, index: usize) -> Stats {
+        let (part, slot) = self.owned[index];
+        self.parts[part].stats(slot)
+    }
+    fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
+        let (part, slot) = self.owned[index];
+        self.parts[part].slice(slot, ranges)
+    }
+    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+        let (part, slot) = self.owned[index];
+        self.parts[part].native(slot)
     }
 }

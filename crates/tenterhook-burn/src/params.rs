@@ -1,5 +1,8 @@
 //! The parameters of a Burn model by name, in the order in which the model visits them.
 
+use std::any::Any;
+use std::ops::Range;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use tenterhook::{DType, TensorSource};
@@ -94,5 +97,12 @@ impl<M: Module> TensorSource for Live<M> {
     }
     fn read(&self, index: usize) -> Vec<f32> {
         self.one(index).map(|tensor| tensor.to_vec()).unwrap_or_default()
+    }
+    fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
+        self.one(index).map(|tensor| tensor.slice(ranges)).unwrap_or_default()
+    }
+    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+        let tensor = self.one(index)?;
+        Some(Box::new(tensor))
     }
 }

@@ -1,9 +1,11 @@
 //! Hook points: where a model names an activation for forward hooks to look at.
 
+use std::any::Any;
 use std::fmt::Display;
+use std::ops::Range;
 
 use burn::tensor::Tensor;
-use tenterhook::{Cx, DType, TensorSource};
+use tenterhook::{Cx, DType, Stats, TensorSource};
 
 use crate::engine::Burn;
 use crate::erased::Erased;
@@ -18,44 +20,50 @@ use crate::module::BurnModule;
 ///
 /// fn forward(x: Tensor<2>, points: &mut impl Points) -> Tensor<2> {
 ///     for layer in 0..2 {
-///         points.point(format_args!("layers.{layer}"), &x);
+///         points.scope(format_args!("layers.{layer}"), |points| {
+///             points.point("input", &x);
+///             points.point_with("mean", || x.clone().mean_dim(1));
+///         });
 ///     }
 ///     x
 /// }
 /// # forward(Tensor::zeros([1, 1], &Device::flex()), &mut ());
 /// ```
 pub trait Points {
-    /// Whether anybody listens, for activations that take work to show.
-    fn listens(&self) -> bool;
+    /// Names an activation that is only made if somebody wants it.
+    fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>);
 
-    /// Names an activation. When nobody listens it costs a branch, and the name is not built.
-    fn point<const D: usize>(&mut self, name: impl Display, activation: &Tensor<D>);
+    /// Everything that is named inside has this before its name, with a dot.
+    fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R;
+
+    /// Names an activation. While nobody listens it costs a branch, and the name is not built; when somebody does
+    /// and does not want this one, it costs its name.
+    #[inline]
+    fn point<const D: usize>(&mut self, name: impl Display, activation: &Tensor<D>) {
+        self.point_with(name, || activation.clone());
+    }
 }
 
 /// Nobody.
 impl Points for () {
     #[inline]
-    fn listens(&self) -> bool {
-        false
-    }
+    fn point_with<const D: usize>(&mut self, _: impl Display, _: impl FnOnce() -> Tensor<D>) {}
 
     #[inline]
-    fn point<const D: usize>(&mut self, _: impl Display, _: &Tensor<D>) {}
+    fn scope<R>(&mut self, _: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
+        inside(self)
+    }
 }
 
 impl<M: BurnModule> Points for Cx<'_, Burn<M>> {
     #[inline]
-    fn listens(&self) -> bool {
-        Cx::listens(self)
+    fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>) {
+        self.show(name, |name| TensorList::default().with(name, activation()));
     }
 
     #[inline]
-    fn point<const D: usize>(&mut self, name: impl Display, activation: &Tensor<D>) {
-        if Cx::listens(self) {
-            let name = name.to_string();
-            let shown = TensorList::default().with(&name, activation.clone());
-            self.show(&name, &shown);
-        }
+    fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
+        Cx::scope(self, name, inside)
     }
 }
 
@@ -95,5 +103,14 @@ impl TensorSource for TensorList {
     }
     fn read(&self, index: usize) -> Vec<f32> {
         self.0[index].tensor.to_vec()
+    }
+    fn stats(&self, index: usize) -> Stats {
+        self.0[index].tensor.stats()
+    }
+    fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
+        self.0[index].tensor.slice(ranges)
+    }
+    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.0[index].tensor.clone()))
     }
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tenterhook::registry::Registry;
 use tenterhook::schedule::Scheduler;
 use tenterhook::task::{AnyTask, Task};
-use tenterhook::{FromOptions, Hook};
+use tenterhook::{AnyHook, FromOptions};
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::tell;
@@ -61,7 +61,7 @@ impl App {
     ) -> App
     where
         O: DeserializeOwned + JsonSchema,
-        H: Hook,
+        H: Into<AnyHook>,
         E: ToString,
     {
         self.wrong.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));

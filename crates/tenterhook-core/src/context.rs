@@ -28,13 +28,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::erased::{AnyHook, Reply};
+use crate::erased::{EventHook, Reply};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Stage};
 use crate::state::{StateError, to_json};
-use crate::tensor::{Scalar, Tensors};
+use crate::tensor::{Scalar, Tensor, Tensors};
 
 /// What every event's context is: a moment of the run that can be offered to a hook.
 pub trait Context {
@@ -45,7 +45,7 @@ pub trait Context {
     /// The batch it is about, if it is about one.
     fn batch(&self) -> Option<&Batch<'_>>;
     #[doc(hidden)]
-    fn offer(&self, hook: &mut AnyHook) -> Reply;
+    fn offer(&self, hook: &mut EventHook) -> Reply;
 }
 
 macro_rules! contexts {
@@ -207,7 +207,7 @@ contexts! {
     Activation {
         /// The point's name, such as `blocks.3.mlp`.
         point: &'a str,
-        /// Its values: one tensor, of the point's name.
+        /// Its values: one tensor, of the point's name, which is also [`tensor`](Activation::tensor).
         values: Tensors<'a>,
     }
     /// See [`Event::ValidationStart`].
@@ -310,7 +310,7 @@ macro_rules! offer_to_handler {
                 self.batch_if_any()
             }
             #[inline]
-            fn offer(&self, hook: &mut AnyHook) -> Reply {
+            fn offer(&self, hook: &mut EventHook) -> Reply {
                 offer_to_handler!(@wanted $Event self hook);
                 hook.0.$handler(self)
             }
@@ -334,6 +334,14 @@ pub enum ClipRule {
     Norm(f64),
     /// No value is larger than this.
     Value(f64),
+}
+
+impl Activation<'_> {
+    /// The values.
+    #[must_use]
+    pub fn tensor(&self) -> Tensor<'_> {
+        self.values.first()
+    }
 }
 
 impl GradientClip<'_> {

@@ -12,6 +12,7 @@ use crate::hook::{Hook, HookResult, Verdict};
 use crate::plan::Tier;
 use crate::roster::HookKind;
 use crate::state::State;
+use crate::update::UpdateHook;
 
 /// What the runner hears from a hook: mostly nothing, and then it is one word that fits a register.
 pub type Reply = Result<(), Box<Said>>;
@@ -101,46 +102,85 @@ macro_rules! define_erased {
 
 for_each_event!(define_erased);
 
-/// A hook of either kind, boxed.
-pub struct AnyHook(pub(crate) Box<dyn Erased>);
+/// A hook that receives events, boxed.
+pub struct EventHook(pub(crate) Box<dyn Erased>);
+
+/// A hook of any kind, boxed.
+pub struct AnyHook(pub(crate) Boxed);
+
+pub(crate) enum Boxed {
+    Events(EventHook),
+    Update(Box<dyn UpdateHook>),
+}
 
 impl AnyHook {
-    /// Boxes a hook.
+    /// Boxes a hook that receives events.
     pub fn new(hook: impl Hook) -> AnyHook {
-        AnyHook(Box::new(hook))
+        AnyHook::receiving(hook)
+    }
+
+    /// Boxes an update hook.
+    pub fn update(hook: impl UpdateHook) -> AnyHook {
+        AnyHook(Boxed::Update(Box::new(hook)))
+    }
+
+    pub(crate) fn receiving(hook: impl Erased + 'static) -> AnyHook {
+        AnyHook(Boxed::Events(EventHook(Box::new(hook))))
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
-        self.0.name()
-    }
-
-    /// Its kind. An observer that looks at activations is what people call a forward hook.
-    #[must_use]
-    pub fn kind(&self) -> HookKind {
-        match self.0.kind() {
-            HookKind::Observer if self.events().contains(Event::Activation) => HookKind::Forward,
-            kind => kind,
+        match &self.0 {
+            Boxed::Events(hook) => hook.0.name(),
+            Boxed::Update(hook) => hook.name(),
         }
     }
 
-    /// The events it wants.
+    /// Its kind.
     #[must_use]
-    pub fn events(&self) -> Events {
-        self.0.events()
+    pub fn kind(&self) -> HookKind {
+        match &self.0 {
+            Boxed::Events(hook) => hook.kind(),
+            Boxed::Update(_) => HookKind::Update,
+        }
     }
 
-    /// Where it stands among the other hooks.
+    /// The events it wants. An update hook wants none: it is called between two of them.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        match &self.0 {
+            Boxed::Events(hook) => hook.0.events(),
+            Boxed::Update(_) => Events::NONE,
+        }
+    }
+
+    /// Where it stands among the other hooks. Update hooks stand in registration order.
     #[must_use]
     pub fn tier(&self) -> Tier {
-        self.0.tier()
+        match &self.0 {
+            Boxed::Events(hook) => hook.0.tier(),
+            Boxed::Update(_) => Tier::User,
+        }
     }
 
     /// What its errors do to the run.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        self.0.policy()
+        match &self.0 {
+            Boxed::Events(hook) => hook.0.policy(),
+            Boxed::Update(hook) => hook.policy(),
+        }
+    }
+}
+
+impl EventHook {
+    /// Its kind. An observer that looks at activations is what people call a forward hook.
+    pub(crate) fn kind(&self) -> HookKind {
+        match self.0.kind() {
+            HookKind::Observer if self.0.events().contains(Event::Activation) => HookKind::Forward,
+            kind => kind,
+        }
     }
 }
 

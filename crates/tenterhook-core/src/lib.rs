@@ -76,5 +76,5 @@ pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,
 };
 pub use tenterhook_macros::hook;
-pub use update::{Gradients, GradientsMut, Update, UpdateHook};
+pub use update::{Gradient, Gradients, GradientsMut, Update, UpdateError, UpdateHook};
 pub use wrap::HookExt;

@@ -78,13 +78,22 @@ impl NamedTensors {
         self.0.iter_mut().map(|tensor| (tensor.name.as_str(), tensor.values.as_mut_slice()))
     }
 
-    /// The values of one.
+    /// The values of one; none of a gradient that was taken away.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[f32]> {
-        self.0.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.values.as_slice())
+        let index = self.0.iter().position(|tensor| tensor.name == name)?;
+        self.is_present(index).then(|| self.at(index))
     }
 
-    /// The values of the one at this index.
+    /// Makes them all zeros, also those that were taken away.
+    pub fn zero(&mut self) {
+        for Named { shape, values, .. } in &mut self.0 {
+            values.clear();
+            values.resize(shape.iter().product(), 0.0);
+        }
+    }
+
+    /// The values of the one at this index; none where it was taken away.
     #[must_use]
     pub fn at(&self, index: usize) -> &[f32] {
         &self.0[index].values
@@ -99,7 +108,7 @@ impl NamedTensors {
     /// The Euclidean norm of all of them together.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        norm(self.0.iter().flat_map(|tensor| &tensor.values))
+        self.0.iter().map(|tensor| norm(&tensor.values).powi(2)).sum::<f64>().sqrt()
     }
 }
 
@@ -125,10 +134,12 @@ impl TensorSource for NamedTensors {
         &self.0[index].shape
     }
     fn read(&self, index: usize) -> Vec<f32> {
-        self.0[index].values.clone()
+        let Named { shape, values, .. } = &self.0[index];
+        if values.is_empty() { vec![0.0; shape.iter().product()] } else { values.clone() }
     }
     fn stats(&self, index: usize) -> Stats {
-        Stats::of(&self.0[index].values)
+        let values = &self.0[index].values;
+        if values.is_empty() { Stats::of(&self.read(index)) } else { Stats::of(values) }
     }
 }
 
@@ -138,5 +149,15 @@ impl GradientsMut for NamedTensors {
     }
     fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
         change(&mut self.0[index].values);
+    }
+    fn replace(&mut self, index: usize, values: &[f32]) {
+        self.0[index].values = values.to_vec();
+    }
+    fn remove(&mut self, index: usize) {
+        self.0[index].values = Vec::new();
+    }
+    fn is_present(&self, index: usize) -> bool {
+        let Named { shape, values, .. } = &self.0[index];
+        !values.is_empty() || shape.contains(&0)
     }
 }

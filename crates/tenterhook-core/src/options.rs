@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::hook::Hook;
+use crate::erased::AnyHook;
 
-/// A hook that is made from options, so that a configuration can name it.
+/// A hook of any kind that is made from options, so that a configuration can name it.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -42,7 +42,7 @@ use crate::hook::Hook;
 ///     }
 /// }
 /// ```
-pub trait FromOptions: Hook + Sized {
+pub trait FromOptions: Into<AnyHook> {
     /// Its options. Doc comments are what users read; `#[serde(deny_unknown_fields)]` finds their slips.
     type Options: Serialize + DeserializeOwned + JsonSchema;
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::erased::AnyHook;
 use crate::failure::OnError;
-use crate::hook::Hook;
 use crate::plan::Tier;
 
 /// The kind of a hook.
@@ -179,8 +178,8 @@ impl Requests<'_> {
     }
 
     /// Asks to register one more hook.
-    pub fn add(self, hook: impl Hook) {
-        self.ask(Change::Add(AnyHook::new(hook)));
+    pub fn add(self, hook: impl Into<AnyHook>) {
+        self.ask(Change::Add(hook.into()));
     }
 
     /// What was asked for since the last change took effect, in order.

@@ -19,7 +19,7 @@ const ROUNDING: f64 = 0.01;
 
 #[test]
 fn an_event_nobody_wants_costs_a_few_instructions_however_many_hooks_there_are() {
-    let valgrind = match callgrind::version() {
+    let valgrind = match callgrind::valgrind::version() {
         Ok(version) => version,
         Err(why) => {
             assert!(std::env::var_os("CI").is_none(), "the cost of events must be measured here: {why}");

@@ -5,8 +5,15 @@ use std::path::{Component, Path, PathBuf};
 use tenterhook_core::OptionError;
 
 /// What the run itself keeps in its directory.
-const OF_THE_RUN: [&str; 6] =
-    ["config.toml", "events.jsonl", "histograms.jsonl", "metrics.jsonl", "run.json", "weights.safetensors"];
+const OF_THE_RUN: [&str; 7] = [
+    "config.toml",
+    "events.jsonl",
+    "histograms.jsonl",
+    "metrics.jsonl",
+    "run.json",
+    "updates.jsonl",
+    "weights.safetensors",
+];
 
 /// Refuses a path that names no file, leaves its directory or is one of the run's own files.
 pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {

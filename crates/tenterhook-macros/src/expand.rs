@@ -10,7 +10,8 @@ use crate::args::{Arg, Args};
 use crate::handlers::{self, HANDLERS, Handler, OTHER_METHODS};
 use crate::naming;
 
-const PLACE: &str = "`#[hook]` goes on `impl Observer for ..` or `impl Controller for ..`";
+const PLACE: &str =
+    "`#[hook]` goes on `impl Observer for ..`, `impl Controller for ..` or `impl UpdateHook for ..`";
 
 /// The expansion of `#[hook(args)] item`, where `krate` is the path of tenterhook in the calling crate.
 ///
@@ -52,6 +53,9 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
         return item.into_token_stream();
     };
     let last = path.segments.last();
+    if not.is_none() && last.is_some_and(|segment| segment.ident.unraw() == "UpdateHook") {
+        return expand_update(krate, args, item, errors);
+    }
     let verdict = match last.map(|segment| segment.ident.unraw().to_string()).as_deref() {
         _ if not.is_some() => None,
         Some("Observer") => Some(quote!(())),
@@ -59,7 +63,7 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
         _ => None,
     };
     let Some(verdict) = verdict else {
-        let message = format!("this is neither `Observer` nor `Controller`; {PLACE}");
+        let message = format!("this is no kind of hook; {PLACE}");
         errors.push(Error::new_spanned(path, message));
         return TokenStream::new();
     };
@@ -84,6 +88,46 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
             #[allow(dead_code)]
             fn kind<H: #kind>() {}
         };
+    }
+}
+
+/// An update hook stays one; the attribute gives it a name, what the arguments say, and a place among the others.
+fn expand_update(
+    krate: &TokenStream,
+    args: &Args,
+    mut item: ItemImpl,
+    errors: &mut Vec<Error>,
+) -> TokenStream {
+    if let Some(tier) = &args.tier {
+        let message = "an update hook has no tier: update hooks run in registration order";
+        errors.push(Error::new(tier.key, message));
+    }
+    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty) };
+    let written = item.items.iter().filter_map(|member| match member {
+        ImplItem::Fn(method) => Some(method.sig.ident.unraw().to_string()),
+        _ => None,
+    });
+    let written: Vec<_> = written.collect();
+    for member in &mut item.items {
+        if let ImplItem::Fn(method) = member
+            && method.sig.ident == "update"
+        {
+            *method = hook.returning(false, method.clone());
+        }
+    }
+    let own = std::mem::take(&mut item.items);
+    hook.provide(&mut item, &written, errors);
+    item.items.extend(own);
+    let (ty, (generics, _, bounds)) = (&item.self_ty, item.generics.split_for_impl());
+    let attributes = item.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    quote! {
+        #item
+        #(#attributes)*
+        impl #generics ::std::convert::From<#ty> for #krate::AnyHook #bounds {
+            fn from(hook: #ty) -> #krate::AnyHook {
+                #krate::AnyHook::update(hook)
+            }
+        }
     }
 }
 
@@ -134,6 +178,12 @@ impl HookImpl<'_> {
                 }
             },
         ];
+        self.provide(item, &written, errors);
+        item.items.append(&mut kept);
+    }
+
+    /// Puts in the methods that the arguments provide; these are written already.
+    fn provide(&self, item: &mut ItemImpl, written: &[String], errors: &mut Vec<Error>) {
         let is_written = |name: &str| written.iter().any(|written| written == name);
         let provided = [
             ("name", self.name(is_written("name"), &item.self_ty)),
@@ -151,7 +201,6 @@ impl HookImpl<'_> {
                 Err(error) => errors.push(error),
             }
         }
-        item.items.append(&mut kept);
     }
 
     /// A written method as it is to be, and the statement that asks for its event if it is a handler.
@@ -172,17 +221,17 @@ impl HookImpl<'_> {
         let event = format_ident!("{event}");
         let cfgs = method.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
         let asks = quote!(#(#cfgs)* { events = events.with(#krate::Event::#event); });
-        Ok((self.returning(handler, method), Some(asks)))
+        Ok((self.returning(handler.steers, method), Some(asks)))
     }
 
     /// Makes a handler without a return type return `Ok` of the default.
-    fn returning(&self, handler: &Handler, mut method: ImplItemFn) -> ImplItemFn {
+    fn returning(&self, steers: bool, mut method: ImplItemFn) -> ImplItemFn {
         if !matches!(method.sig.output, ReturnType::Default) {
             return method;
         }
         let krate = self.krate;
         // Not `Self::Verdict`, which is ambiguous on an enum with a variant of that name.
-        let verdict = handler.steers.then(|| quote!(<<Self as #krate::Hook>::Verdict>));
+        let verdict = steers.then(|| quote!(<<Self as #krate::Hook>::Verdict>));
         method.sig.output = parse_quote!(-> #krate::HookResult #verdict);
         let body = &method.block;
         method.block = parse_quote!({

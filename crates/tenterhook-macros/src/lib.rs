@@ -11,7 +11,8 @@ mod naming;
 use proc_macro::TokenStream;
 use proc_macro_crate::crate_name;
 
-/// Turns `impl Observer for T` or `impl Controller for T` into an implementation of `Hook`.
+/// Turns `impl Observer for T` or `impl Controller for T` into an implementation of `Hook`, and gives
+/// `impl UpdateHook for T` its name and its way into a list of hooks.
 ///
 /// ```ignore
 /// #[hook]
@@ -61,6 +62,11 @@ use proc_macro_crate::crate_name;
 /// A handler takes `&mut self` and its context, `cx: &TrainEnd` for `on_train_end`. One that declares no return
 /// type cannot fail: its body may use a bare `return;`, and the handler returns `Ok` of the default verdict (of
 /// `()` where the event cannot be steered).
+///
+/// # Update hooks
+///
+/// `impl UpdateHook for T` keeps its methods. The attribute adds its name and what the arguments say (all but
+/// `tier`), an `update` without a return type cannot fail, and `T` becomes an `AnyHook` like every other hook.
 ///
 /// # The calling crate
 ///

@@ -6,17 +6,34 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use tenterhook_burn::Points;
 
-/// A listener that keeps the names it hears.
+/// A listener that keeps the names it hears, with shapes.
 #[derive(Default)]
-pub(crate) struct Heard(pub(crate) Vec<String>);
+pub(crate) struct Heard {
+    pub(crate) points: Vec<(String, Vec<usize>)>,
+    scope: String,
+}
 
-impl Points for Heard {
-    fn listens(&self) -> bool {
-        true
+impl Heard {
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.points.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn point<const D: usize>(&mut self, name: impl Display, _x: &Tensor<D>) {
-        self.0.push(name.to_string());
+    fn below(&self, name: impl Display) -> String {
+        if self.scope.is_empty() { name.to_string() } else { format!("{}.{name}", self.scope) }
+    }
+}
+
+impl Points for Heard {
+    fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>) {
+        self.points.push((self.below(name), activation().dims().to_vec()));
+    }
+
+    fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
+        let inner = self.below(name);
+        let outer = std::mem::replace(&mut self.scope, inner);
+        let result = inside(self);
+        self.scope = outer;
+        result
     }
 }
 

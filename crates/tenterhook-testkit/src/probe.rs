@@ -95,6 +95,15 @@ impl<H: UpdateHook> UpdateHook for Probe<H> {
     fn policy(&self) -> Policy {
         self.0.hook().policy()
     }
+    fn access(&self) -> Access {
+        self.0.hook().access()
+    }
+    fn check_finite(&self) -> bool {
+        self.0.hook().check_finite()
+    }
+    fn changes_gradients(&self) -> bool {
+        self.0.hook().changes_gradients()
+    }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.0.hook().update(gradients, cx)
     }

@@ -1,5 +1,7 @@
 //! What a module sees of the run while it handles an event or computes a step.
 
+use std::fmt::{Display, Write};
+
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
     Board, Decision, Flow, LogOptions, Metrics, Moment, Phase, Progress, Request, Requests, TensorSource,
@@ -11,6 +13,18 @@ use crate::running::Running;
 /// Passed to a module's steps and handlers: where the run stands, logging, hook points, and requests.
 pub struct Cx<'a, M: Module> {
     pub(crate) run: &'a mut Running<M>,
+    /// Whether any hook wants activations now.
+    listening: bool,
+    /// The scopes that were entered; empty while nobody listens.
+    scope: String,
+}
+
+impl<'a, M: Module> Cx<'a, M> {
+    #[inline]
+    pub(crate) fn new(run: &'a mut Running<M>) -> Cx<'a, M> {
+        let listening = run.hooks.listens(run.phase, &run.progress);
+        Cx { run, listening, scope: String::new() }
+    }
 }
 
 impl<M: Module> Cx<'_, M> {
@@ -81,23 +95,63 @@ impl<M: Module> Cx<'_, M> {
         &self.run.shared.board
     }
 
-    /// Whether any hook listens, for activations that take work to show.
+    /// Whether any hook wants activations now.
     #[inline]
     #[must_use]
     pub fn listens(&self) -> bool {
-        self.run.hooks.listens()
+        self.listening
     }
 
-    /// Shows named values to the hooks that want activations. When nobody listens it costs a branch. Engines put a
-    /// method of their own for their tensors on top of it.
+    /// Names an activation: `values` makes it, under the full name it is given, if a hook wants it. While nobody
+    /// listens this costs a branch, and neither the name nor the values are made. Engines put a method of their own
+    /// for their tensors on top of it.
     #[inline]
-    pub fn show(&mut self, name: &str, values: &dyn TensorSource) {
-        if self.listens() {
-            let run = &mut *self.run;
-            let standing = (run.stage, run.phase, run.status);
-            let moment = Moment::new(standing, run.progress, &run.shared, &NoModel, &run.losses);
-            run.hooks.show(name, values, moment);
+    pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
+        if self.listening {
+            self.within(&name, |cx, point| {
+                if cx.run.hooks.wants_point(point) {
+                    cx.shown(point, &values(point));
+                }
+            });
         }
+    }
+
+    /// Everything that is named inside has this before its name, with a dot: `blocks.3`, then `blocks.3.mlp`.
+    #[inline]
+    pub fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
+        if !self.listening {
+            return inside(self);
+        }
+        let outer = self.scope.len();
+        self.enter(&name);
+        let result = inside(self);
+        self.scope.truncate(outer);
+        result
+    }
+
+    /// Calls back with the full name of a point.
+    fn within(&mut self, name: &dyn Display, with: impl FnOnce(&mut Self, &str)) {
+        let outer = self.scope.len();
+        self.enter(name);
+        let mut point = std::mem::take(&mut self.scope);
+        with(self, &point);
+        point.truncate(outer);
+        self.scope = point;
+    }
+
+    fn enter(&mut self, name: &dyn Display) {
+        if !self.scope.is_empty() {
+            self.scope.push('.');
+        }
+        // Writing to a text cannot fail.
+        let _ = write!(self.scope, "{name}");
+    }
+
+    fn shown(&mut self, point: &str, values: &dyn TensorSource) {
+        let run = &mut *self.run;
+        let standing = (run.stage, run.phase, run.status);
+        let moment = Moment::new(standing, run.progress, &run.shared, &NoModel, &run.losses);
+        run.hooks.show(point, values, moment);
     }
 
     /// Asks to stop training, as Lightning's `should_stop` does.
@@ -123,7 +177,10 @@ impl<M: Module> Cx<'_, M> {
     /// With manual optimization: lets one optimizer step, with its events. Every call is a step of
     /// its own: `on_step_end` fires and `step` grows by one.
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
-        Ok(self.run.manual_step(module, optimizer)?)
+        self.run.manual_step(module, optimizer)?;
+        // It was a step, and hooks may want the next one.
+        self.listening = self.run.hooks.listens(self.run.phase, &self.run.progress);
+        Ok(())
     }
 
     /// With manual optimization: clears one optimizer's gradients, with its events.

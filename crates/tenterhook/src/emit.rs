@@ -42,7 +42,7 @@ macro_rules! emit {
 macro_rules! tell {
     ($run:expr, $module:expr, $handler:ident) => {{
         $run.at($crate::running::Who::Module, stringify!($handler));
-        let told = $module.$handler(&mut $crate::cx::Cx { run: $run });
+        let told = $module.$handler(&mut $crate::cx::Cx::new($run));
         $run.checked(told)?;
         $run.after_module($module)?;
     }};

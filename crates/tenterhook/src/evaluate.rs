@@ -131,7 +131,7 @@ impl<M: Module> Session<'_, M> {
         }
         let test = phase == Phase::Test;
         self.run.at(Who::Module, if test { "test_step" } else { "validation_step" });
-        let cx = &mut Cx { run: &mut self.run };
+        let cx = &mut Cx::new(&mut self.run);
         let done =
             if test { self.module.test_step(batch, cx) } else { self.module.validation_step(batch, cx) };
         self.run.checked(done)?;
@@ -150,7 +150,7 @@ impl<M: Module> Session<'_, M> {
 
     fn predict_batch(&mut self, batch: &M::Batch, name: &str) -> Result<(), Failure> {
         self.run.at(Who::Module, "predict_step");
-        let prediction = self.module.predict_step(batch, &mut Cx { run: &mut self.run });
+        let prediction = self.module.predict_step(batch, &mut Cx::new(&mut self.run));
         let prediction = self.run.checked(prediction)?;
         self.after_step()?;
         emit!(

@@ -39,7 +39,7 @@ impl<M: Module> Running<M> {
         let seed = self.shared.streams.borrow().seed();
         module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
         self.at(Who::Module, "training_step");
-        let output = module.training_step(batch, &mut Cx { run: self });
+        let output = module.training_step(batch, &mut Cx::new(self));
         let output = self.checked(output)?;
         if let Some(failure) = self.hooks.take_aborted() {
             return Err(failure);
@@ -161,7 +161,11 @@ impl<M: Module> Running<M> {
         }
         let standing = (self.stage, self.phase, self.status);
         let moment = Moment::new(standing, self.progress, &self.shared, &NoModel, &self.losses);
-        self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer })?;
+        let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer });
+        if self.limits.trace_updates {
+            self.record_updates();
+        }
+        updated?;
         self.after_event(module)
     }
 

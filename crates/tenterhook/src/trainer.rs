@@ -377,6 +377,7 @@ impl Trainer {
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
+        run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
         (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();

@@ -1,6 +1,8 @@
 //! Update hooks change what the optimizer uses.
 
-use tenterhook::{Gradients, HookResult, Update, UpdateHook, closure};
+use burn::tensor::Tensor;
+use tenterhook::{ClipRule, Gradients, HookResult, Policy, Update, UpdateHook, closure};
+use tenterhook_burn::{BurnGradient, BurnGradients, MapGradient};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer};
 
@@ -15,9 +17,7 @@ impl UpdateHook for Halve {
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         match self.0 {
             None => gradients.scale(0.5),
-            Some(name) => {
-                assert!(gradients.edit(name, |values| values.iter_mut().for_each(|value| *value *= 0.5)));
-            }
+            Some(name) => gradients.edit(name, |values| values.iter_mut().for_each(|value| *value *= 0.5))?,
         }
         Ok(())
     }
@@ -45,4 +45,105 @@ fn one_gradient_can_be_changed_by_name() {
     let (norms, moved) = halved(Some("inner.bias"));
     assert_eq!(moved, (vec![-6.0, 0.0], vec![-4.0]));
     assert!((norms[0] - 52.0_f64.sqrt()).abs() < 1e-6, "{norms:?}");
+}
+
+/// Trains one step on Burn's own gradients, changed by this; what the parameters are then, or why it failed.
+fn changed(
+    change: impl FnMut(&mut Gradients<'_>) -> HookResult + Send + 'static,
+) -> Result<(Vec<f32>, Vec<f32>), String> {
+    struct Changes<F>(F);
+    impl<F: FnMut(&mut Gradients<'_>) -> HookResult + Send + 'static> UpdateHook for Changes<F> {
+        fn name(&self) -> String {
+            "changes".into()
+        }
+        fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
+            (self.0)(gradients)
+        }
+    }
+    let bench = Bench::new();
+    let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
+    let mut trainer = trainer(epochs(1));
+    trainer.add_update_hook(Changes(change)).unwrap();
+    let fitted = trainer.fit(&mut slope, &mut numbers(&[Numbers([6.0, 0.0], [8.0])]));
+    fitted.map(|_| numbers_of(&slope)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn burns_own_tensors_can_take_the_place_of_gradients() {
+    struct Signs;
+    impl MapGradient for Signs {
+        fn map<const D: usize>(&mut self, name: &str, gradient: Tensor<D>) -> Tensor<D> {
+            if name.ends_with("bias") { gradient.sign() * 3.0 } else { gradient.sign() }
+        }
+    }
+    let moved = changed(|gradients| Ok(gradients.map_burn(&mut Signs)?)).unwrap();
+    assert_eq!(moved, (vec![-1.0, 0.0], vec![-3.0]));
+    let moved = changed(|gradients| {
+        let mut bias = gradients.get("inner.bias")?;
+        let tensor = bias.to_burn::<1>().ok_or("it has one dimension")?;
+        assert!(bias.to_burn::<2>().is_none());
+        bias.set_burn(tensor * 0.25)?;
+        Ok(())
+    });
+    assert_eq!(moved.unwrap(), (vec![-6.0, 0.0], vec![-2.0]));
+}
+
+#[test]
+fn another_shape_or_element_type_is_refused_by_name() {
+    let device = Bench::new().device;
+    let of = device.clone();
+    let wrong =
+        changed(move |gradients| Ok(gradients.get("inner.bias")?.set_burn(Tensor::<1>::ones([2], &of))?));
+    let expected = "the gradient of `inner.bias` has the shape [1], and cannot become one of [2]";
+    assert!(wrong.unwrap_err().contains(expected));
+    let wrong = changed(move |gradients| {
+        let half = Tensor::<1>::ones([1], (&device, burn::tensor::DType::F64));
+        let _ = gradients.get("inner.bias")?.set_burn(half);
+        Ok(())
+    });
+    let expected = "the gradient of `inner.bias` is of F32, and cannot become one of F64";
+    assert!(wrong.unwrap_err().contains(expected));
+}
+
+#[test]
+fn what_is_dropped_stays_as_it_is_and_what_is_replaced_is_used() {
+    let moved = changed(|gradients| {
+        gradients.get("inner.bias")?.remove();
+        assert!(!gradients.contains("inner.bias"));
+        let name = gradients.names().next().ok_or("one is left")?.to_owned();
+        gradients.get(&name)?.replace(&[0.5, -2.0])?;
+        Ok(())
+    });
+    assert_eq!(moved.unwrap(), (vec![-0.5, 2.0], vec![0.0]));
+}
+
+#[test]
+fn a_failing_hook_leaves_burns_gradients_as_they_were() {
+    struct Spoils(u32);
+    impl UpdateHook for Spoils {
+        fn name(&self) -> String {
+            "spoils".into()
+        }
+        fn policy(&self) -> Policy {
+            Policy::WARN
+        }
+        fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
+            gradients.scale(7.0);
+            gradients.clip(|_| true, ClipRule::Norm(0.1));
+            match self.0 {
+                0 => gradients.get("inner.bias")?.remove(),
+                1 => gradients.edit("inner.bias", |_| panic!("in the middle"))?,
+                _ => gradients.get("inner.bias")?.replace(&[f32::NAN])?,
+            }
+            Err("spoilt".into())
+        }
+    }
+    for way in 0..3 {
+        let bench = Bench::new();
+        let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
+        let mut trainer = trainer(epochs(1));
+        trainer.add_update_hook(Spoils(way)).unwrap();
+        trainer.fit(&mut slope, &mut numbers(&[Numbers([6.0, 0.0], [8.0])])).unwrap();
+        assert_eq!(numbers_of(&slope), (vec![-6.0, 0.0], vec![-8.0]), "{way}");
+    }
 }

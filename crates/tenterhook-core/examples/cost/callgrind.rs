@@ -1,10 +1,11 @@
-//! Counting instructions with valgrind's callgrind; shared by the example and `tests/cost.rs`. Unlike
-//! times, counts repeat themselves, however busy the machine is.
+//! What an event costs in instructions; shared by the example and `tests/cost.rs`.
 
 use std::error::Error;
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
+
+#[path = "valgrind.rs"]
+pub mod valgrind;
 
 /// What a loop does in each iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,41 +87,17 @@ impl fmt::Display for Costs {
     }
 }
 
-/// The version of the valgrind there is, or why there is none.
-pub fn version() -> Result<String, String> {
-    let unusable =
-        |why: &dyn fmt::Display| format!("valgrind, which counts instructions, does not run: {why}");
-    let asked = Command::new("valgrind").arg("--version").output();
-    let said = asked.map_err(|error| unusable(&error))?;
-    if !said.status.success() {
-        return Err(unusable(&said.status));
-    }
-    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
-}
-
 /// Instructions per iteration. Two counts differ by what their iterations cost; what comes before
 /// and after the loop is the same in both.
 fn per_iteration(program: &Path, scenario: Scenario) -> Result<f64, Box<dyn Error>> {
     // As many digits in both, so that reading the number costs the same too.
     const FEW: u64 = 10_000;
     const MANY: u64 = 30_000;
-    let (few, many) = (count(program, scenario, FEW)?, count(program, scenario, MANY)?);
+    let (name, hooks) = scenario.parts();
+    let count = |iterations: u64| {
+        valgrind::count(program, &[name.to_owned(), hooks.to_string(), iterations.to_string()])
+    };
+    let (few, many) = (count(FEW)?, count(MANY)?);
     let more = many.checked_sub(few).ok_or("fewer instructions for more iterations")?;
     Ok(more as f64 / (MANY - FEW) as f64)
-}
-
-/// All instructions of one run.
-fn count(program: &Path, scenario: Scenario, iterations: u64) -> Result<u64, Box<dyn Error>> {
-    const TOTAL: &str = "Collected : ";
-    let (name, hooks) = scenario.parts();
-    let mut run = Command::new("valgrind");
-    run.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-    run.args([name, &hooks.to_string(), &iterations.to_string()]);
-    let ran = run.env_remove("VALGRIND_OPTS").output()?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    let total = said.lines().find_map(|line| line.split_once(TOTAL)).map(|(_, total)| total.trim().parse());
-    match total {
-        Some(Ok(total)) if ran.status.success() => Ok(total),
-        _ => Err(format!("{run:?} did not count ({}): {said}", ran.status).into()),
-    }
 }

@@ -130,7 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => {
-            callgrind::version()?;
+            callgrind::valgrind::version()?;
             print!("{}", Costs::counted(&std::env::current_exe()?)?);
         }
         ["time"] => print!("{}", Costs::new("nanoseconds", time)?),

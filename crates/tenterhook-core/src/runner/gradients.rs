@@ -1,16 +1,28 @@
 //! Running the update hooks over the gradients of one optimizer.
 
 use super::HookRunner;
+use super::slots::UpdateSlot;
 use super::standing::attempt;
 use crate::failure::Failure;
-use crate::update::{Gradients, GradientsMut, Update};
+use crate::hook::HookResult;
+use crate::update::{Gradients, GradientsMut, Touched, Update};
 
 impl HookRunner {
     /// Whether any update hook would run. Without one the gradients are not touched at all.
     #[inline]
     #[must_use]
     pub fn updates_gradients(&self) -> bool {
-        self.updates.iter().any(|slot| slot.standing.enabled)
+        self.updates.iter().any(UpdateSlot::is_live)
+    }
+
+    /// Notes what update hooks do to which gradient from now on, or no longer does.
+    pub fn trace_updates(&mut self, on: bool) {
+        self.traced = on.then(Vec::new);
+    }
+
+    /// What update hooks did since the last call, while it is noted.
+    pub fn take_traced(&mut self) -> Vec<Touched> {
+        self.traced.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Lets every update hook change the gradients, in registration order. One that fails leaves
@@ -23,16 +35,39 @@ impl HookRunner {
     fn update_all(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         let shared = cx.moment.shared;
         let first = self.slots.len();
-        for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.standing.enabled) {
+        for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.is_live()) {
             shared.current.set(first + at);
             let mut gradients = Gradients::new(engine);
-            let Err(mishap) = attempt(|| slot.hook.update(&mut gradients, cx)) else { continue };
-            gradients.undo();
-            self.unpublished.set(true);
-            let disabled = slot.standing.judge(mishap, "update", (cx.epoch, cx.step), &mut self.contained)?;
-            slot.standing.enabled = !disabled;
+            match attempt(|| slot.change(&mut gradients, cx)) {
+                Ok(()) => {
+                    if let Some(traced) = &mut self.traced {
+                        traced.extend(gradients.touched(&slot.standing.name, cx));
+                    }
+                }
+                Err(mishap) => {
+                    gradients.undo();
+                    self.unpublished.set(true);
+                    let at = (cx.epoch, cx.step);
+                    let disabled = slot.standing.judge(mishap, "update", at, &mut self.contained)?;
+                    slot.standing.enabled = !disabled;
+                }
+            }
         }
         self.settle(&cx.moment);
         Ok(())
+    }
+}
+
+impl UpdateSlot {
+    /// Lets the hook change the gradients, and looks at what it left.
+    fn change(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
+        self.hook.update(gradients, cx)?;
+        if let Some(refused) = gradients.refused() {
+            return Err(refused.into());
+        }
+        match self.check_finite.then(|| gradients.not_finite()).flatten() {
+            Some(wrong) => Err(wrong.into()),
+            None => Ok(()),
+        }
     }
 }

@@ -22,6 +22,7 @@ use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
 use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
+use crate::update::Touched;
 
 pub use slots::{Registration, RosterError};
 use slots::{Slot, UpdateSlot};
@@ -33,6 +34,8 @@ pub use states::HookStates;
 pub struct HookRunner {
     slots: Vec<Slot>,
     updates: Vec<UpdateSlot>,
+    /// What update hooks did, where that is to be noted.
+    traced: Option<Vec<Touched>>,
     plan: Plan,
     decisions: Vec<Decided>,
     contained: Vec<Contained>,

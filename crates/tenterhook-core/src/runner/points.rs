@@ -1,25 +1,39 @@
 //! Showing the activations of a module's step.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::{HookRunner, Part};
 use crate::context::Activation;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::Moment;
+use crate::progress::{Phase, Progress};
 use crate::tensor::{TensorSource, Tensors};
 
 impl HookRunner {
-    /// Whether any hook wants activations. When none does, a point is this branch and nothing else.
+    /// Whether any hook wants activations in this phase at this step. When none does, a point should be one
+    /// branch and nothing else.
     #[inline]
     #[must_use]
-    pub fn listens(&self) -> bool {
+    pub fn listens(&self, phase: Phase, progress: &Progress) -> bool {
         self.plan.wants(Event::Activation)
+            && (phase != Phase::Train || self.plan.is_due(Event::Activation, progress.current_step()))
+    }
+
+    /// Whether any hook wants the activation of this name. For those that take work to show.
+    #[must_use]
+    pub fn wants_point(&self, point: &str) -> bool {
+        let mut receivers = self.plan.receivers(Event::Activation).iter();
+        let asked = || receivers.any(|id| self.slots[*id].hook.0.wants_point(point));
+        // One that cannot say panics again where its panic is judged.
+        catch_unwind(AssertUnwindSafe(asked)).unwrap_or(true)
     }
 
     /// Shows an activation to the hooks that want it, in the plan's order. What aborts the run waits in
     /// [`HookRunner::take_aborted`], since a module's step cannot be left half-way; nobody is shown anything
     /// after it.
     pub fn show(&mut self, point: &str, values: &dyn TensorSource, moment: Moment<'_>) {
-        if self.aborted.is_some() {
+        if self.aborted.is_some() || values.count() == 0 {
             return;
         }
         let (in_hooks, at_points) = (&moment.shared.in_hooks, &moment.shared.at_points);

@@ -4,7 +4,7 @@ use super::HookRunner;
 use super::standing::Standing;
 use crate::access::Access;
 use crate::cadence::Cadence;
-use crate::erased::AnyHook;
+use crate::erased::{AnyHook, Boxed, EventHook};
 use crate::event::{Event, Events};
 use crate::failure::Policy;
 use crate::hook::Hook;
@@ -15,7 +15,7 @@ use crate::update::{Identity, UpdateHook};
 
 pub(super) struct Slot {
     pub(super) standing: Standing,
-    pub(super) hook: AnyHook,
+    pub(super) hook: EventHook,
     pub(super) tier: Tier,
     pub(super) removed: bool,
 }
@@ -23,6 +23,7 @@ pub(super) struct Slot {
 pub(super) struct UpdateSlot {
     pub(super) standing: Standing,
     pub(super) hook: Box<dyn UpdateHook>,
+    pub(super) check_finite: bool,
 }
 
 /// How a hook is registered, where that differs from what it says of itself.
@@ -34,6 +35,8 @@ pub struct Registration {
     pub policy: Option<Policy>,
     /// Registered, but receiving nothing until it is enabled.
     pub disabled: bool,
+    /// Of an update hook: whether it fails when a gradient is not finite after it.
+    pub check_finite: Option<bool>,
 }
 
 /// Why the list of hooks could not be changed.
@@ -80,23 +83,29 @@ impl HookRunner {
     /// Registers a hook.
     pub fn register(&mut self, hook: AnyHook, how: Registration) -> Result<(), RosterError> {
         let name = self.free(how.name.unwrap_or_else(|| hook.name()))?;
-        if name == Identity.name() {
+        let changes_nothing = matches!(&hook.0, Boxed::Update(hook) if !hook.changes_gradients());
+        if name == Identity.name() && !changes_nothing {
             return Err(RosterError::Reserved(name));
         }
-        let policy = how.policy.unwrap_or_else(|| hook.0.policy());
-        let tier = hook.0.tier();
+        let policy = how.policy.unwrap_or_else(|| hook.policy());
         let standing = Standing { enabled: !how.disabled, ..Standing::new(name, policy) };
-        self.slots.push(Slot { standing, hook, tier, removed: false });
+        match hook.0 {
+            Boxed::Events(hook) => {
+                let tier = hook.0.tier();
+                self.slots.push(Slot { standing, hook, tier, removed: false });
+            }
+            Boxed::Update(hook) => {
+                let check_finite = how.check_finite.unwrap_or_else(|| hook.check_finite());
+                self.updates.push(UpdateSlot { standing, hook, check_finite });
+            }
+        }
         self.replan();
         Ok(())
     }
 
     /// Registers an update hook.
     pub fn add_update(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
-        let standing = Standing::new(self.free(hook.name())?, hook.policy());
-        self.updates.push(UpdateSlot { standing, hook: Box::new(hook) });
-        self.replan();
-        Ok(())
+        self.add(AnyHook::update(hook))
     }
 
     /// Lets a hook receive events again.
@@ -114,7 +123,7 @@ impl HookRunner {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
             // Slots are numbered, and numbers in use must not move; the hook itself goes.
             slot.removed = true;
-            slot.hook = AnyHook::new(crate::closure::on_fit_end("removed", |_| ()));
+            slot.hook = EventHook(Box::new(crate::closure::on_fit_end("removed", |_| ())));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
             self.updates.remove(at);
         } else {
@@ -142,11 +151,13 @@ impl HookRunner {
         slots.chain(updates.map(Some)).collect()
     }
 
-    /// What every hook that receives events declares, in registration order.
+    /// What every enabled hook declares: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn declared(&self) -> Vec<(String, Access)> {
         let live = self.slots.iter().filter(|slot| slot.is_live());
-        live.map(|slot| (slot.standing.name.clone(), slot.hook.0.access())).collect()
+        let live = live.map(|slot| (slot.standing.name.clone(), slot.hook.0.access()));
+        let updates = self.updates.iter().filter(|slot| slot.standing.enabled);
+        live.chain(updates.map(|slot| (slot.standing.name.clone(), slot.hook.access()))).collect()
     }
 
     /// Whether a hook judges every loss, which must then be read at every step.
@@ -192,7 +203,7 @@ impl HookRunner {
     pub(super) fn permit(&self, by: Option<HookInfo>, change: &Change) -> Result<(), RosterError> {
         let Some(by) = by.filter(|by| !by.kind.steers()) else { return Ok(()) };
         let (name, kind) = match change {
-            Change::Add(hook) => (hook.name(), Some(hook.0.kind())),
+            Change::Add(hook) => (hook.name(), Some(hook.kind())),
             Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
                 let asked_for = self.list().into_iter().find(|hook| hook.name == *name);
                 (name.clone(), asked_for.map(|hook| hook.kind))
@@ -247,6 +258,13 @@ impl HookRunner {
         let known: Vec<_> = infos.iter().flatten().map(|hook| format!("`{}`", hook.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         RosterError::Unknown { name: name.to_owned(), known }
+    }
+}
+
+impl UpdateSlot {
+    /// Whether it is called.
+    pub(super) fn is_live(&self) -> bool {
+        self.standing.enabled && self.hook.changes_gradients()
     }
 }
 

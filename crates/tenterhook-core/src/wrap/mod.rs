@@ -14,7 +14,7 @@ use crate::access::Access;
 use crate::cadence::{Cadence, CadenceError};
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
-use crate::erased::{AnyHook, Erased, Reply};
+use crate::erased::{AnyHook, Boxed, Erased, EventHook, Reply};
 use crate::event::{Event, Events};
 use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
@@ -23,6 +23,7 @@ use crate::plan::Tier;
 use crate::progress::{Phase, Stage};
 use crate::roster::HookKind;
 use crate::state::State;
+use crate::update::GatedUpdate;
 
 pub use conditioned::Conditioned;
 pub(crate) use conditioned::FIELDS;
@@ -61,12 +62,12 @@ impl Gate for Box<dyn Gate> {
 
 /// Whether an event passes a gate.
 #[inline]
-fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
+pub(crate) fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
     !is_gated(event, moment) || gate.open(event, moment)
 }
 
 /// Gives a gate its own part of a state; the rest is the hook's.
-fn load(gate: &mut impl Gate, state: &State) -> HookResult<State> {
+pub(crate) fn load(gate: &mut impl Gate, state: &State) -> HookResult<State> {
     let (own, inner) = state.unwrapped()?;
     if let Some(own) = own {
         gate.load(&own);
@@ -87,9 +88,9 @@ impl<H, G> Gated<H, G> {
     }
 }
 
-/// A hook of either kind behind a gate.
+/// A hook that receives events behind a gate.
 struct AnyGated<G> {
-    hook: AnyHook,
+    hook: EventHook,
     gate: G,
 }
 
@@ -98,7 +99,10 @@ impl AnyHook {
     /// last one added to the first, until one is closed.
     #[must_use]
     pub fn gated(self, gate: impl Gate) -> AnyHook {
-        AnyHook(Box::new(AnyGated { hook: self, gate }))
+        match self.0 {
+            Boxed::Events(hook) => AnyHook::receiving(AnyGated { hook, gate }),
+            Boxed::Update(hook) => AnyHook::update(GatedUpdate { hook, gate }),
+        }
     }
 }
 

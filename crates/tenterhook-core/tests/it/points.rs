@@ -56,11 +56,11 @@ fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
 #[test]
 fn only_wanted_points_are_shown_in_registration_order() {
     let mut bench = Bench::new();
-    assert!(!bench.runner.listens());
+    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
-    assert!(bench.runner.listens());
+    assert!(bench.runner.listens(Phase::Train, &bench.progress));
     let seen = show(&mut bench, &["blocks.0.mlp", "blocks.0.attention", "blocks.1.mlp", "head"]);
     assert_eq!(
         seen,
@@ -85,12 +85,12 @@ fn nobody_listens_when_all_are_disabled_or_removed() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "a", "")).unwrap();
     bench.runner.disable("a").unwrap();
-    assert!(!bench.runner.listens());
+    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
     assert!(show(&mut bench, &["head"]).is_empty());
     bench.runner.enable("a").unwrap();
-    assert!(bench.runner.listens());
+    assert!(bench.runner.listens(Phase::Train, &bench.progress));
     bench.runner.remove("a").unwrap();
-    assert!(!bench.runner.listens());
+    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
         bench.contained(),
         ["hook `bad` panicked in on_activation (epoch 0, step 0): blinded; disabled"]
     );
-    assert!(bench.runner.listens());
+    assert!(bench.runner.listens(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
-    assert!(!bench.runner.listens());
+    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn a_forward_hook_is_disabled_after_three_failures() {
     let mut bench = Bench::new();
     bench.runner.add(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
     show(&mut bench, &["x", "x"]);
-    assert!(bench.runner.listens());
+    assert!(bench.runner.listens(Phase::Train, &bench.progress));
     show(&mut bench, &["x"]);
-    assert!(!bench.runner.listens());
+    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
     assert!(bench.runner.take_aborted().is_none());
 }
 

@@ -1,6 +1,11 @@
 //! Update hooks over the gradients.
 
-use tenterhook_core::{Event, Failure, Gradients, HookResult, Policy, Update, UpdateHook};
+use tenterhook_core::update::{Identity, Touched};
+use tenterhook_core::wrap::Every;
+use tenterhook_core::{
+    AnyHook, Cadence, ClipRule, Event, Failure, Gradients, HookKind, HookResult, Policy, Registration,
+    RosterError, Update, UpdateHook,
+};
 use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Bench, moment};
@@ -26,10 +31,10 @@ impl UpdateHook for Changes {
 }
 
 fn add_one(gradients: &mut Gradients<'_>) -> HookResult {
-    for name in gradients.names() {
-        assert!(gradients.edit(&name, |values| values.iter_mut().for_each(|value| *value += 1.0)));
-    }
-    Ok(())
+    gradients.each(|gradient| {
+        gradient.edit(|values| values.iter_mut().for_each(|value| *value += 1.0));
+        Ok(())
+    })
 }
 
 fn double(gradients: &mut Gradients<'_>) -> HookResult {
@@ -39,7 +44,8 @@ fn double(gradients: &mut Gradients<'_>) -> HookResult {
 
 fn spoil_and_fail(gradients: &mut Gradients<'_>) -> HookResult {
     gradients.scale(f32::NAN);
-    gradients.edit("w", |values| values.fill(3.0));
+    gradients.edit("w", |values| values.fill(3.0))?;
+    gradients.get("b")?.remove();
     Err("spoilt".into())
 }
 
@@ -47,7 +53,7 @@ fn spoil_and_panic(gradients: &mut Gradients<'_>) -> HookResult {
     gradients.edit("b", |values| {
         values[0] = f32::NAN;
         panic!("in the middle of an edit");
-    });
+    })?;
     Ok(())
 }
 
@@ -135,15 +141,149 @@ fn without_an_update_hook_there_is_identity_and_nothing_runs() {
     assert!(!bench.runner.wants(Event::BeforeOptimizerStep));
 }
 
+/// What is said when a hook makes this change and swallows the error.
+fn refusal(change: Change) -> String {
+    let (gradients, result) =
+        update(&mut bench(&[("double", Policy::ABORT, double), ("bad", Policy::ABORT, change)]));
+    assert_eq!(gradients, [("w", [2.0, 4.0]), ("b", [6.0, 8.0])].into(), "as before the hook");
+    result.unwrap_err().error.to_string()
+}
+
 #[test]
-fn an_unknown_parameter_is_not_edited() {
-    fn unknown(gradients: &mut Gradients<'_>) -> HookResult {
-        assert!(!gradients.edit("nobody", |_| ()));
-        assert_eq!(gradients.read("nobody"), None);
-        assert_eq!(gradients.read("w"), Some(vec![1.0, 2.0]));
+fn what_does_not_fit_is_refused_by_name_even_if_the_hook_swallows_it() {
+    let unknown = refusal(|gradients| {
+        gradients.scale(3.0);
+        let _ = gradients.edit("ww", |_| ());
+        Ok(())
+    });
+    assert_eq!(unknown, "there is no parameter `ww` among those of this optimizer; did you mean `w`?");
+    let shape = refusal(|gradients| {
+        let _ = gradients.get("b")?.replace(&[1.0; 3]);
+        Ok(())
+    });
+    assert_eq!(shape, "the gradient of `b` has the shape [2], and cannot become one of 3 values");
+    let dropped = refusal(|gradients| {
+        gradients.get("w")?.remove();
+        let _ = gradients.edit("w", |values| values.fill(1.0));
+        Ok(())
+    });
+    assert_eq!(dropped, "`w` has no gradient in this step; ask `contains` first");
+    let native = refusal(|gradients| {
+        let _ = gradients.get("w")?.set_native(Box::new("no tensor"));
+        Ok(())
+    });
+    assert_eq!(native, "the gradient of `w` is no tensor of this engine");
+}
+
+#[test]
+fn a_gradient_can_be_replaced_and_dropped() {
+    fn change(gradients: &mut Gradients<'_>) -> HookResult {
+        assert_eq!(gradients.names().collect::<Vec<_>>(), ["w", "b"]);
+        gradients.get("w")?.replace(&[7.0, 8.0])?;
+        gradients.get("b")?.remove();
+        assert!(gradients.contains("w") && !gradients.contains("b") && !gradients.contains("x"));
+        assert_eq!(gradients.names().collect::<Vec<_>>(), ["w"]);
+        assert_eq!(gradients.get("w")?.to_vec(), [7.0, 8.0]);
         Ok(())
     }
-    update(&mut bench(&[("a", Policy::ABORT, unknown)])).1.unwrap();
+    let (gradients, result) = update(&mut bench(&[("a", Policy::ABORT, change)]));
+    result.unwrap();
+    assert_eq!((gradients.get("w"), gradients.get("b")), (Some(&[7.0, 8.0][..]), None));
+}
+
+#[test]
+fn clipping_takes_those_that_are_chosen_together() {
+    let clip = |rule| {
+        let (mut gradients, mut before) = (given(), given());
+        let mut clipped = Gradients::new(&mut gradients);
+        clipped.clip(|name| name == "b", rule);
+        clipped.undo();
+        drop(clipped);
+        assert_eq!(gradients, before);
+        Gradients::new(&mut before).clip(|name| name == "b", rule);
+        before
+    };
+    assert_eq!(clip(ClipRule::Norm(2.5)), [("w", [1.0, 2.0]), ("b", [1.5, 2.0])].into());
+    assert_eq!(clip(ClipRule::Norm(6.0)), given());
+    assert_eq!(clip(ClipRule::Value(3.5)), [("w", [1.0, 2.0]), ("b", [3.0, 3.5])].into());
+}
+
+#[test]
+fn check_finite_fails_the_hook_that_left_what_is_not_finite() {
+    let spoils: Change = |gradients| Ok(gradients.edit("b", |values| values[0] = f32::INFINITY)?);
+    let run = |check: bool| {
+        let mut bench = Bench::new();
+        let how = Registration { check_finite: Some(check), ..Registration::default() };
+        let hook = Changes { name: "bad", policy: Policy::WARN, change: spoils };
+        bench.runner.register(AnyHook::update(hook), how).unwrap();
+        let (gradients, result) = update(&mut bench);
+        result.unwrap();
+        (gradients.get("b").unwrap()[0].is_finite(), bench.contained())
+    };
+    assert_eq!(run(false), (false, Vec::new()));
+    let (finite, said) = run(true);
+    assert!(finite, "the gradients are as before");
+    let expected = "the gradient of `b` is not finite after it (1 of 2 values), and was before it";
+    assert!(said[0].contains(expected), "{said:?}");
+}
+
+#[test]
+fn a_trace_says_who_touched_what_and_by_how_much() {
+    let drops: Change = |gradients| {
+        gradients.get("b")?.remove();
+        Ok(())
+    };
+    let mut bench = bench(&[
+        ("double", Policy::ABORT, double),
+        ("bad", Policy::WARN, spoil_and_fail),
+        ("drops", Policy::ABORT, drops),
+    ]);
+    update(&mut bench).1.unwrap();
+    assert!(bench.runner.take_traced().is_empty(), "nobody asked for it");
+    bench.runner.trace_updates(true);
+    update(&mut bench).1.unwrap();
+    let told = |touched: &Touched| {
+        let Touched { hook, parameter, norm_before, norm_after, change, .. } = touched;
+        format!("{hook} {parameter} {norm_before:.3?} {norm_after:.3?} {change:.3}")
+    };
+    let traced = bench.runner.take_traced();
+    assert_eq!(
+        traced.iter().map(told).collect::<Vec<_>>(),
+        [
+            "double w Some(2.236) Some(4.472) 2.236",
+            "double b Some(5.000) Some(10.000) 5.000",
+            "drops b Some(10.000) None 10.000",
+        ]
+    );
+    assert_eq!((traced[0].step, traced[0].optimizer), (1, 1));
+}
+
+#[test]
+fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
+    let mut bench = Bench::new();
+    let hook = AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let gated = hook.gated(Every::new(Cadence::Steps(2)));
+    assert_eq!((gated.name().as_str(), gated.kind()), ("double", HookKind::Update));
+    bench.runner.add(gated).unwrap();
+    assert_eq!(bench.runner.declared()[0].1.every, [Cadence::Steps(2)]);
+    let mut changed = Vec::new();
+    for step in 0..4 {
+        bench.progress.step = step;
+        changed.push(update(&mut bench).0 != given());
+    }
+    assert_eq!(changed, [false, true, false, true]);
+}
+
+#[test]
+fn identity_can_be_registered_and_is_never_called() {
+    let mut bench = Bench::new();
+    bench.runner.add(Identity).unwrap();
+    assert!(!bench.runner.updates_gradients());
+    assert_eq!(bench.runner.list().iter().map(|hook| hook.name.as_str()).collect::<Vec<_>>(), ["identity"]);
+    let how = Registration { name: Some("identity".into()), ..Registration::default() };
+    let double = AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let mut other = Bench::new();
+    assert!(matches!(other.runner.register(double, how), Err(RosterError::Reserved(_))));
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn a_type_without_a_name_must_be_given_one() {
 fn other_traits_are_refused_and_left_out() {
     for item in [quote!(impl Hook for X {}), quote!(impl !Observer for X {})] {
         let [error] = errors(quote!(), item.clone()).try_into().unwrap_or_default();
-        assert!(error.starts_with("this is neither `Observer` nor `Controller`"), "{error}");
+        assert!(error.starts_with("this is no kind of hook"), "{error}");
         assert!(!expanded(quote!(), item).contains("forX"));
     }
 }
@@ -283,4 +283,25 @@ fn a_policy_and_a_monitored_metric_are_declared_by_the_attribute() {
     let expansion = expanded(quote!(on_error = "warn", monitors = "val/loss"), item);
     assert_holds(&expansion, &quote! { fn policy(&self) -> ::th::Policy { ::th::Policy::WARN } });
     assert_holds(&expansion, &quote! { ::th::Access::none().monitors("val/loss") });
+}
+
+#[test]
+fn an_update_hook_gets_a_name_and_goes_wherever_hooks_go() {
+    let item = quote! {
+        impl<T: Send> UpdateHook for Halve<T> where T: Copy {
+            fn update(&mut self, gradients: &mut Gradients, cx: &Update) { gradients.scale(0.5); }
+        }
+    };
+    let expansion = expanded(quote!(on_error = "warn", state = "memory"), item);
+    assert_holds(&expansion, &quote!(impl<T: Send> UpdateHook for Halve<T> where T: Copy));
+    assert_holds(&expansion, &quote!(::std::string::String::from("halve")));
+    assert_holds(&expansion, &quote!(-> ::th::HookResult));
+    assert_holds(&expansion, &quote!(::th::Policy::WARN));
+    assert_holds(&expansion, &quote!(fn state_dict));
+    assert_holds(
+        &expansion,
+        &quote!(impl<T: Send> ::std::convert::From<Halve<T> > for ::th::AnyHook where T: Copy),
+    );
+    let found = errors(quote!(tier = "user"), quote!(impl UpdateHook for Halve {}));
+    assert_eq!(found, ["an update hook has no tier: update hooks run in registration order"]);
 }

@@ -108,25 +108,27 @@ impl Classifier {
         self.forward_with(images, &mut ())
     }
 
-    /// [`forward`](Self::forward), showing `conv1`, `conv2`, `features`, `fc1` and `logits`.
+    /// [`forward`](Self::forward), showing `images`, `conv1`, `conv2` (each after its nonlinearity), `features`, `fc1`
+    /// (after its nonlinearity) and `logits`.
     pub fn forward_with(&self, images: Tensor<4>, points: &mut impl Points) -> Tensor<2> {
+        points.point("images", &images);
         let mut x = images;
         if let Some(conv1) = &self.conv1 {
             x = relu(conv1.forward(x));
-            points.point(format_args!("conv1"), &x);
+            points.point("conv1", &x);
             x = halved_from(LARGE, x);
         }
         if let Some(conv2) = &self.conv2 {
             x = relu(conv2.forward(x));
-            points.point(format_args!("conv2"), &x);
+            points.point("conv2", &x);
             x = self.dropout.forward(to_grid(halved_from(2 * GRID, x)));
         }
         let x: Tensor<2> = x.flatten(1, 3);
-        points.point(format_args!("features"), &x);
+        points.point("features", &x);
         let x = relu(self.fc1.forward(x));
-        points.point(format_args!("fc1"), &x);
+        points.point("fc1", &x);
         let logits = self.fc2.forward(self.dropout.forward(x));
-        points.point(format_args!("logits"), &logits);
+        points.point("logits", &logits);
         logits
     }
 }
@@ -215,7 +217,7 @@ mod tests {
         let images = Tensor::ones([1, 1, 8, 8], &device);
         let mut heard = Heard::default();
         let watched = cnn.forward_with(images.clone(), &mut heard);
-        assert_eq!(heard.0, ["conv1", "conv2", "features", "fc1", "logits"]);
+        assert_eq!(heard.names(), ["images", "conv1", "conv2", "features", "fc1", "logits"]);
         assert_eq!(watched.into_data(), cnn.forward(images).into_data());
     }
 

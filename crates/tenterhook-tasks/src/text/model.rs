@@ -83,13 +83,17 @@ impl Gpt {
         self.forward_with(tokens, &mut ())
     }
 
-    /// [`forward`](Self::forward), showing `embeddings`, for each block `blocks.0.attn.pattern`,
-    /// `blocks.0.attn`, `blocks.0.mlp` and the residual stream after it `blocks.0`, then `norm`
-    /// and `logits`.
+    /// [`forward`](Self::forward), showing
+    ///
+    /// - `embeddings.tok`, `embeddings.pos` and `embeddings`, their sum;
+    /// - for each block, below `blocks.0`: `norm1`, `attn.q`, `attn.k`, `attn.v`, `attn.pattern`, `attn.mixed` and
+    ///   `attn`, the residual stream between both halves as `middle`, `norm2`, `mlp.hidden` (after its
+    ///   nonlinearity) and `mlp`, and the residual stream after it as `blocks.0` itself;
+    /// - `norm` and `logits`.
     pub fn forward_with(&self, tokens: Tensor<2, Int>, points: &mut impl Points) -> Tensor<3> {
         let x = self.stream(tokens, points);
         let logits = self.head.forward(x);
-        points.point(format_args!("logits"), &logits);
+        points.point("logits", &logits);
         logits
     }
 
@@ -103,14 +107,18 @@ impl Gpt {
     fn stream(&self, tokens: Tensor<2, Int>, points: &mut impl Points) -> Tensor<3> {
         let [_, time] = tokens.dims();
         let pos = self.pos.weight.val().slice(0..time).unsqueeze();
-        let mut x = self.dropout.forward(self.tok.forward(tokens) + pos);
-        points.point(format_args!("embeddings"), &x);
+        let tok = self.tok.forward(tokens);
+        points.point("embeddings.tok", &tok);
+        points.point("embeddings.pos", &pos);
+        let mut x = self.dropout.forward(tok + pos);
+        points.point("embeddings", &x);
         let mask = attention::mask(time, &x.device());
         for (i, block) in self.blocks.iter().enumerate() {
-            x = block.forward(i, x, &mask, points);
+            x = points.scope(format_args!("blocks.{i}"), |points| block.forward(x, &mask, points));
+            points.point(format_args!("blocks.{i}"), &x);
         }
         let x = self.norm.forward(x);
-        points.point(format_args!("norm"), &x);
+        points.point("norm", &x);
         x
     }
 }
@@ -132,21 +140,26 @@ impl Block {
         }
     }
 
-    fn forward(&self, i: usize, x: Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
-        let attended = self.attn.forward(i, &self.norm1.forward(x.clone()), mask, points);
-        points.point(format_args!("blocks.{i}.attn"), &attended);
+    fn forward(&self, x: Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
+        let normed = self.norm1.forward(x.clone());
+        points.point("norm1", &normed);
+        let attended = points.scope("attn", |points| self.attn.forward(&normed, mask, points));
+        points.point("attn", &attended);
         let x = x + self.dropout.forward(attended);
-        let thought = self.mlp.forward(self.norm2.forward(x.clone()));
-        points.point(format_args!("blocks.{i}.mlp"), &thought);
-        let x = x + self.dropout.forward(thought);
-        points.point(format_args!("blocks.{i}"), &x);
-        x
+        points.point("middle", &x);
+        let normed = self.norm2.forward(x.clone());
+        points.point("norm2", &normed);
+        let thought = points.scope("mlp", |points| self.mlp.forward(normed, points));
+        points.point("mlp", &thought);
+        x + self.dropout.forward(thought)
     }
 }
 
 impl Mlp {
-    fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        self.fc2.forward(gelu(self.fc1.forward(x)))
+    fn forward(&self, x: Tensor<3>, points: &mut impl Points) -> Tensor<3> {
+        let hidden = gelu(self.fc1.forward(x));
+        points.point("hidden", &hidden);
+        self.fc2.forward(hidden)
     }
 }
 

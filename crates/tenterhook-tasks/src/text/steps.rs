@@ -135,11 +135,12 @@ impl BurnModule for Gpt {
         Ok(())
     }
 
-    fn predict_step(&self, batch: &TextBatch, _: &mut BurnCx<'_, Self>) -> ModuleResult<String> {
+    fn predict_step(&self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<String> {
         let TextBatch::Prompt(prompt) = batch else { return Err("there is no prompt to continue".into()) };
         let Prompt { text, bytes, temperature, top_k, seed } = prompt;
         let mut stream = Stream::new(*seed, "text", "generate");
-        let written = self.generate(text.as_bytes(), *bytes, *temperature, *top_k, &mut || stream.uniform());
+        let draw = &mut || stream.uniform();
+        let written = self.generate_with(text.as_bytes(), *bytes, *temperature, *top_k, draw, cx);
         Ok(text.clone() + &String::from_utf8_lossy(&written))
     }
 

@@ -21,7 +21,7 @@ impl UpdateHook for Doubles {
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.calls += 1;
-        gradients.edit("w", |values| values.iter_mut().for_each(|value| *value *= 2.0));
+        gradients.edit("w", |values| values.iter_mut().for_each(|value| *value *= 2.0))?;
         assert!(!self.panics, "no more");
         if cx.step > 0 { Err("not again".into()) } else { Ok(()) }
     }

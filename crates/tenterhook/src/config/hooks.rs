@@ -76,7 +76,8 @@ impl HookTable {
             let numbered = (2..).map(|number| format!("{}_{number}", hook.name()));
             std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name))
         });
-        Registration { name, policy: keys.policy(hook), disabled: !keys.enabled }
+        let (policy, disabled) = (keys.policy(hook), !keys.enabled);
+        Registration { name, policy, disabled, ..Registration::default() }
     }
 
     /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.

@@ -65,7 +65,7 @@ fn two_names(misread: &Misread, properties: &serde_json::Value, options: &Value)
 impl Maker<AnyHook> {
     /// Makes hooks of this type.
     pub(super) fn of_type<H: FromOptions>(name: String) -> Maker<AnyHook> {
-        let make = |options| H::from_options(options).map(AnyHook::new);
+        let make = |options| H::from_options(options).map(Into::into);
         let maker = Maker::new::<H::Options, _>(name, make);
         Maker { purpose: H::PURPOSE.to_owned(), example: Some(H::EXAMPLE), ..maker }
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
 
 use super::lines::Lines;
@@ -67,21 +69,48 @@ struct Open {
     record: RunRecord,
     metrics: Lines,
     events: Lines,
-    /// Made when the first one is logged.
-    histograms: Option<Lines>,
+    histograms: Later,
+    updates: Later,
     /// The call that it was made for.
     made_for: Stage,
 }
 
 impl Open {
     fn flush(&mut self) -> std::io::Result<()> {
-        let histograms = self.histograms.as_mut().map_or(Ok(()), Lines::flush);
-        self.metrics.flush().and(self.events.flush()).and(histograms)
+        let later = self.histograms.flush().and(self.updates.flush());
+        self.metrics.flush().and(self.events.flush()).and(later)
     }
 
     fn lost(&self) -> u64 {
-        let histograms = self.histograms.as_ref().map_or(0, Lines::lost);
-        self.metrics.lost() + self.events.lost() + histograms
+        self.metrics.lost() + self.events.lost() + self.histograms.lost() + self.updates.lost()
+    }
+}
+
+/// A file that is made when its first line is written.
+struct Later {
+    path: PathBuf,
+    lines: Option<Lines>,
+}
+
+impl Later {
+    fn at(path: PathBuf) -> Later {
+        Later { path, lines: None }
+    }
+
+    fn push(&mut self, line: &impl Serialize, time: f64) -> Result<(), BoxError> {
+        let lines = match &mut self.lines {
+            Some(lines) => lines,
+            unmade => unmade.insert(Lines::append_to(&self.path).map_err(cannot("open", &self.path))?),
+        };
+        Ok(lines.push(line, time)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.lines.as_mut().map_or(Ok(()), Lines::flush)
+    }
+
+    fn lost(&self) -> u64 {
+        self.lines.as_ref().map_or(0, Lines::lost)
     }
 }
 
@@ -139,7 +168,9 @@ impl RunDirectory {
             // Nobody would write an end to it.
             let _ = fs::remove_dir_all(&path);
         })?;
-        Ok(Open { path, record, metrics, events, histograms: None, made_for: stage })
+        let [histograms, updates] =
+            ["histograms.jsonl", "updates.jsonl"].map(|file| Later::at(path.join(file)));
+        Ok(Open { path, record, metrics, events, histograms, updates, made_for: stage })
     }
 
     fn push(open: &mut Open, mut entry: Entry) -> Result<(), BoxError> {
@@ -202,14 +233,12 @@ impl Recorder for RunDirectory {
 
     fn histograms(&mut self, line: &HistogramLine<'_>) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let lines = match &mut open.histograms {
-            Some(lines) => lines,
-            unmade => {
-                let path = open.path.join("histograms.jsonl");
-                unmade.insert(Lines::append_to(&path).map_err(cannot("open", &path))?)
-            }
-        };
-        Ok(lines.push(line, line.time)?)
+        open.histograms.push(line, line.time)
+    }
+
+    fn updates(&mut self, touched: &[Touched], time: f64) -> Result<(), BoxError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        touched.iter().try_for_each(|touched| open.updates.push(touched, time))
     }
 
     fn lacks(&mut self) -> Option<BoxError> {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 
 pub use directory::{RunDirectory, RunDirectoryPlan};
@@ -43,6 +44,11 @@ pub trait Recorder: Send {
 
     /// Histograms were logged.
     fn histograms(&mut self, _line: &HistogramLine<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// Update hooks touched these gradients.
+    fn updates(&mut self, _touched: &[Touched], _time: f64) -> Result<(), BoxError> {
         Ok(())
     }
 

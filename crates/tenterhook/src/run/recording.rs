@@ -45,6 +45,15 @@ impl<M: Module> Running<M> {
         }
     }
 
+    /// Writes down what update hooks did, where that is wanted.
+    pub(crate) fn record_updates(&mut self) {
+        let touched = self.hooks.take_traced();
+        if !touched.is_empty() {
+            let time = self.shared.elapsed().as_secs_f64();
+            self.record(|recorder| recorder.updates(&touched, time));
+        }
+    }
+
     /// The same at a moment at which nothing should be held back.
     pub(crate) fn record_all_metrics(&mut self, stage: Phase) {
         self.record_metrics(stage);

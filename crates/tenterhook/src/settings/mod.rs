@@ -71,6 +71,9 @@ pub struct Settings {
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
     /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
     pub log_every_n_steps: u64,
+    /// Note in `updates.jsonl` of the run directory which update hook touched which gradient, and by how much. It
+    /// reads every touched gradient before and after.
+    pub trace_updates: bool,
     /// The seed of everything random.
     pub seed: u64,
     /// Only algorithms that give the same result every time.
@@ -122,6 +125,7 @@ impl Default for Settings {
             gradient_clip_val: None,
             gradient_clip_algorithm: None,
             log_every_n_steps: 50,
+            trace_updates: false,
             seed: 0,
             deterministic: false,
         }

@@ -122,6 +122,16 @@ impl Toy {
         batch.samples.iter().map(|([x0, x1], _)| weight[0] * x0 + weight[1] * x1 + bias).collect()
     }
 
+    /// Its activations: `linear.product`, before the bias, and `prediction`.
+    fn show(&self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) {
+        let bias = self.param("bias")[0];
+        cx.scope("linear", |cx| {
+            let product = || self.predict(batch).iter().map(|value| value - bias).collect::<Vec<_>>();
+            cx.show("product", |name| NamedTensors::from([(name, product())]));
+        });
+        cx.show("prediction", |name| NamedTensors::from([(name, self.predict(batch))]));
+    }
+
     fn owned_by(&self, optimizer: usize) -> std::ops::Range<usize> {
         if self.apart.is_empty() { 0..2 } else { optimizer..optimizer + 1 }
     }
@@ -129,7 +139,7 @@ impl Toy {
     /// Brings the gradients by optimizer in line with all of them.
     fn sync_apart(&mut self) {
         for (index, part) in self.apart.iter_mut().enumerate() {
-            part.edit(0, &mut |values| values.copy_from_slice(self.gradients.at(index)));
+            part.replace(0, self.gradients.at(index));
         }
     }
 }
@@ -169,23 +179,24 @@ impl Module for Toy {
         batch: &ToyBatch,
         cx: &mut Cx<'_, Self>,
     ) -> ModuleResult<StepOutput<ToyLoss>> {
-        if cx.listens() {
-            cx.show("prediction", &NamedTensors::from([("prediction", self.predict(batch))]));
-        }
+        self.show(batch, cx);
         Ok(StepOutput::Loss(self.loss(batch)))
     }
 
     fn validation_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
+        self.show(batch, cx);
         cx.log("val/loss", self.loss(batch).value);
         Ok(())
     }
 
     fn test_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
+        self.show(batch, cx);
         cx.log("test/loss", self.loss(batch).value);
         Ok(())
     }
 
-    fn predict_step(&mut self, batch: &ToyBatch, _: &mut Cx<'_, Self>) -> ModuleResult<Vec<f32>> {
+    fn predict_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult<Vec<f32>> {
+        self.show(batch, cx);
         Ok(self.predict(batch))
     }
 
@@ -202,7 +213,8 @@ impl Module for Toy {
 
     fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
         for index in self.owned_by(optimizer) {
-            self.gradients.edit(index, &mut |values| values.fill(0.0));
+            let zeros = vec![0.0; self.params.at(index).len()];
+            self.gradients.replace(index, &zeros);
         }
         self.sync_apart();
         Ok(())
@@ -221,24 +233,9 @@ impl Module for Toy {
     }
 
     fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult {
-        let norm = self.grad_norm(optimizer).value;
         let gradients = self.gradients_mut(optimizer);
-        for index in 0..gradients.view().count() {
-            gradients.edit(index, &mut |values| match rule {
-                ClipRule::Value(limit) => {
-                    let limit = limit as f32;
-                    for value in values {
-                        *value = value.clamp(-limit, limit);
-                    }
-                }
-                ClipRule::Norm(limit) if norm > limit => {
-                    for value in values {
-                        *value *= (limit / norm) as f32;
-                    }
-                }
-                ClipRule::Norm(_) => {}
-            });
-        }
+        let all: Vec<_> = (0..gradients.view().count()).collect();
+        gradients.clip(&all, rule);
         Ok(())
     }
 

@@ -36,6 +36,8 @@ fn a_stop_completes_the_batch_validates_and_ends_the_epoch() {
             "on_validation_start",
             "on_validation_epoch_start",
             "on_validation_batch_start",
+            "on_activation",
+            "on_activation",
             "on_validation_batch_end",
             "on_validation_epoch_end",
             "on_validation_end",

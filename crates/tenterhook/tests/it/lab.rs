@@ -111,7 +111,7 @@ macro_rules! lab_module {
             fn training_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<ToyLoss>> {
                 self.handle("training_step", cx)?;
                 let Some(mut step) = self.step.take() else {
-                    cx.show("weights", tenterhook::ModelView::params(&self.toy));
+                    cx.show("weights", |_| tenterhook::ModelView::params(&self.toy));
                     return Ok(StepOutput::Loss(self.toy.loss(batch)));
                 };
                 let output = step(self, batch, cx);

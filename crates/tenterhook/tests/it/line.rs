@@ -139,14 +139,14 @@ impl Module for Line {
     type Prediction = ();
 
     fn training_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<Lazy>> {
-        cx.show("line", &self.params);
+        cx.show("line", |_| &self.params);
         if batch.points.is_empty() {
             return Ok(StepOutput::NoLoss);
         }
         Ok(StepOutput::Loss(self.loss(batch)))
     }
     fn validation_step(&mut self, batch: &Points, cx: &mut Cx<'_, Self>) -> ModuleResult {
-        cx.show("line", &self.params);
+        cx.show("line", |_| &self.params);
         cx.log("val/loss", self.loss(batch).value);
         Ok(())
     }

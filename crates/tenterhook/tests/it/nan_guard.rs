@@ -138,7 +138,11 @@ fn warning_lets_it_through() {
     let report = trainer.fit(&mut toy, &mut poisoned(4, &[2])).unwrap();
     assert!(toy.param("bias")[0].is_nan());
     assert_eq!((report.progress.step, said(&report).len()), (4, 2));
-    assert!(said(&report)[1].contains("activation `prediction` (4 of 4)"), "{:?}", said(&report));
+    assert!(
+        said(&report)[1].contains("activation `linear.product` (4 of 4), `prediction` (4 of 4)"),
+        "{:?}",
+        said(&report)
+    );
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(dump.join("report.json")).unwrap()).unwrap();
     assert_eq!((report["batch"].as_u64(), report["last_good_step"].as_u64()), (Some(2), Some(2)));
-    assert_eq!(report["activations"][0]["name"], "prediction");
+    assert_eq!(report["activations"][1]["name"], "prediction");
     assert_eq!(report["parameters"][0]["non_finite"], 0);
     assert_eq!(report["gradients"][0]["non_finite"], 2);
     let RunError::Failed { report, .. } = error else { panic!("{error}") };

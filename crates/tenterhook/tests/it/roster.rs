@@ -200,7 +200,7 @@ fn an_observer_cannot_change_training_through_another_hook() {
 fn hooks_are_listed_as_they_stand() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Recorder::new("b", &Tape::default()).with_tier(Tier::Monitor)).unwrap();
-    let how = Registration { name: Some("a".into()), policy: None, disabled: true };
+    let how = Registration { name: Some("a".into()), disabled: true, ..Registration::default() };
     trainer.register(Counting { count: 0, seen: Seen::new() }, how).unwrap();
     let shown: Vec<_> = trainer
         .list_hooks()

@@ -188,7 +188,7 @@ fn when_hook_and_module_fail_in_one_step_the_first_of_them_is_reported() {
         let hook = Points { error: Some("too bright"), policy: Policy::ABORT, ..Points::named("lab") };
         trainer.add_hook(hook).unwrap();
         let mut lab = Lab::new(Toy::default(), &tape).with_step(move |lab, _, cx| {
-            cx.show("lab", tenterhook::ModelView::params(&lab.toy));
+            cx.show("lab", |_| tenterhook::ModelView::params(&lab.toy));
             assert!(!panics, "the module panics after the hook has failed");
             Err("the module fails after the hook has".into())
         });

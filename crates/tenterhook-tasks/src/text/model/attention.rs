@@ -33,26 +33,21 @@ impl Attention {
         }
     }
 
-    /// Attends within `x` `[batch, time, width]`, as the block of this number, for names.
-    pub(super) fn forward(
-        &self,
-        block: usize,
-        x: &Tensor<3>,
-        mask: &Tensor<4>,
-        points: &mut impl Points,
-    ) -> Tensor<3> {
+    /// Attends within `x` `[batch, time, width]`.
+    pub(super) fn forward(&self, x: &Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
         let [batch, time, width] = x.dims();
         let scale = ((width / self.heads) as f64).powf(-0.5);
         let [q, k, v] = self.split(x);
+        points.point("q", &q);
+        points.point("k", &k);
+        points.point("v", &v);
         let scores = (q * scale).matmul(k.swap_dims(2, 3)) + mask.clone();
         // A softmax whose division is left until after `v`, where there is less to divide.
         let weights = (scores.clone() - scores.detach().max_dim(3)).exp();
         let sum = weights.clone().sum_dim(3);
-        if points.listens() {
-            let pattern = weights.clone() / sum.clone();
-            points.point(format_args!("blocks.{block}.attn.pattern"), &pattern);
-        }
+        points.point_with("pattern", || weights.clone() / sum.clone());
         let mixed = weights.matmul(v) / sum;
+        points.point("mixed", &mixed);
         self.proj.forward(mixed.swap_dims(1, 2).reshape([batch, time, width]))
     }
 
@@ -93,7 +88,7 @@ mod tests {
         let causal = AttentionModuleOptions { is_causal: true, ..AttentionModuleOptions::default() };
         let mixed = attention(q, k, v, None, None, causal);
         let burns = ours.proj.forward(mixed.swap_dims(1, 2).reshape([2, 5, 8]));
-        let ours = ours.forward(0, &x, &mask(5, &device), &mut ());
+        let ours = ours.forward(&x, &mask(5, &device), &mut ());
         let scale: f32 = burns.clone().abs().max().into_scalar();
         let apart: f32 = (ours - burns).abs().max().into_scalar();
         assert!(apart < 1e-4 * scale, "{apart} of {scale}");

@@ -3,6 +3,8 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
+use tenterhook_burn::Points;
+
 use super::Gpt;
 
 impl Gpt {
@@ -19,6 +21,20 @@ impl Gpt {
         top_k: Option<usize>,
         draw: &mut dyn FnMut() -> f64,
     ) -> Vec<u8> {
+        self.generate_with(prompt, bytes, temperature, top_k, draw, &mut ())
+    }
+
+    /// [`generate`](Self::generate), showing the activations behind each byte as
+    /// [`forward_with`](Self::forward_with) does, but for `logits`: they are those of the last byte alone.
+    pub fn generate_with(
+        &self,
+        prompt: &[u8],
+        bytes: usize,
+        temperature: f64,
+        top_k: Option<usize>,
+        draw: &mut dyn FnMut() -> f64,
+        points: &mut impl Points,
+    ) -> Vec<u8> {
         // Without dropout, and without a record for a backward pass, whatever the caller has.
         let model = self.valid();
         let device = model.head.weight.device();
@@ -26,19 +42,21 @@ impl Gpt {
         let start = text.len();
         for _ in 0..bytes {
             let seen = &text[text.len().saturating_sub(model.context())..];
-            let logits = model.next_logits(seen, &device);
+            let logits = model.next_logits(seen, &device, points);
             text.push(sample(&logits, temperature, top_k, draw()));
         }
         text.split_off(start)
     }
 
     /// The logits after the last of these bytes.
-    fn next_logits(&self, seen: &[u8], device: &Device) -> Vec<f32> {
+    fn next_logits(&self, seen: &[u8], device: &Device, points: &mut impl Points) -> Vec<f32> {
         let tokens: Vec<i64> = seen.iter().map(|&byte| i64::from(byte)).collect();
         let tokens = Tensor::<1, Int>::from_data(TensorData::from(&tokens[..]), device);
-        let x = self.stream(tokens.unsqueeze(), &mut ());
+        let x = self.stream(tokens.unsqueeze(), points);
         let last = x.slice([0..1, seen.len() - 1..seen.len()]);
-        self.head.forward(last).into_data().iter::<f32>().collect()
+        let logits = self.head.forward(last);
+        points.point("logits", &logits);
+        logits.into_data().iter::<f32>().collect()
     }
 }
 

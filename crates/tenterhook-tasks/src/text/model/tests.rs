@@ -50,14 +50,19 @@ fn a_byte_never_sees_the_bytes_after_it() {
 fn the_pattern_of_attention_sums_to_one_over_the_past() {
     struct Patterns(usize);
     impl tenterhook_burn::Points for Patterns {
-        fn listens(&self) -> bool {
-            true
+        fn scope<R>(&mut self, _: impl std::fmt::Display, inside: impl FnOnce(&mut Self) -> R) -> R {
+            inside(self)
         }
-        fn point<const D: usize>(&mut self, name: impl std::fmt::Display, x: &Tensor<D>) {
-            if !name.to_string().ends_with(".attn.pattern") {
+        fn point_with<const D: usize>(
+            &mut self,
+            name: impl std::fmt::Display,
+            x: impl FnOnce() -> Tensor<D>,
+        ) {
+            if name.to_string() != "pattern" {
                 return;
             }
             self.0 += 1;
+            let x = x();
             let dims = x.dims();
             assert_eq!(dims[D - 2..], [8, 8]);
             let sums = x.clone().sum_dim(D - 1);
@@ -80,17 +85,33 @@ fn a_listener_hears_every_point_and_changes_nothing() {
     let mut heard = Heard::default();
     let watched = model.forward_with(tokens(b"hook", &device), &mut heard);
     assert_eq!(
-        heard.0,
+        heard.names(),
         [
+            "embeddings.tok",
+            "embeddings.pos",
             "embeddings",
+            "blocks.0.norm1",
+            "blocks.0.attn.q",
+            "blocks.0.attn.k",
+            "blocks.0.attn.v",
             "blocks.0.attn.pattern",
+            "blocks.0.attn.mixed",
             "blocks.0.attn",
+            "blocks.0.middle",
+            "blocks.0.norm2",
+            "blocks.0.mlp.hidden",
             "blocks.0.mlp",
             "blocks.0",
             "norm",
             "logits"
         ]
     );
+    let shape = |name| &heard.points.iter().find(|(point, _)| point == name).unwrap().1;
+    let GptOptions { width, heads, .. } = options;
+    assert_eq!(*shape("blocks.0.attn.q"), [1, heads, 4, width / heads]);
+    assert_eq!(*shape("blocks.0.attn.pattern"), [1, heads, 4, 4]);
+    assert_eq!(*shape("blocks.0.mlp.hidden"), [1, 4, 4 * width]);
+    assert_eq!(*shape("logits"), [1, 4, 256]);
     let unwatched = model.forward(tokens(b"hook", &device));
     assert_eq!(watched.into_data(), unwatched.into_data());
 }

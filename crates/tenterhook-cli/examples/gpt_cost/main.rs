@@ -1,0 +1,175 @@
+//! What hooks cost a training of the built-in GPT, as ratios to the same training without them.
+//!
+//! ```text
+//! cargo run --release --example gpt_cost                  instructions, counted by valgrind, held to what is promised
+//! cargo run --release --example gpt_cost -- time          times on this machine, as ratios of one run
+//! cargo run --release --example gpt_cost -- NAME STEPS    one training and nothing else, to look at with other tools
+//! ```
+
+#[path = "../../../tenterhook-core/examples/cost/valgrind.rs"]
+mod valgrind;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tenterhook::data::{Batches, Loading};
+use tenterhook::prelude::*;
+use tenterhook::registry::Registry;
+use tenterhook_burn::burn::module::Module;
+use tenterhook_burn::burn::optim::AdamWConfig;
+use tenterhook_burn::burn::tensor::{Device, Tensor};
+use tenterhook_burn::{Burn, BurnCx, BurnGradients, BurnModule, MapGradient, Optimizer, Step};
+use tenterhook_tasks::text::{Gpt, GptOptions, TextBatch, cross_entropy};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What is measured: its name, against what, and by how much it may be more.
+const MEASURED: [(&str, &str, f64); 5] = [
+    ("points", "plain", 1.002),
+    ("gradient_monitor", "points", 1.03),
+    ("activation_stats", "points", 1.15),
+    ("update_on_host", "points", 1.05),
+    ("update_natively", "points", 1.01),
+];
+
+/// The same GPT without points.
+#[derive(Module, Debug)]
+struct Plain {
+    gpt: Gpt,
+}
+
+impl BurnModule for Plain {
+    type Batch = TextBatch;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &TextBatch, _: &mut BurnCx<'_, Plain>) -> ModuleResult<Step> {
+        let TextBatch::Windows { tokens, targets, .. } = batch else { return Err("no windows".into()) };
+        let logits = self.gpt.forward(tokens.clone().autodiff());
+        Ok(cross_entropy(logits, targets.clone().autodiff()).into())
+    }
+}
+
+/// Multiplies every gradient by one, in host memory.
+struct OnHost;
+
+#[hook]
+impl UpdateHook for OnHost {
+    fn update(&mut self, gradients: &mut Gradients, _cx: &Update) -> HookResult {
+        gradients.each(|gradient| {
+            gradient.edit(|values| values.iter_mut().for_each(|value| *value *= std::hint::black_box(1.0)));
+            Ok(())
+        })
+    }
+}
+
+/// Multiplies every gradient by one, where Burn computes.
+struct Natively;
+
+impl MapGradient for Natively {
+    fn map<const D: usize>(&mut self, _name: &str, gradient: Tensor<D>) -> Tensor<D> {
+        gradient * 1.0
+    }
+}
+
+#[hook]
+impl UpdateHook for Natively {
+    fn update(&mut self, gradients: &mut Gradients, _cx: &Update) -> HookResult {
+        Ok(gradients.map_burn(self)?)
+    }
+}
+
+/// Trains for so many steps, on batches as the task `text` has them.
+fn train(name: &str, steps: u32) -> Result<(), Box<dyn Error>> {
+    let device = Device::flex();
+    device.seed(0);
+    let settings = Settings { max_steps: i64::from(steps), log_every_n_steps: 0, ..Settings::default() };
+    let mut trainer = Trainer::new(settings)?;
+    let registry = Registry::default();
+    match name {
+        "plain" | "points" => {}
+        "gradient_monitor" => {
+            let options = serde_json::json!({ "log_frequency": 1, "log_update_ratio": false });
+            trainer.add_hook(registry.hook(name, options)?)?;
+        }
+        "activation_stats" => {
+            trainer.add_hook(registry.hook(name, serde_json::json!({ "log_frequency": 1 }))?)?
+        }
+        "update_on_host" => trainer.add_hook(OnHost)?,
+        "update_natively" => trainer.add_hook(Natively)?,
+        _ => return Err(format!("there is no `{name}` to be measured").into()),
+    }
+    let options = GptOptions::default();
+    let windows: Vec<Vec<u8>> = (0..64_usize)
+        .map(|window| (0..=options.context).map(|at| ((window * 31 + at * at) % 251) as u8).collect())
+        .collect();
+    let of = device.clone();
+    let collate = move |windows: Vec<Vec<u8>>| Ok(TextBatch::windows(&windows, &of));
+    let mut data = Loading::new().train(Batches::new("train", windows, collate).size(16));
+    let adam = |_| Ok(Optimizer::new("adamw", AdamWConfig::new().build(), 1e-3).into());
+    let gpt = Gpt::new(&options, &device);
+    if name == "plain" {
+        let mut module = Burn::new(Plain { gpt }, &device).with_optimizers(adam);
+        trainer.fit(&mut module, &mut data)?;
+    } else {
+        let mut module = Burn::new(gpt, &device).with_optimizers(adam);
+        trainer.fit(&mut module, &mut data)?;
+    }
+    Ok(())
+}
+
+/// Instructions of two steps: a longer training less a shorter one, so that what comes before does not count.
+fn instructions(name: &str) -> Result<f64, Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let count = |steps: u32| valgrind::count(&program, &[name.to_owned(), steps.to_string()]);
+    let (few, many) = (count(2)?, count(4)?);
+    Ok(many.checked_sub(few).ok_or("fewer instructions for more steps")? as f64)
+}
+
+/// The best of several times of the same training, in seconds.
+fn seconds(name: &str) -> Result<f64, Box<dyn Error>> {
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let began = Instant::now();
+        train(name, 10)?;
+        best = best.min(began.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Prints what everything costs by this measure; whether it is what is promised.
+fn table(unit: &str, measure: impl Fn(&str) -> Result<f64, Box<dyn Error>>) -> Result<bool, Box<dyn Error>> {
+    let (plain, points) = (measure("plain")?, measure("points")?);
+    println!("{:<20}{unit:>18}{:>10}{:>10}  against", "", "ratio", "at most");
+    println!("{:<20}{plain:>18.4}", "plain");
+    let mut kept = true;
+    for (name, against, most) in MEASURED {
+        let cost = if name == "points" { points } else { measure(name)? };
+        let ratio = cost / if against == "plain" { plain } else { points };
+        kept &= ratio <= most;
+        println!("{name:<20}{cost:>18.4}{ratio:>10.4}{most:>10.3}  {against}");
+    }
+    Ok(kept)
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => {
+            let version = valgrind::version()?;
+            println!("counted by {version}, two training steps of the built-in GPT on one thread");
+            if !table("instructions", instructions)? {
+                println!("hooks cost more than is promised");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        ["time"] => {
+            table("seconds", seconds)?;
+        }
+        [name, steps] => train(name, steps.parse()?)?,
+        _ => return Err("nothing, `time`, or what to train and for how many steps".into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,34 @@
+//! Counting instructions with valgrind's callgrind. Unlike times, counts repeat themselves, however busy the
+//! machine is. Also used by what the examples of other crates measure.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+/// The version of the valgrind there is, or why there is none.
+pub fn version() -> Result<String, String> {
+    let unusable =
+        |why: &dyn fmt::Display| format!("valgrind, which counts instructions, does not run: {why}");
+    let asked = Command::new("valgrind").arg("--version").output();
+    let said = asked.map_err(|error| unusable(&error))?;
+    if !said.status.success() {
+        return Err(unusable(&said.status));
+    }
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+/// All instructions of one run of a program.
+pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Box<dyn Error>> {
+    const TOTAL: &str = "Collected : ";
+    let mut run = Command::new("valgrind");
+    run.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).args(arguments);
+    // Threads that wait for each other count, too, and differently every time.
+    let ran = run.env_remove("VALGRIND_OPTS").env("RAYON_NUM_THREADS", "1").output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let total = said.lines().find_map(|line| line.split_once(TOTAL)).map(|(_, total)| total.trim().parse());
+    match total {
+        Some(Ok(total)) if ran.status.success() => Ok(total),
+        _ => Err(format!("{run:?} did not count ({}): {said}", ran.status).into()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Numbers that an engine may not have computed yet.
+
+use std::cell::Cell;
+
+/// A number that the engine may not have computed yet.
+pub trait ReadScalar {
+    /// The number. Reading is what makes it materialise.
+    fn read(&self) -> f64;
+
+    /// Many numbers at once; an engine that can bring them over in one go does so here.
+    fn read_all(scalars: &[&Self]) -> Vec<f64>
+    where
+        Self: Sized,
+    {
+        scalars.iter().map(|scalar| scalar.read()).collect()
+    }
+}
+
+impl ReadScalar for f64 {
+    fn read(&self) -> f64 {
+        *self
+    }
+}
+
+/// The norm of several parts, each of which may not be computed yet.
+pub struct NormOfParts<'a, S>(pub &'a [S]);
+
+impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
+    fn read(&self) -> f64 {
+        self.0.iter().map(|part| part.read().powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+/// A lazy number as a hook sees it; reading it twice costs once.
+pub struct Scalar<'a> {
+    source: &'a dyn ReadScalar,
+    known: Cell<Option<f64>>,
+}
+
+impl<'a> Scalar<'a> {
+    /// A view of this number.
+    #[must_use]
+    pub fn new(source: &'a dyn ReadScalar) -> Scalar<'a> {
+        Scalar { source, known: Cell::new(None) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.known.get().unwrap_or_else(|| {
+            let value = self.source.read();
+            self.known.set(Some(value));
+            value
+        })
+    }
+}
+
+impl std::fmt::Debug for Scalar<'_> {
+    /// Says whether it was read; printing must not make it materialise.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Scalar").field(&self.known.get()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scalar_is_read_once_and_not_by_printing_it() {
+        struct Once(Cell<usize>);
+        impl ReadScalar for Once {
+            fn read(&self) -> f64 {
+                self.0.set(self.0.get() + 1);
+                2.5
+            }
+        }
+        let source = Once(Cell::new(0));
+        let scalar = Scalar::new(&source);
+        assert_eq!(format!("{scalar:?}"), "Scalar(None)");
+        assert!((scalar.value() + scalar.value() - 5.0).abs() < f64::EPSILON);
+        assert_eq!(source.0.get(), 1);
+    }
+}
