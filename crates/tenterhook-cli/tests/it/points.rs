@@ -15,9 +15,9 @@ fn the_points_of_a_module_are_listed_in_the_order_of_its_forward_pass() {
         .collect();
     let all = "train, validate, test, predict";
     assert_eq!(lines[0], ["point", "shape", "elements", "phases"]);
-    assert_eq!(lines[1], ["conv1", "[32, 16, 8, 8]", "32768", all]);
+    assert_eq!(lines[2], ["conv1", "[32, 16, 8, 8]", "32768", all]);
     let names: Vec<_> = lines[1..].iter().map(|line| line[0]).collect();
-    assert_eq!(names, ["conv1", "conv2", "features", "fc1", "logits"]);
+    assert_eq!(names, ["images", "conv1", "conv2", "features", "fc1", "logits"]);
     assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0, "nothing is written");
 }
 
@@ -40,24 +40,25 @@ fn a_pattern_selects_points_and_the_hooks_that_want_them_are_named() {
             .is_some_and(|phases| phases.contains(&"train".into()))
     );
     assert_eq!(document["points"][0]["hooks"], serde_json::json!(["nan_guard"]));
-    assert!(ran.stdout.contains("\"largest\""), "{}", ran.stdout);
+    let growing = &document["points"][0]["shapes"][1];
+    assert_eq!((&growing["phases"][0], &growing["smallest"][0]), (&"predict".into(), &1.into()), "{growing}");
+    assert!(growing["smallest"][1].as_u64() < growing["largest"][1].as_u64(), "the text grows: {growing}");
 }
 
 #[test]
 fn a_pattern_that_selects_nothing_names_the_nearest() {
     Place::new()
         .run(&["points", "--match", "conv3"])
-        .refused(&["`conv3` selects none of 5 points", "did you mean `conv"]);
+        .refused(&["`conv3` selects none of 6 points", "did you mean `conv"]);
     Place::new().run(&["points", "--match", "a..b"]).refused(&["`a..b` is not a pattern"]);
 }
 
 #[test]
-fn a_phase_without_data_or_points_is_told_and_the_rest_is_shown() {
+fn a_phase_without_data_is_told_and_the_rest_is_shown() {
     let place = Place::new();
     let ran = place.run(&["points", "--set", "task=toy", "--set", "data.predict=[]"]).succeeded();
     let words: Vec<_> = ran.stdout.split_whitespace().collect();
-    assert_eq!(words[4..], ["prediction", "[4]", "4", "train"]);
-    assert!(ran.stderr.contains("validate: no point is shown"), "{}", ran.stderr);
+    assert_eq!(words[10..], ["prediction", "[4]", "4", "train,", "validate,", "test"]);
     assert!(ran.stderr.contains("predict: there is no data"), "{}", ran.stderr);
 }
 

@@ -9,8 +9,8 @@ use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Reason, Trial,
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{
-    Access, Activation, AnyHook, BoxError, Decision, HookExt, HookResult, Policy, Registration, Settings,
-    StepOutput, Trainer, closure,
+    Access, Activation, AnyHook, BoxError, Decision, Gradients, HookExt, HookResult, Policy, Registration,
+    Settings, StepOutput, Trainer, Update, UpdateHook, closure,
 };
 
 use crate::lab::{Lab, data, epochs, trainer};
@@ -36,7 +36,7 @@ fn lab(engine: &Engine) -> Lab {
     let engine = engine.clone();
     Lab::new(Toy::new(2), &Tape::default()).with_step(move |lab, _, cx| {
         engine.0.store(cx.progress().total_batches, Ordering::Relaxed);
-        cx.show("weights", tenterhook::ModelView::params(&lab.toy));
+        cx.show("weights", |_| tenterhook::ModelView::params(&lab.toy));
         let samples = vec![([engine.draw(), engine.draw()], engine.draw())];
         Ok(StepOutput::Loss(lab.toy.loss(&ToyBatch::of(samples))))
     })
@@ -213,6 +213,39 @@ fn an_observer_that_a_controller_reads_from_is_not_judged_and_stays() {
     let spared: Vec<_> = judgement.not_judged.iter().map(|hook| (hook.hook.as_str(), &hook.reason)).collect();
     let read_by = |reader: &str, name: &str| Reason::ReadBy { reader: reader.into(), name: name.into() };
     assert_eq!(spared, [("smooth", &read_by("halves", "smooth")), ("norms", &read_by("smooth", "norm"))]);
+}
+
+/// Makes gradients smaller by what an observer has logged.
+struct Damps;
+
+impl UpdateHook for Damps {
+    fn name(&self) -> String {
+        "damps".into()
+    }
+    fn access(&self) -> Access {
+        Access::none().reads("norm")
+    }
+    fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
+        let norm = cx.moment.metrics().get("norm").ok_or("nobody has logged `norm`")?;
+        gradients.scale(if norm > 1.0 { 0.5 } else { 1.0 });
+        Ok(())
+    }
+}
+
+#[test]
+fn an_observer_that_an_update_hook_reads_from_is_not_judged_and_stays() {
+    let judgement = neutral::verify(8, || {
+        let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
+        let hooks: [AnyHook; 2] = [norms.writes("norm").into(), innocent("a")];
+        let mut trainer = trainer(epochs(10)).with_hooks(hooks)?;
+        trainer.add_update_hook(Damps)?;
+        Ok((trainer, lab(&Engine::default()), data(4, 1)))
+    });
+    let judgement = judgement.unwrap();
+    assert!(judgement.is_neutral(), "{judgement}");
+    assert_eq!(judgement.judged, ["a"]);
+    let why = "`norms`: `damps` reads `norm` from it, so it was in all runs";
+    assert_eq!(judgement.not_judged[0].to_string(), why);
 }
 
 #[test]

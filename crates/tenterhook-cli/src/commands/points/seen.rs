@@ -56,7 +56,7 @@ impl Span {
 }
 
 fn range(low: usize, high: usize) -> String {
-    if low == high { low.to_string() } else { format!("{low}..{high}") }
+    if low == high { low.to_string() } else { format!("{low}..={high}") }
 }
 
 impl fmt::Display for Span {
@@ -206,7 +206,7 @@ mod tests {
                 format!("{span} {} {}", span.elements(), phases.join(","))
             })
             .collect();
-        assert_eq!(shown, ["[1, 1..9, 8] 8..72 predict", "[16, 32, 8] 4096 train,test", "[16] 16 test"]);
+        assert_eq!(shown, ["[1, 1..=9, 8] 8..=72 predict", "[16, 32, 8] 4096 train,test", "[16] 16 test"]);
         assert_eq!(points[1].spans()[0].0.to_string(), "[]");
         assert!(look.had_point(Phase::Train) && !look.had_point(Phase::Validate));
     }
