@@ -128,6 +128,8 @@ impl App {
                 commands::trace::run(&self, &file, &settings, json, all, batches)
             }
             Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
+            Command::Points(points) => commands::points::run(&self, &points),
+            Command::VerifyNeutral(verify) => commands::verify_neutral::run(&self, &verify),
             Command::Runs(runs) => commands::runs::run(&runs),
             Command::Show(show) => commands::show::run(&show),
             Command::Compare(compare) => commands::compare::run(&compare),

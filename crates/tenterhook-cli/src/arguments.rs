@@ -155,6 +155,34 @@ pub(crate) struct Compare {
     pub(crate) json: bool,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VerifyNeutral {
+    /// A configuration in TOML; without one, the first task with its own settings.
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
+    /// How many optimizer steps to compare; fewer, where the training itself is shorter.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: u64,
+    /// Print one line of JSON at the end, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Points {
+    /// A configuration in TOML; without one, the first task with its own settings.
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) changes: Changes,
+    /// Show the points that a pattern selects, as in 'blocks.*.mlp' or '**.attn'.
+    #[arg(long = "match", value_name = "PATTERN")]
+    pub(crate) pattern: Option<String>,
+    /// Print one JSON document, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Train, then test the best weights.
@@ -217,6 +245,16 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List a module's hook points: its activations, with their shapes and the phases that show them.
+    ///
+    /// One batch of each phase is run without the configuration's hooks, and nothing is written.
+    Points(Points),
+    /// Prove that the observers of a configuration change nothing, or name the one that does.
+    ///
+    /// Trains twice with the same seed, without its observers and with them, and compares losses, parameters
+    /// and optimizer state bit for bit. On a difference: the first step, what differs, and the hook that causes
+    /// it, found by bisection; the exit code is 1. Nothing is kept.
+    VerifyNeutral(VerifyNeutral),
     /// List the runs there are, with their metrics.
     Runs(Runs),
     /// Show a run: what it was, how it ended, its hooks, checkpoints and failures, and its curves.

@@ -16,7 +16,19 @@ use crate::commands::tell;
 /// The loss is read no more often than this, however fast the steps are.
 const REFRESH: Duration = Duration::from_millis(200);
 /// Without a terminal there is a line at the end of every epoch, and after so long within one.
-const LINES: Duration = Duration::from_secs(10);
+pub(crate) const LINES: Duration = Duration::from_secs(10);
+
+/// A bar, when standard error is a terminal.
+pub(crate) fn bar() -> Option<ProgressBar> {
+    std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        let template = "{spinner} [{bar:28}] {percent:>3}%  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar
+    })
+}
 
 /// Whether this hook is the one below: it shows a run, and is no part of it.
 pub(crate) fn only_shows(hook: &HookInfo) -> bool {
@@ -41,15 +53,7 @@ struct Start {
 impl Progress {
     /// A bar when standard error is a terminal, else a line per epoch.
     pub(crate) fn new() -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let template = "{spinner} [{bar:28}] {percent:>3}%  {msg}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar
-        });
-        Progress { bar, began: None, shown: None }
+        Progress { bar: bar(), began: None, shown: None }
     }
 
     /// The bar, for others who write to the same terminal.

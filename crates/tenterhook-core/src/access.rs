@@ -1,6 +1,7 @@
 //! What a hook declares that it reads and writes, so that the plan can refuse what cannot work.
 
 use crate::cadence::Cadence;
+use crate::pattern;
 
 /// What a hook reads and writes in the metrics and on the board, and how often it fires.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -124,5 +125,22 @@ impl Access {
     pub fn after(mut self, start: Cadence) -> Access {
         self.after.push(start);
         self
+    }
+
+    /// A name that this hook reads, monitors or asks for, and that the other writes.
+    ///
+    /// ```
+    /// use tenterhook_core::Access;
+    ///
+    /// let norms = Access::none().writes("grad_norm/*");
+    /// let guard = Access::none().reads("train/loss").asks("grad_norm/total");
+    /// assert_eq!(guard.reads_from(&norms), Some("grad_norm/total"));
+    /// assert_eq!(norms.reads_from(&guard), None);
+    /// ```
+    #[must_use]
+    pub fn reads_from<'a>(&'a self, other: &Access) -> Option<&'a str> {
+        let mut read = self.reads.iter().chain(&self.monitors).chain(&self.asks);
+        let written = |name: &&String| other.writes.iter().any(|written| pattern::overlap(written, name));
+        read.find(written).map(String::as_str)
     }
 }

@@ -19,6 +19,7 @@ mod feed;
 mod fit;
 mod losses;
 pub mod module;
+pub mod neutral;
 mod notice;
 mod refuse;
 pub mod registry;

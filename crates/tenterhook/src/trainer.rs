@@ -1,6 +1,7 @@
 //! The trainer: holds hooks and settings, and runs the four calls.
 
 mod built_ins;
+mod rehearsal;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -6,12 +6,14 @@ pub(crate) mod hooks;
 pub(crate) mod init;
 pub(crate) mod new;
 pub(crate) mod plan;
+pub(crate) mod points;
 pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod show;
 pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;
+pub(crate) mod verify_neutral;
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -19,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenterhook::config::{Resolved, Sources};
+use tenterhook::task::Program;
 use tenterhook::{RunError, Trainer};
 
 use crate::app::App;
@@ -58,6 +61,22 @@ pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Resu
         Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
     let resolved = sources.with_process_environment().resolve(&app.tasks, &app.registry);
     resolved.map_err(|error| error.to_string())
+}
+
+/// Refuses before anything is trained what the plan refuses, and data that cannot be had.
+fn accepted(
+    resolved: &Resolved,
+    program: &mut dyn Program,
+    trainer: &mut Trainer,
+) -> Result<Option<ExitCode>, String> {
+    match program.refusals(trainer) {
+        Ok(refusals) if refusals.is_empty() => Ok(None),
+        Ok(refusals) => {
+            let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, trainer));
+            Err(resolved.error(problems).to_string())
+        }
+        Err(error) => Ok(Some(failed(error, trainer))),
+    }
 }
 
 /// Says why a training failed. When nothing was trained yet, and there is no run directory, it was wrong from

@@ -10,7 +10,7 @@ use tenterhook::hooks::Checkpoint;
 use tenterhook::run::{Interrupt, RunDirectoryPlan};
 use tenterhook::{Notice, Outcome, Report, Trainer};
 
-use super::{failed, print, resolve, tell};
+use super::{accepted, failed, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Output, Train};
 use crate::progress::{Progress, duration, metric};
@@ -27,13 +27,8 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let interrupt = Interrupt::new();
     signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
     let mut trainer = prepared(app, &resolved, arguments.output)?.with_interrupt(interrupt);
-    match program.refusals(&mut trainer) {
-        Ok(refusals) if refusals.is_empty() => {}
-        Ok(refusals) => {
-            let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, &trainer));
-            return Err(resolved.error(problems).to_string());
-        }
-        Err(error) => return Ok(failed(error, &trainer)),
+    if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
+        return Ok(code);
     }
     if !resolved.trainer.fast_dev_run.is_on() {
         let below = RunDirectoryPlan::below(&resolved.runs_dir);

@@ -7,10 +7,12 @@ mod conformance;
 mod documents;
 mod hooks;
 mod plan;
+mod points;
 mod python;
 mod runs;
 mod tenter;
 mod train;
+mod verify_neutral;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

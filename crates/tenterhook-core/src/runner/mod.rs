@@ -8,6 +8,7 @@ mod points;
 mod slots;
 mod standing;
 mod states;
+mod wanting;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

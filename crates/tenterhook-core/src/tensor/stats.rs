@@ -173,12 +173,14 @@ mod tests {
 
     #[test]
     fn the_quick_way_says_what_the_plain_formulas_say() {
-        for length in [1, 15, 16, 17, 100, 1000] {
-            let values: Vec<f32> = (0..length).map(|i| ((i * 7919) % 31) as f32 * 0.25 - 3.5).collect();
+        for length in [1_u16, 15, 16, 17, 100, 1000] {
+            let values: Vec<f32> =
+                (0..length).map(|i| f32::from(i.wrapping_mul(7919) % 31) * 0.25 - 3.5).collect();
             let stats = Stats::of(&values);
             let wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
-            let mean = wide.iter().sum::<f64>() / length as f64;
-            let std = (wide.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / length as f64).sqrt();
+            let mean = wide.iter().sum::<f64>() / f64::from(length);
+            let std =
+                (wide.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / f64::from(length)).sqrt();
             assert!((stats.mean - mean).abs() < 1e-9, "{length}");
             assert!((stats.std - std).abs() < 1e-9, "{length}");
             assert!((stats.norm - norm(&values)).abs() < f64::MIN_POSITIVE, "{length}");

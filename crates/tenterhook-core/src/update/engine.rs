@@ -40,17 +40,20 @@ pub trait GradientsMut {
             ClipRule::Value(limit) => {
                 let limit = limit as f32;
                 for index in indexes {
-                    let clamp = &mut |values: &mut [f32]| {
-                        values.iter_mut().for_each(|value| *value = value.clamp(-limit, limit));
-                    };
-                    self.edit(*index, clamp);
+                    self.edit(*index, &mut |values| {
+                        for value in values {
+                            *value = value.clamp(-limit, limit);
+                        }
+                    });
                 }
             }
             ClipRule::Norm(limit) => {
                 let squares = indexes.iter().map(|index| self.view().stats(*index).norm.powi(2));
                 let norm = squares.sum::<f64>().sqrt();
                 if norm > limit {
-                    indexes.iter().for_each(|index| self.scale(*index, (limit / norm) as f32));
+                    for index in indexes {
+                        self.scale(*index, (limit / norm) as f32);
+                    }
                 }
             }
         }

@@ -69,6 +69,18 @@ fn only_wanted_points_are_shown_in_registration_order() {
 }
 
 #[test]
+fn who_wants_a_point_is_known_before_it_is_shown() {
+    let mut bench = Bench::new();
+    for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("bad", "!")] {
+        bench.runner.add(watcher(&bench, name, pattern)).unwrap();
+    }
+    assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["mlps", "first"]);
+    assert!(bench.runner.hooks_wanting("head").is_empty(), "one that panics wants nothing");
+    bench.runner.disable("mlps").unwrap();
+    assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["first"]);
+}
+
+#[test]
 fn nobody_listens_when_all_are_disabled_or_removed() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "a", "")).unwrap();

@@ -45,3 +45,4 @@ mod step_end;
 mod tape;
 mod update_hooks;
 mod updates;
+mod verify_neutral;

@@ -1,0 +1,155 @@
+//! `tenter points`: the activations that a module shows, with their shapes.
+
+mod seen;
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use tenterhook::config::Resolved;
+use tenterhook::plan::nearest;
+use tenterhook::run::Interrupt;
+use tenterhook::settings::{Amount, Switch};
+use tenterhook::task::Program;
+use tenterhook::{Pattern, Phase, RunError, Settings, Trainer};
+
+use super::{FAILED, print, resolve, tell};
+use crate::app::App;
+use crate::arguments::Points;
+use crate::table::{Side, counted, table};
+use seen::{Look, Point, Span};
+
+/// So many names fit into a message.
+const SOME: usize = 12;
+
+pub(crate) fn run(app: &App, arguments: &Points) -> Result<ExitCode, String> {
+    let pattern = arguments.pattern.as_deref().map(str::parse::<Pattern>).transpose();
+    let pattern = pattern.map_err(|error| error.to_string())?;
+    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let look = Look::default();
+    let mut failures = 0;
+    for phase in seen::PHASES {
+        let problem = match shown(&resolved, &mut *program, phase, &look)? {
+            Err(error) => {
+                failures += 1;
+                said(error)
+            }
+            Ok(()) if !look.had_batch(phase) => "there is no data".to_owned(),
+            Ok(()) if !look.had_point(phase) => "no point is shown".to_owned(),
+            Ok(()) => continue,
+        };
+        tell(format_args!("{}: {problem}", seen::word(phase)));
+    }
+    let all = look.points();
+    if all.is_empty() && failures > 0 {
+        return Ok(ExitCode::from(FAILED));
+    }
+    let chosen: Vec<_> =
+        all.iter().filter(|point| pattern.as_ref().is_none_or(|p| p.matches(&point.name))).collect();
+    if let Some(pattern) = pattern.filter(|_| chosen.is_empty() && !all.is_empty()) {
+        return Err(selects_nothing(&pattern, &all));
+    }
+    let wanting = |point: &Point| trainer.hooks().hooks_wanting(&point.name);
+    let text = if arguments.json { for_programs(&chosen, wanting) } else { for_people(&chosen, wanting) };
+    print(text.trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one batch of a phase, without the configuration's hooks; nothing is written.
+fn shown(
+    resolved: &Resolved,
+    program: &mut dyn Program,
+    phase: Phase,
+    look: &Look,
+) -> Result<Result<(), RunError>, String> {
+    let one = Some(Amount::Count(1));
+    let mut settings = Settings { num_sanity_val_steps: 0, ..resolved.trainer.clone() };
+    if phase != Phase::Train {
+        // Training keeps its length, by which schedules are made, and is interrupted instead.
+        settings = Settings {
+            limit_val_batches: one,
+            limit_test_batches: one,
+            limit_predict_batches: one,
+            overfit_batches: Amount::Count(0),
+            fast_dev_run: Switch(0),
+            ..settings
+        };
+    }
+    let interrupt = Interrupt::new();
+    let trainer = Trainer::new(settings).map_err(|error| error.to_string())?;
+    let mut trainer = trainer.with_notices(|_| {}).with_interrupt(interrupt.clone());
+    trainer.add_hook(look.hook(interrupt)).map_err(|error| error.to_string())?;
+    Ok(match phase {
+        Phase::Train | Phase::SanityCheck => program.fit(&mut trainer).map(drop),
+        Phase::Validate => program.validate(&mut trainer).map(drop),
+        Phase::Test => program.test(&mut trainer).map(drop),
+        Phase::Predict => program.predict(&mut trainer).map(drop),
+    })
+}
+
+fn said(error: RunError) -> String {
+    match error {
+        RunError::Failed { failure, .. } => failure.error.to_string(),
+        RunError::Settings(problems) => problems.join("\n"),
+    }
+}
+
+fn selects_nothing(pattern: &Pattern, all: &[Point]) -> String {
+    let names = || all.iter().map(|point| point.name.as_str());
+    let near = nearest(&pattern.to_string(), names());
+    let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    let few: Vec<_> = names().take(SOME).collect();
+    let more = if all.len() > SOME { ", …" } else { "" };
+    let points = counted(all.len() as u64, "point");
+    format!("`{pattern}` selects none of {points}; {near}there are: {}{more}", few.join(", "))
+}
+
+fn for_people<'h>(points: &[&Point], wanting: impl Fn(&Point) -> Vec<&'h str>) -> String {
+    if points.is_empty() {
+        return "the module shows no hook points; name an activation in its forward pass, as in \
+                `points.point(\"mlp\", &x)`"
+            .to_owned();
+    }
+    let heading = ["point", "shape", "elements", "phases", "hooks"].map(str::to_owned);
+    let mut rows = vec![heading.to_vec()];
+    for point in points {
+        for (number, (span, phases)) in point.spans().into_iter().enumerate() {
+            // The name stands once; further shapes stand below the first.
+            let first = |text: String| if number == 0 { text } else { String::new() };
+            let phases: Vec<_> = phases.into_iter().map(seen::word).collect();
+            rows.push(vec![
+                first(point.name.clone()),
+                span.to_string(),
+                span.elements(),
+                phases.join(", "),
+                first(wanting(point).join(", ")),
+            ]);
+        }
+    }
+    if rows[1..].iter().all(|row| row[4].is_empty()) {
+        for row in &mut rows {
+            row.truncate(4);
+        }
+    }
+    table(&rows, &[Side::Left, Side::Left, Side::Right, Side::Left, Side::Left]).join("\n")
+}
+
+fn for_programs<'h>(points: &[&Point], wanting: impl Fn(&Point) -> Vec<&'h str>) -> String {
+    let shape = |(span, phases): (&Span, Vec<Phase>)| {
+        let phases: Vec<_> = phases.into_iter().map(seen::word).collect();
+        json!({
+            "phases": phases,
+            "smallest": span.low, "largest": span.high,
+            "elements": { "least": span.least, "most": span.most },
+        })
+    };
+    let points: Vec<_> = points
+        .iter()
+        .map(|point| {
+            let shapes: Vec<_> = point.spans().into_iter().map(shape).collect();
+            json!({ "name": point.name, "shapes": shapes, "hooks": wanting(point) })
+        })
+        .collect();
+    format!("{:#}", json!({ "points": points }))
+}

@@ -1,0 +1,131 @@
+//! `tenter verify-neutral`: the proof that a configuration's observers change nothing, or who does.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use tenterhook::neutral::{Finding, Judgement, NeutralError, Tick, Verification};
+use tenterhook::run::Interrupt;
+
+use super::{FAILED, WRONG_INPUT, accepted, failed_midway, print, resolve, tell};
+use crate::app::App;
+use crate::arguments::VerifyNeutral;
+use crate::progress::{LINES, bar};
+use crate::signals;
+
+pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, String> {
+    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
+        return Ok(code);
+    }
+    drop((program, trainer));
+    let interrupt = Interrupt::new();
+    signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let mut shown = Shown::default();
+    let judged = Verification::of(arguments.steps)
+        .with_interrupt(interrupt)
+        .on_progress(move |tick| shown.show(tick))
+        .run(|| Ok((resolved.trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
+    match judged {
+        Ok(judgement) => {
+            let text = if arguments.json { for_programs(&judgement)? } else { for_people(app, &judgement) };
+            print(&text);
+            let fine = matches!(judgement.finding, Finding::Neutral | Finding::NothingToJudge);
+            Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+        }
+        Err(error) => Ok(told(error)),
+    }
+}
+
+/// Says why nothing was judged.
+fn told(error: NeutralError) -> ExitCode {
+    match error {
+        NeutralError::Run { trial, error } => {
+            tell(format_args!("the run {trial} failed, so nothing was judged"));
+            failed_midway(*error)
+        }
+        NeutralError::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
+        NeutralError::Scratch(_) => {
+            tell(format_args!("error: {error}"));
+            ExitCode::from(FAILED)
+        }
+        error => {
+            tell(format_args!("error: {error}"));
+            ExitCode::from(WRONG_INPUT)
+        }
+    }
+}
+
+fn for_programs(judgement: &Judgement) -> Result<String, String> {
+    serde_json::to_string(judgement).map_err(|error| error.to_string())
+}
+
+fn for_people(app: &App, judgement: &Judgement) -> String {
+    let mut lines = vec![judgement.to_string()];
+    let hint = match &judgement.finding {
+        Finding::Neutral => &[][..],
+        Finding::NothingToJudge => &[
+            "Controllers, update hooks and checkpoints are not judged: they are meant to change training, or only save.",
+            "Add an observer to [[hooks]], such as `use = \"gradient_monitor\"`, to have it judged.",
+        ],
+        Finding::NotDeterministic { .. } => &[
+            "Make the program do the same twice first: look for a random source without a seed, for the clock,",
+            "and for anything that outlasts a run. `trainer.deterministic = true` may help.",
+        ],
+        Finding::Differs { .. } => &[
+            "Through a context an observer cannot change training, so it reached past it. Does it draw from the engine's",
+            "generator? Draw from `cx.rng()`. Does it hold on to something that the model or another hook uses? Take a copy.",
+            "Does a controller read what it logs? Let the controller declare that: `reads = [\"…\"]`.",
+        ],
+    };
+    if !hint.is_empty() {
+        lines.push(String::new());
+    }
+    lines.extend(hint.iter().map(|line| (*line).to_owned()));
+    if matches!(judgement.finding, Finding::NothingToJudge) {
+        lines.push(format!("`{} hooks` lists what there is.", app.name));
+    }
+    lines.join("\n")
+}
+
+/// Progress: a bar on a terminal, else a line per run, and every few seconds within a long one.
+#[derive(Default)]
+struct Shown {
+    bar: Option<ProgressBar>,
+    began: bool,
+    told: Option<Instant>,
+}
+
+impl Shown {
+    fn show(&mut self, tick: &Tick<'_>) {
+        if !std::mem::replace(&mut self.began, true) {
+            self.bar = bar();
+        }
+        let Tick { run, trial, step, steps, ended } = tick;
+        let Some(bar) = &self.bar else {
+            let told = *self.told.get_or_insert_with(Instant::now);
+            if *ended || told.elapsed() >= LINES {
+                self.told = Some(Instant::now());
+                let how = if *ended { "done after" } else { "at" };
+                tell(format_args!("run {run}, {trial}: {how} step {step}"));
+            }
+            return;
+        };
+        bar.set_length(*steps);
+        bar.set_position(*step);
+        bar.set_message(format!("run {run}, {trial}: step {step}"));
+        if *ended {
+            bar.set_message("");
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `tenter points`.
+
+use serde_json::Value;
+
+use crate::tenter::Place;
+
+#[test]
+fn the_points_of_a_module_are_listed_in_the_order_of_its_forward_pass() {
+    let place = Place::new();
+    let ran = place.run(&["points"]).succeeded();
+    let lines: Vec<Vec<&str>> = ran
+        .stdout
+        .lines()
+        .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect())
+        .collect();
+    let all = "train, validate, test, predict";
+    assert_eq!(lines[0], ["point", "shape", "elements", "phases"]);
+    assert_eq!(lines[2], ["conv1", "[32, 16, 8, 8]", "32768", all]);
+    let names: Vec<_> = lines[1..].iter().map(|line| line[0]).collect();
+    assert_eq!(names, ["images", "conv1", "conv2", "features", "fc1", "logits"]);
+    assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0, "nothing is written");
+}
+
+#[test]
+fn a_pattern_selects_points_and_the_hooks_that_want_them_are_named() {
+    let place = Place::new();
+    place.write(
+        "c.toml",
+        "task = \"text\"\n[model]\nlayers = 2\n[[hooks]]\nuse = \"nan_guard\"\ncheck_activations = true\n",
+    );
+    let ran = place.run(&["points", "c.toml", "--match", "blocks.*.mlp", "--json"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let names: Vec<_> =
+        document["points"].as_array().expect("a list").iter().map(|point| &point["name"]).collect();
+    assert_eq!(names, ["blocks.0.mlp", "blocks.1.mlp"]);
+    assert!(
+        document["points"][0]["shapes"][0]["phases"]
+            .as_array()
+            .is_some_and(|phases| phases.contains(&"train".into()))
+    );
+    assert_eq!(document["points"][0]["hooks"], serde_json::json!(["nan_guard"]));
+    let growing = &document["points"][0]["shapes"][1];
+    assert_eq!((&growing["phases"][0], &growing["smallest"][0]), (&"predict".into(), &1.into()), "{growing}");
+    assert!(growing["smallest"][1].as_u64() < growing["largest"][1].as_u64(), "the text grows: {growing}");
+}
+
+#[test]
+fn a_pattern_that_selects_nothing_names_the_nearest() {
+    Place::new()
+        .run(&["points", "--match", "conv3"])
+        .refused(&["`conv3` selects none of 6 points", "did you mean `conv"]);
+    Place::new().run(&["points", "--match", "a..b"]).refused(&["`a..b` is not a pattern"]);
+}
+
+#[test]
+fn a_phase_without_data_is_told_and_the_rest_is_shown() {
+    let place = Place::new();
+    let ran = place.run(&["points", "--set", "task=toy", "--set", "data.predict=[]"]).succeeded();
+    let words: Vec<_> = ran.stdout.split_whitespace().collect();
+    assert_eq!(words[10..], ["prediction", "[4]", "4", "train,", "validate,", "test"]);
+    assert!(ran.stderr.contains("predict: there is no data"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_phase_that_cannot_run_is_told_and_the_rest_is_shown() {
+    let place = Place::new();
+    let ran = place.run(&["points", "--set", "trainer.val_check_interval=100000"]).succeeded();
+    assert!(ran.stderr.contains("train: `val_check_interval = 100000` is more than"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("  validate, test, predict"), "{}", ran.stdout);
+}

@@ -1,0 +1,207 @@
+//! The proof that observers are neutral: the same training with and without them, compared bit for bit.
+//!
+//! An observer cannot change training through our interface. It can through the engine's: by drawing from a
+//! generator that the model draws from too, or by writing where an engine lets it. [`verify`] trains
+//! once without the observers and once with all of them, and compares at every step the loss, all parameters, and
+//! the optimizers' state and learning rates. On a difference it says where it shows first, how large it is, and
+//! which hook causes it.
+//!
+//! ```
+//! use tenterhook::toy::{Toy, ToyData};
+//! use tenterhook::{Settings, Trainer, closure, neutral};
+//!
+//! let judgement = neutral::verify(20, || {
+//!     let mut trainer = Trainer::new(Settings { max_epochs: Some(3), ..Settings::default() })?;
+//!     trainer.add_hook(closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm())))?;
+//!     Ok((trainer, Toy::default(), ToyData::default()))
+//! })?;
+//! assert!(judgement.is_neutral(), "{judgement}");
+//! # Ok::<(), neutral::NeutralError>(())
+//! ```
+//!
+//! What stays in all runs, because it is meant to change training: controllers and update hooks, and every observer
+//! that one of them declares to read from. What is in none: hooks that save checkpoints, and disabled ones.
+//! Whatever hooks write goes to a temporary run directory that is removed.
+//!
+//! Values are compared as hooks see them, as 32-bit floats.
+
+mod blame;
+mod judgement;
+mod runs;
+mod suspects;
+mod witness;
+
+use std::sync::{Arc, Mutex};
+
+use tenterhook_core::{BoxError, RosterError};
+
+pub use judgement::{
+    Changed, Compared, Difference, Finding, Judgement, Losses, NotExercised, NotJudged, Reason, What,
+};
+pub use runs::{Tick, Trial};
+
+use crate::data::DataModule;
+use crate::module::Module;
+use crate::run::Interrupt;
+use crate::task::Program;
+use crate::trainer::{Report, RunError, Trainer};
+use runs::{Ran, Runs};
+use suspects::Suspects;
+use witness::Watch;
+
+/// A training that is ready to begin: a trainer, and what it trains.
+pub trait Training {
+    /// The trainer.
+    fn trainer(&mut self) -> &mut Trainer;
+
+    /// Trains.
+    fn fit(&mut self) -> Result<Report, RunError>;
+}
+
+impl<M: Module, D: DataModule<M::Batch>> Training for (Trainer, M, D) {
+    fn trainer(&mut self) -> &mut Trainer {
+        &mut self.0
+    }
+
+    fn fit(&mut self) -> Result<Report, RunError> {
+        let (trainer, module, data) = self;
+        trainer.fit(module, data)
+    }
+}
+
+/// What a configuration comes to.
+impl Training for (Trainer, Box<dyn Program + '_>) {
+    fn trainer(&mut self) -> &mut Trainer {
+        &mut self.0
+    }
+
+    fn fit(&mut self) -> Result<Report, RunError> {
+        let (trainer, program) = self;
+        program.fit(trainer)
+    }
+}
+
+/// Why nothing could be judged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NeutralError {
+    /// The training could not be made.
+    #[error("{0}")]
+    Make(#[source] BoxError),
+    /// Every call must make the same training.
+    #[error("the training was made anew, and its hooks are others than before: {0}")]
+    OtherHooks(#[from] RosterError),
+    /// There is no place for what the runs write.
+    #[error("cannot make a temporary directory: {0}")]
+    Scratch(#[from] std::io::Error),
+    /// A run failed.
+    #[error("the run {trial} failed: {error}")]
+    Run {
+        /// Which.
+        trial: Trial,
+        /// Why.
+        #[source]
+        error: Box<RunError>,
+    },
+    /// Nothing was trained, so nothing can be compared.
+    #[error(
+        "nothing is trained, so nothing can be compared; let `max_epochs`, `max_steps` and the data allow a step"
+    )]
+    NothingTrained,
+    /// It was asked to end.
+    #[error("interrupted by {signal}: nothing was judged")]
+    Interrupted {
+        /// The signal.
+        signal: String,
+    },
+}
+
+/// Judges the observers of a training by its first `steps` optimizer steps, or by all of them where it is shorter.
+/// Every call of `make` must make the same training anew, with the same seed.
+pub fn verify<T: Training>(
+    steps: u64,
+    make: impl FnMut() -> Result<T, BoxError>,
+) -> Result<Judgement, NeutralError> {
+    Verification::of(steps).run(make)
+}
+
+/// How to verify, where there is more to say than how many steps.
+#[derive(Default)]
+pub struct Verification {
+    steps: u64,
+    interrupt: Interrupt,
+    progress: Option<OnTick>,
+}
+
+pub(crate) type OnTick = Arc<Mutex<dyn FnMut(&Tick<'_>) + Send>>;
+
+impl Verification {
+    /// By so many optimizer steps.
+    #[must_use]
+    pub fn of(steps: u64) -> Verification {
+        Verification { steps, ..Verification::default() }
+    }
+
+    /// Ends when this handle says so, with an error.
+    #[must_use]
+    pub fn with_interrupt(mut self, interrupt: Interrupt) -> Verification {
+        self.interrupt = interrupt;
+        self
+    }
+
+    /// Tells after every step, and at the end of every run, how far it is.
+    #[must_use]
+    pub fn on_progress(mut self, tell: impl FnMut(&Tick<'_>) + Send + 'static) -> Verification {
+        self.progress = Some(Arc::new(Mutex::new(tell)));
+        self
+    }
+
+    /// Judges; see [`verify`].
+    pub fn run<T: Training>(
+        self,
+        mut make: impl FnMut() -> Result<T, BoxError>,
+    ) -> Result<Judgement, NeutralError> {
+        let suspects = Suspects::among(make().map_err(NeutralError::Make)?.trainer());
+        if suspects.judged.is_empty() {
+            return Ok(Judgement::of_nothing(suspects.not_judged));
+        }
+        let mut runs = Runs::new(make, &suspects, self);
+        let all = suspects.judged.clone();
+
+        let baseline = runs.run(&Trial::Without, &[], Watch::keeping())?.watch;
+        if baseline.steps == 0 {
+            return Err(NeutralError::NothingTrained);
+        }
+        let (compared, baseline) = (baseline.compared, Arc::new(baseline.trace));
+
+        let Ran { watch, report, hooks } = runs.run(&Trial::With, &all, Watch::comparing(&baseline))?;
+        let mut judgement = Judgement {
+            not_exercised: suspects.not_exercised(&hooks, &report),
+            judged: all.clone(),
+            not_judged: suspects.not_judged.clone(),
+            steps: watch.steps,
+            compared,
+            runs: 0,
+            finding: Finding::Neutral,
+        };
+        if let Some(found) = watch.found {
+            let step = found.step;
+            let measuring = Watch::measuring(&baseline, found).until(step);
+            let again = runs.run(&Trial::Again, &[], measuring)?.watch;
+            judgement.finding = match (again.found, again.measured) {
+                (None, Some(difference)) => {
+                    let mut differs = |some: &[String]| {
+                        let watch = Watch::comparing(&baseline).until(step);
+                        runs.run(&Trial::Suspects(some.to_vec()), some, watch)
+                            .map(|ran| ran.watch.found.is_some())
+                    };
+                    Finding::Differs { difference, causes: blame::causes(&all, &mut differs)? }
+                }
+                (Some(found), _) => Finding::NotDeterministic { difference: found.unmeasured() },
+                (None, None) => Finding::Neutral,
+            };
+        }
+        judgement.runs = runs.done;
+        Ok(judgement)
+    }
+}

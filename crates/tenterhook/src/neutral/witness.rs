@@ -1,0 +1,307 @@
+//! The witness: an observer that notes at every step what training has come to.
+//!
+//! What it keeps of a run is a hash per tensor and step. Values are kept only of the tensors that differ, at the first
+//! step that does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenterhook_core::{
+    HookResult, Moment, Observer, OptimizerSource, Policy, StepEnd, Tensor, Tensors, Tier, TrainStart, hook,
+};
+
+use super::OnTick;
+use super::judgement::{Changed, Compared, Difference, Losses, What};
+use super::runs::{Tick, Trial};
+use crate::run::Interrupt;
+
+/// A hash, cut to what no accident will ever meet twice.
+type Mark = [u8; 16];
+
+/// What one moment of a run came to: the beginning, or the end of a step.
+#[derive(Debug)]
+pub(super) struct Sight {
+    pub(super) step: u64,
+    loss: Option<u64>,
+    /// The same list for all steps, while it does not change.
+    things: Arc<[What]>,
+    marks: Vec<Mark>,
+}
+
+impl Sight {
+    /// The mark of a thing, which is mostly where it was.
+    fn mark(&self, at: usize, what: &What) -> Option<Mark> {
+        let here = self.things.get(at).filter(|thing| *thing == what).map(|_| at);
+        let at = here.or_else(|| self.things.iter().position(|thing| thing == what))?;
+        self.marks.get(at).copied()
+    }
+}
+
+/// The values of one thing, as hooks see them.
+pub(super) enum Values {
+    Tensor(Vec<f32>),
+    /// The settings of a parameter group.
+    Rates([f64; 3]),
+}
+
+impl Values {
+    fn mark(&self, shape: &[usize]) -> Mark {
+        let mut hasher = blake3::Hasher::new();
+        for size in shape {
+            hasher.update(&(*size as u64).to_le_bytes());
+        }
+        match self {
+            Values::Tensor(values) => {
+                let mut bytes = Vec::with_capacity(values.len() * 4);
+                bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                hasher.update(&bytes);
+            }
+            Values::Rates(rates) => {
+                for rate in rates {
+                    hasher.update(&rate.to_le_bytes());
+                }
+            }
+        }
+        let mut mark = Mark::default();
+        hasher.finalize_xof().fill(&mut mark);
+        mark
+    }
+
+    /// The largest absolute difference. What is not finite on one side only is infinitely far away.
+    fn distance(&self, other: &Values) -> Option<f64> {
+        match (self, other) {
+            (Values::Tensor(a), Values::Tensor(b)) if a.len() == b.len() => {
+                Some(farthest(a.iter().zip(b).map(|(a, b)| (f64::from(*a), f64::from(*b)))))
+            }
+            (Values::Rates(a), Values::Rates(b)) => Some(farthest(a.iter().copied().zip(b.iter().copied()))),
+            _ => None,
+        }
+    }
+}
+
+fn farthest(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let apart = |(a, b): (f64, f64)| match (a - b).abs() {
+        distance if distance.is_finite() => distance,
+        _ if a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()) => 0.0,
+        _ => f64::INFINITY,
+    };
+    pairs.map(apart).fold(0.0, f64::max)
+}
+
+/// The first moment that differs, with the values of what differs in it.
+pub(super) struct Found {
+    /// Counted from where the run began.
+    pub(super) step: u64,
+    began: u64,
+    losses: Option<Losses>,
+    tensors: Vec<(What, Option<Values>)>,
+    /// How many steps the two runs had, where one of them ended earlier.
+    ended: Option<[u64; 2]>,
+}
+
+impl Found {
+    fn at(step: u64, began: u64) -> Found {
+        Found { step, began, losses: None, tensors: Vec::new(), ended: None }
+    }
+
+    /// As far as it is known without a second look.
+    pub(super) fn unmeasured(&self) -> Difference {
+        let unmeasured = |(what, _): &(What, _)| Changed { what: Clone::clone(what), largest: None };
+        Difference {
+            step: self.began + self.step,
+            losses: self.losses,
+            tensors: self.tensors.iter().map(unmeasured).collect(),
+            ended: self.ended.map(|ended| ended.map(|steps| self.began + steps)),
+        }
+    }
+}
+
+/// What to look for in a run, and then what was seen in it.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// The run that this one is compared with; without one, this one is kept.
+    against: Option<Arc<Vec<Sight>>>,
+    /// A difference whose size is to be found out.
+    sought: Option<Found>,
+    pub(super) limit: Option<u64>,
+    /// How often it has looked: once before the first step, and after each.
+    looks: usize,
+    /// The steps that were done before the run began; more than 0 where it is resumed.
+    began: u64,
+    pub(super) steps: u64,
+    pub(super) trace: Vec<Sight>,
+    pub(super) compared: Compared,
+    pub(super) found: Option<Found>,
+    pub(super) measured: Option<Difference>,
+}
+
+impl Watch {
+    /// Keeps the run, to compare others with it.
+    pub(super) fn keeping() -> Watch {
+        Watch::default()
+    }
+
+    /// Ends the run where it first differs from this one.
+    pub(super) fn comparing(with: &Arc<Vec<Sight>>) -> Watch {
+        Watch { against: Some(Arc::clone(with)), ..Watch::default() }
+    }
+
+    /// The same, and finds out how far away from this run that difference was.
+    pub(super) fn measuring(with: &Arc<Vec<Sight>>, sought: Found) -> Watch {
+        Watch { measured: Some(sought.unmeasured()), sought: Some(sought), ..Watch::comparing(with) }
+    }
+
+    /// Ends the run after this many steps.
+    pub(super) fn until(mut self, steps: u64) -> Watch {
+        self.limit = Some(steps);
+        self
+    }
+
+    /// Looks at the moment. `true` when there is nothing more to see.
+    fn look(&mut self, cx: &Moment<'_>, loss: Option<f64>) -> bool {
+        if self.looks == 0 {
+            self.began = cx.step;
+        }
+        self.steps = cx.step - self.began;
+        match self.against.clone() {
+            None => self.keep(cx, loss),
+            Some(with) => self.found = self.compare(cx, loss, &with),
+        }
+        self.looks += 1;
+        self.found.is_some() || self.limit.is_some_and(|limit| self.steps >= limit)
+    }
+
+    fn keep(&mut self, cx: &Moment<'_>, loss: Option<f64>) {
+        let (mut things, mut marks) = (Vec::new(), Vec::new());
+        self.compared = Compared::default();
+        each(cx, |what, shape, values| {
+            self.compared.count(&what, shape);
+            marks.push(values.mark(shape));
+            things.push(what);
+        });
+        let same = self.trace.last().map(|last| &last.things).filter(|last| ***last == *things);
+        let things = same.map_or_else(|| things.into(), Arc::clone);
+        self.trace.push(Sight { step: self.steps, loss: loss.map(f64::to_bits), things, marks });
+    }
+
+    fn compare(&mut self, cx: &Moment<'_>, loss: Option<f64>, with: &[Sight]) -> Option<Found> {
+        let mut found = Found::at(self.steps, self.began);
+        let Some(known) = with.get(self.looks) else {
+            found.ended = Some([self.steps - 1, self.steps]);
+            return Some(found);
+        };
+        if let (Some(without), Some(with)) = (known.loss, loss)
+            && without != with.to_bits()
+        {
+            found.losses = Some(Losses { without: f64::from_bits(without), with });
+        }
+        let mut things = Vec::new();
+        let sought = self.sought.as_ref().filter(|sought| sought.step == self.steps);
+        each(cx, |what, shape, values| {
+            let same = known.mark(things.len(), &what) == Some(values.mark(shape));
+            if let (Some(sought), Some(measured)) = (sought, &mut self.measured) {
+                measure(&what, &values, sought, measured);
+            }
+            if !same {
+                found.tensors.push((what.clone(), Some(values)));
+            }
+            things.push(what);
+        });
+        if *things != *known.things {
+            let gone = known.things.iter().filter(|thing| !things.contains(thing));
+            found.tensors.extend(gone.map(|thing| (thing.clone(), None)));
+        }
+        (found.losses.is_some() || !found.tensors.is_empty()).then_some(found)
+    }
+
+    /// The run is over. One that ended too early differs, too.
+    pub(super) fn finish(&mut self) {
+        let Some(with) = self.against.as_ref().and_then(|with| with.last()) else { return };
+        let expected = self.limit.map_or(with.step, |limit| limit.min(with.step));
+        if self.found.is_none() && (self.steps < expected || self.looks == 0) {
+            let ended = Some([with.step, self.steps]);
+            self.found = Some(Found { ended, ..Found::at(self.steps + 1, self.began) });
+        }
+    }
+}
+
+/// Notes how far the values of one thing are from those of the other run.
+fn measure(what: &What, values: &Values, sought: &Found, measured: &mut Difference) {
+    let Some(at) = sought.tensors.iter().position(|(changed, _)| changed == what) else { return };
+    let other = sought.tensors[at].1.as_ref();
+    measured.tensors[at].largest = other.and_then(|other| values.distance(other));
+}
+
+/// Everything that training has come to, in the module's order: parameters, then what each optimizer keeps.
+fn each(cx: &Moment<'_>, mut seen: impl FnMut(What, &[usize], Values)) {
+    let values = |tensor: &Tensor<'_>| Values::Tensor(tensor.to_vec());
+    for tensor in cx.params().iter() {
+        seen(What::Parameter { name: tensor.name().to_owned() }, tensor.shape(), values(&tensor));
+    }
+    let optimizers = cx.optimizers();
+    for index in 0..optimizers.count() {
+        let optimizer = called(optimizers, index);
+        for tensor in Tensors::new(optimizers.state(index)).iter() {
+            let (optimizer, name) = (optimizer.clone(), tensor.name().to_owned());
+            seen(What::OptimizerState { optimizer, name }, tensor.shape(), values(&tensor));
+        }
+        for group in optimizers.groups(index) {
+            let unset = |setting: Option<f64>| setting.unwrap_or_default();
+            let rates = [group.lr, unset(group.momentum), unset(group.weight_decay)];
+            let what = What::Rates { optimizer: optimizer.clone(), group: group.name };
+            seen(what, &[rates.len()], Values::Rates(rates));
+        }
+    }
+}
+
+/// An optimizer's name; with its number, where another has the same.
+fn called(optimizers: &dyn OptimizerSource, index: usize) -> String {
+    let name = optimizers.name(index);
+    let twice = (0..optimizers.count()).any(|other| other != index && optimizers.name(other) == name);
+    if twice { format!("{name} {index}") } else { name.to_owned() }
+}
+
+/// The hook that looks. It comes last of all, so that it sees what every other hook has done in the event.
+pub(super) struct Witness {
+    pub(super) watch: Arc<Mutex<Watch>>,
+    /// Ends the run.
+    pub(super) end: Interrupt,
+    /// Somebody outside wants to end everything.
+    pub(super) interrupt: Interrupt,
+    pub(super) trial: Trial,
+    pub(super) run: usize,
+    pub(super) steps: u64,
+    pub(super) progress: Option<OnTick>,
+}
+
+impl Witness {
+    fn look(&self, cx: &Moment<'_>, loss: Option<f64>) {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.look(cx, loss) || self.interrupt.is_requested() {
+            self.end.request("enough was seen");
+        }
+        let steps = watch.limit.unwrap_or(self.steps);
+        let tick = Tick { run: self.run, trial: &self.trial, step: watch.steps, steps, ended: false };
+        tick.tell(self.progress.as_ref());
+    }
+}
+
+#[hook(name = "neutrality_witness")]
+impl Observer for Witness {
+    fn tier(&self) -> Tier {
+        Tier::Checkpoint
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::ABORT
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
+        self.look(cx, None);
+        Ok(())
+    }
+
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
+        self.look(cx, Some(cx.loss.value()));
+        Ok(())
+    }
+}
