@@ -103,7 +103,7 @@ fn several_loaders_have_their_statistics_apart() {
     let report = trainer.validate(&mut Toy::default(), &mut two).unwrap();
     let of_validation: Vec<_> =
         report.metrics.keys().filter(|name| name.starts_with("val/act_mean/prediction")).collect();
-    let expected = ["", "/validate0", "/validate1"].map(|loader| format!("val/act_mean/prediction{loader}"));
+    let expected = ["", "/val0", "/val1"].map(|loader| format!("val/act_mean/prediction{loader}"));
     assert_eq!(of_validation, expected.each_ref());
 }
 
