@@ -82,7 +82,9 @@ fn train(observers: Vec<AnyHook>) -> Ended {
     let (root, losses) = (tempfile::tempdir().unwrap(), Losses::default());
     let trainer = Trainer::new(settings).unwrap().with_notices(|_| {}).with_recorder(losses.clone());
     let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
-    observers.into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
+    for hook in observers {
+        trainer.add_hook(hook).unwrap();
+    }
     let report = trainer.fit(&mut module, &mut data).unwrap();
     let failed = report.notices.iter().find(|notice| matches!(notice, Notice::Contained(_)));
     assert!(failed.is_none(), "{}", failed.unwrap());
