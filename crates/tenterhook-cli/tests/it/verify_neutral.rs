@@ -110,8 +110,16 @@ fn dropout_is_what_gives_the_intruder_away() {
 #[test]
 fn the_built_in_observers_are_neutral_and_nothing_is_left_behind() {
     let place = Place::new();
-    let observers =
-        ["console", "jsonl", "logging", "lr_monitor", "gradient_monitor", "throughput", "profiler"];
+    let observers = [
+        "console",
+        "jsonl",
+        "logging",
+        "lr_monitor",
+        "gradient_monitor",
+        "throughput",
+        "profiler",
+        "activation_stats",
+    ];
     let hooks = observers.map(|hook| format!("[[hooks]]\nuse = \"{hook}\"\n")).concat();
     let rest =
         "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"checkpoint\"\n";
@@ -119,7 +127,7 @@ fn the_built_in_observers_are_neutral_and_nothing_is_left_behind() {
     let ran = place.run(&["verify-neutral", "c.toml", "--steps", "12", "--json"]).succeeded();
     let judgement = json(&ran.stdout);
     assert_eq!((&judgement["finding"]["result"], &judgement["steps"]), (&"neutral".into(), &12.into()));
-    assert_eq!(judgement["judged"].as_array().map(Vec::len), Some(7), "{judgement}");
+    assert_eq!(judgement["judged"].as_array().map(Vec::len), Some(8), "{judgement}");
     assert_eq!(
         judgement["not_judged"],
         serde_json::json!([{ "hook": "checkpoint", "reason": "saves_checkpoints" }])
