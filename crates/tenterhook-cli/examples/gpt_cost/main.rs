@@ -94,7 +94,9 @@ fn train(name: &str, steps: u32) -> Result<(), Box<dyn Error>> {
     match name {
         "plain" | "points" => {}
         "gradient_monitor" => {
-            let options = serde_json::json!({ "log_frequency": 1, "log_update_ratio": false });
+            // Norms of every parameter, and what it makes of them: no copies of weights, no norms around clipping.
+            let options =
+                serde_json::json!({ "log_frequency": 1, "log_update_ratio": false, "log_clipping": false });
             trainer.add_hook(registry.hook(name, options)?)?;
         }
         "activation_stats" => {
@@ -105,9 +107,9 @@ fn train(name: &str, steps: u32) -> Result<(), Box<dyn Error>> {
         _ => return Err(format!("there is no `{name}` to be measured").into()),
     }
     let options = GptOptions::default();
-    let windows: Vec<Vec<u8>> = (0..64_usize)
-        .map(|window| (0..=options.context).map(|at| ((window * 31 + at * at) % 251) as u8).collect())
-        .collect();
+    let byte = |window: usize, at: usize| u8::try_from((window * 31 + at * at) % 251).unwrap_or_default();
+    let windows: Vec<Vec<u8>> =
+        (0..64).map(|window| (0..=options.context).map(|at| byte(window, at)).collect()).collect();
     let of = device.clone();
     let collate = move |windows: Vec<Vec<u8>>| Ok(TextBatch::windows(&windows, &of));
     let mut data = Loading::new().train(Batches::new("train", windows, collate).size(4));
