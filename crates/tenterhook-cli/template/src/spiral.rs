@@ -12,7 +12,7 @@ use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::task::{Build, Problem, Task};
 use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Step, device};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Points as HookPoints, Step, device};
 
 /// The model: an ordinary Burn module.
 #[derive(Module, Debug)]
@@ -31,12 +31,24 @@ impl Net {
         }
     }
 
-    fn forward(&self, points: Tensor<2>) -> Tensor<2> {
-        self.out.forward(relu(self.fc2.forward(relu(self.fc1.forward(points)))))
+    /// `hooks` hears the activations that are named here; `tenter points` lists them.
+    fn forward(&self, at: Tensor<2>, hooks: &mut impl HookPoints) -> Tensor<2> {
+        let x = relu(self.fc1.forward(at));
+        hooks.point("fc1", &x);
+        let x = relu(self.fc2.forward(x));
+        hooks.point("fc2", &x);
+        let logits = self.out.forward(x);
+        hooks.point("logits", &logits);
+        logits
     }
 
-    fn loss(&self, points: Tensor<2>, classes: Tensor<1, Int>) -> (Tensor<1>, Tensor<2>) {
-        let logits = self.forward(points);
+    fn loss(
+        &self,
+        at: Tensor<2>,
+        classes: Tensor<1, Int>,
+        hooks: &mut impl HookPoints,
+    ) -> (Tensor<1>, Tensor<2>) {
+        let logits = self.forward(at, hooks);
         let loss = CrossEntropyLossConfig::new().init(&logits.device());
         (loss.forward(logits.clone(), classes), logits)
     }
@@ -60,13 +72,13 @@ impl BurnModule for Net {
     type Batch = Points;
     type Prediction = Vec<i64>;
 
-    fn training_step(&mut self, batch: &Points, _cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
-        let (loss, _) = self.loss(batch.at.clone().autodiff(), batch.class.clone().autodiff());
+    fn training_step(&mut self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
+        let (loss, _) = self.loss(batch.at.clone().autodiff(), batch.class.clone().autodiff(), cx);
         Ok(loss.into())
     }
 
     fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let (loss, logits) = self.loss(batch.at.clone(), batch.class.clone());
+        let (loss, logits) = self.loss(batch.at.clone(), batch.class.clone(), cx);
         let right: f64 = classes(logits).equal(batch.class.clone()).int().sum().into_scalar();
         cx.log("val/loss", loss.into_scalar());
         cx.log("val/accuracy", right / batch.size() as f64);
@@ -74,13 +86,14 @@ impl BurnModule for Net {
     }
 
     fn test_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let right: f64 = classes(self.forward(batch.at.clone())).equal(batch.class.clone()).int().sum().into_scalar();
+        let guesses = classes(self.forward(batch.at.clone(), cx));
+        let right: f64 = guesses.equal(batch.class.clone()).int().sum().into_scalar();
         cx.log("test/accuracy", right / batch.size() as f64);
         Ok(())
     }
 
-    fn predict_step(&self, batch: &Points, _cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<i64>> {
-        Ok(classes(self.forward(batch.at.clone())).into_data().iter::<i64>().collect())
+    fn predict_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<i64>> {
+        Ok(classes(self.forward(batch.at.clone(), cx)).into_data().iter::<i64>().collect())
     }
 
     fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
