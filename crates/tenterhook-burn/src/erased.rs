@@ -140,8 +140,8 @@ impl Erased {
         })
     }
 
-    /// Lets the values be changed: in place where this is their only owner and they lie in order,
-    /// else in one copy.
+    /// Lets the values be changed as 32-bit floats: in place where this is their only owner and they lie in order,
+    /// else in one copy. While a hook runs its gradients are kept, so there it is one copy.
     pub(crate) fn edit(self, change: &mut dyn FnMut(&mut [f32])) -> Erased {
         with_rank!(self.rank, D => {
             let tensor = self.into_tensor::<D>();

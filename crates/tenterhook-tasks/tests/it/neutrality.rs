@@ -40,8 +40,8 @@ impl Recorder for Losses {
         Ok(())
     }
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
-        let of_training = |name: &&String| name.starts_with("train/loss") || name.starts_with("val/");
-        let logged = line.metrics.iter().filter(|(name, _)| of_training(name));
+        let of_training = ["train/loss", "val/loss", "val/perplexity"];
+        let logged = line.metrics.iter().filter(|(name, _)| of_training.contains(&name.as_str()));
         let logged = logged.map(|(name, value)| (line.step, name.clone(), value.to_bits()));
         self.0.lock().unwrap().extend(logged);
         Ok(())
