@@ -41,8 +41,10 @@ pub struct HookRunner {
     contained: Vec<Contained>,
     refused: Vec<RosterError>,
     changed: Vec<Changed>,
-    /// Some hook judges every loss.
+    /// Some controller or update hook judges every loss.
     judging: bool,
+    /// Some observer reads every loss.
+    reading: bool,
     /// Some hook wants the time spent in hooks.
     measuring: bool,
     aborted: Option<Failure>,

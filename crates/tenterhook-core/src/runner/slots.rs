@@ -72,6 +72,22 @@ pub enum RosterError {
         /// What kind of hook that is.
         kind: HookKind,
     },
+    /// An observer that would take away what a controller or an update hook reads.
+    #[error(
+        "observer `{by}` asked for a change of hook `{name}`, from which {kind} hook `{reader}` reads `{what}`, which would change training; make it a controller"
+    )]
+    IsRead {
+        /// Who asked.
+        by: String,
+        /// The hook that it asked for.
+        name: String,
+        /// Who reads from that one.
+        reader: String,
+        /// What kind of hook the reader is.
+        kind: HookKind,
+        /// What it reads.
+        what: String,
+    },
 }
 
 impl HookRunner {
@@ -160,11 +176,19 @@ impl HookRunner {
         live.chain(updates.map(|slot| (slot.standing.name.clone(), slot.hook.access()))).collect()
     }
 
-    /// Whether a hook judges every loss, which must then be read at every step.
+    /// Whether a controller or an update hook judges every loss, which must then be logged at every step.
     #[inline]
     #[must_use]
     pub fn judges_every_loss(&self) -> bool {
         self.judging
+    }
+
+    /// Whether an observer reads every loss, which must then be shown to observers at every step, and to nobody
+    /// else: a controller must not see other numbers because somebody watches.
+    #[inline]
+    #[must_use]
+    pub fn observes_every_loss(&self) -> bool {
+        self.reading
     }
 
     /// A hook that receives events, by its name and type; behind wrappers too.
@@ -209,10 +233,32 @@ impl HookRunner {
                 (name.clone(), asked_for.map(|hook| hook.kind))
             }
         };
-        match kind.filter(|kind| kind.steers()) {
-            Some(kind) => Err(RosterError::NotForObservers { by: by.name, name, kind }),
+        if let Some(kind) = kind.filter(|kind| kind.steers()) {
+            return Err(RosterError::NotForObservers { by: by.name, name, kind });
+        }
+        match self.steering_reader_of(change) {
+            Some((reader, kind, what)) => Err(RosterError::IsRead { by: by.name, name, reader, kind, what }),
             None => Ok(()),
         }
+    }
+
+    /// A controller or an update hook that reads from the hook that a change is about, and what.
+    fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
+        let written = match change {
+            Change::Add(hook) => hook.access(),
+            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
+                self.slots.iter().find(|slot| slot.is_called(name))?.hook.0.access()
+            }
+        };
+        let slots = self.slots.iter().filter(|slot| !slot.removed);
+        let slots = slots.map(|slot| (&slot.standing.name, slot.hook.kind(), slot.hook.0.access()));
+        let updates = self.updates.iter();
+        let updates = updates.map(|slot| (&slot.standing.name, HookKind::Update, slot.hook.access()));
+        let mut readers = slots.chain(updates).filter(|(_, kind, _)| kind.steers());
+        readers.find_map(|(name, kind, access)| {
+            let what = access.reads_from(&written)?.to_owned();
+            Some((name.clone(), kind, what))
+        })
     }
 
     pub(super) fn apply(&mut self, change: Change) -> Result<(), RosterError> {
@@ -239,7 +285,11 @@ impl HookRunner {
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
-        self.judging = self.slots.iter().any(Slot::judges_every_loss);
+        let (steering, observing): (Vec<_>, Vec<_>) =
+            self.slots.iter().partition(|slot| slot.hook.kind().steers());
+        self.reading = observing.into_iter().any(Slot::reads_every_loss);
+        self.judging = steering.into_iter().any(Slot::judges_every_loss)
+            || self.updates.iter().any(UpdateSlot::judges_every_loss);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
         self.stale = false;
         self.unpublished.set(true);
@@ -266,6 +316,13 @@ impl UpdateSlot {
     pub(super) fn is_live(&self) -> bool {
         self.standing.enabled && self.hook.changes_gradients()
     }
+
+    /// It is called within every batch, so whoever reads, monitors or asks for the loss judges each.
+    fn judges_every_loss(&self) -> bool {
+        let access = self.hook.access();
+        let mut read = access.reads.iter().chain(&access.monitors);
+        self.is_live() && (read.any(|name| name == TRAIN_LOSS) || asks_for_the_loss(&access))
+    }
 }
 
 impl Slot {
@@ -279,13 +336,18 @@ impl Slot {
 
     /// It declares that it reads the loss, or monitors it from batch to batch. Who monitors it from
     /// epoch to epoch is content with the epoch's mean.
-    fn judges_every_loss(&self) -> bool {
+    fn reads_every_loss(&self) -> bool {
         let (access, mut events) = (self.hook.0.access(), self.hook.0.events().iter());
         let reads = access.reads.iter().any(|name| name == TRAIN_LOSS);
         let monitors = access.monitors.as_deref() == Some(TRAIN_LOSS)
             && !access.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
             && events.any(Event::is_within_train_batch);
         self.is_live() && (reads || monitors)
+    }
+
+    /// It also judges the loss when its condition asks for it.
+    fn judges_every_loss(&self) -> bool {
+        self.reads_every_loss() || (self.is_live() && asks_for_the_loss(&self.hook.0.access()))
     }
 
     fn entry(&self, slot: usize) -> Entry {
@@ -302,6 +364,11 @@ impl Slot {
     fn info(&self) -> Option<HookInfo> {
         (!self.removed).then(|| self.standing.info(self.hook.kind(), self.tier))
     }
+}
+
+/// Whether a condition asks for the loss, by its name or in short.
+fn asks_for_the_loss(access: &Access) -> bool {
+    access.asks.iter().any(|name| name == TRAIN_LOSS || name == "loss")
 }
 
 impl Standing {
