@@ -34,6 +34,8 @@ pub use states::HookStates;
 pub struct HookRunner {
     slots: Vec<Slot>,
     updates: Vec<UpdateSlot>,
+    /// How many hooks were ever registered.
+    registered: usize,
     /// What update hooks did, where that is to be noted.
     traced: Option<Vec<Touched>>,
     plan: Plan,

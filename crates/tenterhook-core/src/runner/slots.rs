@@ -1,5 +1,7 @@
 //! The list of hooks: registration, toggling and removal.
 
+use std::any::Any;
+
 use super::HookRunner;
 use super::standing::Standing;
 use crate::access::Access;
@@ -104,7 +106,9 @@ impl HookRunner {
             return Err(RosterError::Reserved(name));
         }
         let policy = how.policy.unwrap_or_else(|| hook.policy());
-        let standing = Standing { enabled: !how.disabled, ..Standing::new(name, policy) };
+        let (enabled, number) = (!how.disabled, self.registered);
+        self.registered += 1;
+        let standing = Standing { enabled, number, ..Standing::new(name, policy) };
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
@@ -149,11 +153,12 @@ impl HookRunner {
         Ok(())
     }
 
-    /// All hooks: those that receive events in registration order, then update hooks. Without an
-    /// update hook there is `identity`.
+    /// All hooks: those that receive events in registration order, then update hooks. Where no update hook is
+    /// enabled there is `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
-        let identity = self.updates.is_empty().then(|| {
+        let stands = |slot: &UpdateSlot| slot.standing.enabled || slot.standing.name == Identity.name();
+        let identity = (!self.updates.iter().any(stands)).then(|| {
             let standing = Standing::new(Identity.name(), Identity.policy());
             standing.info(HookKind::Update, Tier::User)
         });
@@ -196,6 +201,27 @@ impl HookRunner {
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         let slot = self.slots.iter().find(|slot| slot.is_called(name))?;
         slot.hook.0.any().downcast_ref()
+    }
+
+    /// An update hook, by its name and type; behind wrappers too.
+    #[must_use]
+    pub fn update_hook<U: UpdateHook>(&self, name: &str) -> Option<&U> {
+        let slot = self.updates.iter().find(|slot| slot.standing.name == name)?;
+        let mut hook = &*slot.hook;
+        while let Some(wrapped) = hook.__wrapped() {
+            hook = wrapped;
+        }
+        let hook: &dyn Any = hook;
+        hook.downcast_ref()
+    }
+
+    /// The names of all hooks of every kind, in registration order.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<&str> {
+        let live = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.standing);
+        let mut all: Vec<_> = live.chain(self.updates.iter().map(|slot| &slot.standing)).collect();
+        all.sort_by_key(|standing| standing.number);
+        all.into_iter().map(|standing| standing.name.as_str()).collect()
     }
 
     /// The plan in force.
@@ -373,7 +399,7 @@ fn asks_for_the_loss(access: &Access) -> bool {
 
 impl Standing {
     fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
-        let Standing { name, policy, enabled, failures } = self;
+        let Standing { name, policy, enabled, failures, .. } = self;
         HookInfo {
             name: name.clone(),
             kind,
