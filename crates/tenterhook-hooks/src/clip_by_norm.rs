@@ -42,7 +42,7 @@ impl ClipByNormOptions {
 ///   A norm that is NaN makes all of them NaN, an infinite one makes the infinite values NaN and the others 0:
 ///   `check_finite` makes either an error. A pattern that matches no parameter is said once.
 /// - **Exactness** is the engine's. With Burn the norm is computed in 32 bits, where one beyond about 1e19 counts as
-///   infinite, and 1e-6 is added to it, as PyTorch does, so that what is clipped ends a little below `max_norm`.
+///   infinite, and 1e-6 is added to it, so that what is clipped ends a little below `max_norm`.
 /// - **Cost**: a pass over the gradients for the norm and one for the scaling, where the engine computes.
 /// - **When it fails** the gradients are as before it, and the run is aborted.
 ///

@@ -228,7 +228,7 @@ fn a_limit_that_nothing_can_be_clipped_at_is_refused() {
         assert_eq!(
             refusal(change),
             "gradients cannot be clipped at NaN; the limit must be a number of 0 or more"
-        )
+        );
     };
     refused(|gradients| {
         let _ = gradients.clip(|_| true, ClipRule::Value(f64::NAN));

@@ -64,7 +64,7 @@ pub struct Settings {
     /// Micro-batches per optimizer step.
     pub accumulate_grad_batches: u64,
     /// Clip gradients above this. A norm that is NaN makes all of them NaN. With Burn the norm is computed in 32
-    /// bits, and 1e-6 is added to it, as PyTorch does.
+    /// bits, and 1e-6 is added to it.
     #[schemars(example = 1.0)]
     pub gradient_clip_val: Option<f64>,
     /// What is compared with it: `norm` or `value`.
