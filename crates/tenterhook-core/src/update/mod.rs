@@ -143,7 +143,7 @@ pub enum UpdateError {
     OtherEngine(String),
 }
 
-/// The update hook that changes nothing: what stands where nobody registered another.
+/// The update hook that changes nothing: what stands where no other is enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 

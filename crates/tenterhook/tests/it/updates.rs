@@ -72,6 +72,19 @@ fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
 }
 
 #[test]
+fn a_condition_on_the_loss_is_asked_at_every_step_however_rarely_it_is_logged() {
+    for condition in ["loss < 1e9", "train/loss < 1e9"] {
+        let hook = Scaled::by(0.5);
+        let seen = hook.seen.clone();
+        let mut trainer = trainer(Settings { log_every_n_steps: 7, ..epochs(1) });
+        let gate = tenterhook::wrap::Conditioned::new(condition.parse().unwrap());
+        trainer.add_hook(AnyHook::update(hook).gated(gate)).unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        assert_eq!(seen.take(), [(0, 1), (0, 2), (0, 3)], "all but the first, before which there is none");
+    }
+}
+
+#[test]
 fn it_is_called_for_every_optimizer_in_turn_before_clipping() {
     let hook = Scaled::by(0.5);
     let seen = hook.seen.clone();
