@@ -103,7 +103,7 @@ impl BurnGradients for Gradients<'_> {
         self.each(|gradient| {
             let name = gradient.name().to_owned();
             let before = gradient.native().and_then(|native| native.downcast::<Erased>().ok());
-            let before = before.ok_or_else(|| UpdateError::OtherEngine(name.clone()))?;
+            let Some(before) = before else { return gradient.refuse_native() };
             gradient.set_native(Box::new(before.mapped(&name, map)))
         })
     }

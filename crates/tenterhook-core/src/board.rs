@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
 use serde::Serialize;
@@ -89,12 +89,15 @@ enum Slot {
 #[derive(Clone, Default)]
 pub struct Board {
     slots: RefCell<BTreeMap<String, Slot>>,
+    /// The places where the module, a controller or an update hook put what is there.
+    kept: RefCell<BTreeSet<String>>,
 }
 
 impl Board {
     /// Puts a value, replacing the one that stood there.
     pub fn put<T: BoardValue>(&self, key: Key<T>, value: T) {
         self.slots.borrow_mut().insert(key.name.to_owned(), Slot::Live(Box::new(value)));
+        self.kept.borrow_mut().insert(key.name.to_owned());
     }
 
     /// The value that stands there; `None` when there is none or it is of another type.
@@ -110,7 +113,20 @@ impl Board {
     pub fn take<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
         let value = self.get(key)?;
         self.slots.borrow_mut().remove(key.name);
+        self.kept.borrow_mut().remove(key.name);
         Some(value)
+    }
+
+    /// The places whose values no observer may take away, because the module, a controller or an update hook put
+    /// them there; a checkpoint holds their names.
+    #[must_use]
+    pub fn kept_from_observers(&self) -> BTreeSet<String> {
+        self.kept.borrow().clone()
+    }
+
+    /// Keeps observers from taking away what is in these places and in no other.
+    pub fn keep_from_observers(&self, names: BTreeSet<String>) {
+        *self.kept.borrow_mut() = names;
     }
 
     /// Everything on the board, as a checkpoint holds it.
@@ -128,6 +144,7 @@ impl Board {
 
     /// Puts back what a checkpoint held, and nothing else.
     pub fn restore(&self, values: BTreeMap<String, Value>) {
+        self.kept.take();
         *self.slots.borrow_mut() =
             values.into_iter().map(|(name, json)| (name, Slot::Restored(json))).collect();
     }
@@ -135,24 +152,33 @@ impl Board {
 
 /// The board as hooks see it: values are put, read and taken one by one.
 #[derive(Clone, Copy)]
-pub struct Places<'a>(pub(crate) &'a Board);
+pub struct Places<'a> {
+    pub(crate) board: &'a Board,
+    /// Whether an observer looks.
+    pub(crate) observing: bool,
+}
 
 impl Places<'_> {
     /// Puts a value, replacing the one that stood there.
     pub fn put<T: BoardValue>(self, key: Key<T>, value: T) {
-        self.0.put(key, value);
+        self.board.put(key, value);
+        if self.observing {
+            self.board.kept.borrow_mut().remove(key.name);
+        }
     }
 
     /// The value that stands there; `None` when there is none or it is of another type.
     #[must_use]
     pub fn get<T: BoardValue>(self, key: Key<T>) -> Option<T> {
-        self.0.get(key)
+        self.board.get(key)
     }
 
-    /// Takes the value away.
+    /// Takes the value away. For an observer there is nothing to take where the module, a controller or an update
+    /// hook put the value: it would be gone for whoever decides by it. An observer can [`get`](Places::get) it.
     #[must_use]
     pub fn take<T: BoardValue>(self, key: Key<T>) -> Option<T> {
-        self.0.take(key)
+        let is_kept = self.observing && self.board.kept.borrow().contains(key.name);
+        if is_kept { None } else { self.board.take(key) }
     }
 }
 
@@ -172,6 +198,22 @@ mod tests {
         assert_eq!(board.get(NAMES), None);
         assert_eq!(board.take(BEST), Some(0.25));
         assert_eq!(board.get(BEST), None);
+    }
+
+    #[test]
+    fn an_observer_takes_away_only_what_observers_left() {
+        let board = Board::default();
+        let (observer, controller) =
+            (Places { board: &board, observing: true }, Places { board: &board, observing: false });
+        controller.put(BEST, 0.5);
+        assert_eq!((observer.take(BEST), observer.get(BEST)), (None, Some(0.5)));
+        let resumed = Board::default();
+        resumed.restore(board.to_json().expect("it serialises"));
+        resumed.keep_from_observers(board.kept_from_observers());
+        assert_eq!(Places { board: &resumed, observing: true }.take(BEST), None, "nor after a resume");
+        assert_eq!(controller.take(BEST), Some(0.5));
+        observer.put(BEST, 0.25);
+        assert_eq!(observer.take(BEST), Some(0.25));
     }
 
     #[test]

@@ -170,6 +170,15 @@ impl AnyHook {
         }
     }
 
+    /// What it reads and writes, and how often it fires.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        match &self.0 {
+            Boxed::Events(hook) => hook.0.access(),
+            Boxed::Update(hook) => hook.access(),
+        }
+    }
+
     /// What its errors do to the run.
     #[must_use]
     pub fn policy(&self) -> Policy {

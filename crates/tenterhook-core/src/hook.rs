@@ -60,7 +60,7 @@ macro_rules! define_hook {
         #[diagnostic::on_unimplemented(
             message = "`{Self}` is not a hook that receives events",
             label = "write `#[hook] impl Observer for …` or `#[hook] impl Controller for …`",
-            note = "update hooks are registered with `add_update_hook`"
+            note = "update hooks are registered with `add_update_hook`; `AnyHook::update(hook)` has `every`, `after`, `once`, `when` and `sampled`"
         )]
         pub trait Hook: Send + 'static {
             /// `()` for an observer, [`Decision`] for a controller.

@@ -175,10 +175,15 @@ impl<'a> Moment<'a> {
         self.model.optimizers()
     }
 
-    /// The metrics logged so far.
+    /// Whether the hook that is running now can change nothing.
+    fn observing(&self) -> bool {
+        self.shared.roster.observes(self.shared.current.get())
+    }
+
+    /// The metrics logged so far. What was read for an observer alone is among them for observers alone.
     #[must_use]
     pub fn metrics(&self) -> Logged<'a> {
-        Logged(&self.shared.metrics)
+        Logged { metrics: &self.shared.metrics, observing: self.observing() }
     }
 
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
@@ -228,11 +233,12 @@ impl<'a> Moment<'a> {
     /// The board on which hooks leave values for each other.
     #[must_use]
     pub fn board(&self) -> Places<'a> {
-        Places(&self.shared.board)
+        Places { board: &self.shared.board, observing: self.observing() }
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
-    /// for observers and forward hooks only: the others change training.
+    /// for observers and forward hooks only, and for none that a controller or an update hook declares to
+    /// read from: the others change training.
     #[must_use]
     pub fn hooks(&self) -> Requests<'a> {
         Requests { roster: &self.shared.roster, by: Some(self.shared.current.get()) }

@@ -139,6 +139,12 @@ impl Roster {
         self.hooks.borrow().get(index).cloned().flatten()
     }
 
+    /// Whether this hook can change nothing.
+    pub(crate) fn observes(&self, index: usize) -> bool {
+        let hooks = self.hooks.borrow();
+        hooks.get(index).and_then(Option::as_ref).is_some_and(|hook| !hook.kind.steers())
+    }
+
     pub(crate) fn name(&self, index: usize) -> Ref<'_, str> {
         Ref::map(self.hooks.borrow(), |hooks| {
             hooks.get(index).and_then(Option::as_ref).map_or("", |hook| hook.name.as_str())

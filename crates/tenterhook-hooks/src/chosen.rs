@@ -11,6 +11,13 @@ pub(crate) fn everything() -> Vec<String> {
     vec!["**".to_owned()]
 }
 
+/// Whether gradients, which are 32-bit, can be clipped at this.
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn is_limit(limit: f64) -> bool {
+    let limit = limit as f32;
+    limit > 0.0 && limit.is_finite()
+}
+
 /// The parameters that the option `params` chooses.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {

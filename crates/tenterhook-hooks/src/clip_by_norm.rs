@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{ClipRule, FromOptions, Gradients, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{ClipRule, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
 
-use crate::chosen::{Chosen, everything};
+use crate::chosen::{Chosen, everything, is_limit};
 
 /// The options of [`ClipByNorm`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,8 +39,10 @@ impl ClipByNormOptions {
 /// - **Fires** as an update hook: after `on_before_optimizer_step` and before the trainer's own clipping, once for
 ///   each optimizer. The norm together is that of one optimizer's gradients.
 /// - **Reads** the gradients that `params` chooses, and writes them where the norm is larger; their direction stays.
-///   A norm that is NaN clips nothing, an infinite one leaves NaN: `check_finite` makes either an error. A pattern
-///   that matches no parameter is said once.
+///   A norm that is NaN makes all of them NaN, an infinite one makes the infinite values NaN and the others 0:
+///   `check_finite` makes either an error. A pattern that matches no parameter is said once.
+/// - **Exactness** is the engine's. With Burn the norm is computed in 32 bits, where one beyond about 1e19 counts as
+///   infinite, and 1e-6 is added to it, so that what is clipped ends a little below `max_norm`.
 /// - **Cost**: a pass over the gradients for the norm and one for the scaling, where the engine computes.
 /// - **When it fails** the gradients are as before it, and the run is aborted.
 ///
@@ -75,8 +77,10 @@ impl ClipByNorm {
     /// With these options, which are checked.
     pub fn new(options: ClipByNormOptions) -> Result<ClipByNorm, OptionError> {
         let max_norm = options.max_norm;
-        if !(max_norm > 0.0 && max_norm.is_finite()) {
-            return Err(OptionError::new(format!("`max_norm` is {max_norm}; it must be above 0 and finite")));
+        if !is_limit(max_norm) {
+            return Err(OptionError::new(format!(
+                "`max_norm` is {max_norm}; it must be above 0 and finite, in 32 bits"
+            )));
         }
         Ok(ClipByNorm { chosen: Chosen::new(&options.params)?, options })
     }
@@ -88,17 +92,18 @@ impl UpdateHook for ClipByNorm {
         self.options.check_finite
     }
 
-    fn update(&mut self, gradients: &mut Gradients, cx: &Update) {
+    fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
         self.chosen.look_out(gradients, cx);
         let rule = ClipRule::Norm(self.options.max_norm);
         if !self.options.per_parameter {
-            gradients.clip(|name| self.chosen.has(name), rule);
-            return;
+            return Ok(gradients.clip(|name| self.chosen.has(name), rule)?);
         }
-        let own: Vec<_> = gradients.names().filter(|name| self.chosen.has(name)).map(str::to_owned).collect();
-        for own in own {
-            gradients.clip(|name| name == own, rule);
-        }
+        gradients.each(|gradient| {
+            if self.chosen.has(gradient.name()) {
+                gradient.clip(rule)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -149,8 +154,19 @@ mod tests {
     }
 
     #[test]
+    fn a_norm_that_is_nan_spoils_what_it_is_the_norm_of() {
+        for (per_parameter, spoilt) in [(false, true), (true, false)] {
+            let options = ClipByNormOptions { per_parameter, ..ClipByNormOptions::of(1.0) };
+            let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+            let left = rig.gradients([("w", [f32::NAN]), ("b", [4.0])]).update();
+            assert!(left.get("w").unwrap()[0].is_nan());
+            assert_eq!(left.get("b").unwrap()[0].is_nan(), spoilt, "{per_parameter}");
+        }
+    }
+
+    #[test]
     fn a_norm_that_cannot_be_is_refused() {
-        for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
             let error = ClipByNorm::new(ClipByNormOptions::of(max_norm)).unwrap_err().to_string();
             assert!(error.starts_with("`max_norm` is"), "{error}");
         }

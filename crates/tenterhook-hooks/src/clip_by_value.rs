@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{ClipRule, FromOptions, Gradients, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{ClipRule, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
 
-use crate::chosen::{Chosen, everything};
+use crate::chosen::{Chosen, everything, is_limit};
 
 /// The options of [`ClipByValue`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,8 +69,10 @@ impl ClipByValue {
     /// With these options, which are checked.
     pub fn new(options: ClipByValueOptions) -> Result<ClipByValue, OptionError> {
         let limit = options.limit;
-        if !(limit > 0.0 && limit.is_finite()) {
-            return Err(OptionError::new(format!("`limit` is {limit}; it must be above 0 and finite")));
+        if !is_limit(limit) {
+            return Err(OptionError::new(format!(
+                "`limit` is {limit}; it must be above 0 and finite, in 32 bits"
+            )));
         }
         Ok(ClipByValue { chosen: Chosen::new(&options.params)?, options })
     }
@@ -82,9 +84,9 @@ impl UpdateHook for ClipByValue {
         self.options.check_finite
     }
 
-    fn update(&mut self, gradients: &mut Gradients, cx: &Update) {
+    fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
         self.chosen.look_out(gradients, cx);
-        gradients.clip(|name| self.chosen.has(name), ClipRule::Value(self.options.limit));
+        Ok(gradients.clip(|name| self.chosen.has(name), ClipRule::Value(self.options.limit))?)
     }
 }
 
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_cannot_be_is_refused() {
-        for limit in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for limit in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
             let error = ClipByValue::new(ClipByValueOptions::of(limit)).unwrap_err().to_string();
             assert!(error.starts_with("`limit` is"), "{error}");
         }

@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{
+    Access, Cadence, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook,
+};
 
 use crate::chosen::Chosen;
 
@@ -96,6 +98,14 @@ impl Freeze {
 
 #[hook]
 impl UpdateHook for Freeze {
+    fn access(&self) -> Access {
+        match self.options.from_step {
+            // Every run that has a step has the first.
+            1 => Access::none(),
+            from => Access::none().needs("from_step", Cadence::Steps(from)),
+        }
+    }
+
     fn check_finite(&self) -> bool {
         self.options.check_finite
     }
@@ -147,6 +157,15 @@ mod tests {
         assert_eq!(left(one), [true, true, false, true, true, true]);
         let late = FreezeOptions { from_step: 5, ..FreezeOptions::of(["fc.bias"]) };
         assert_eq!(left(late), [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn a_run_that_ends_before_the_first_frozen_step_is_too_short() {
+        let access = |from_step| {
+            Freeze::new(FreezeOptions { from_step, ..FreezeOptions::of(["**"]) }).unwrap().access()
+        };
+        assert_eq!(access(5).needs, [("from_step", Cadence::Steps(5))]);
+        assert_eq!(access(1).needs, []);
     }
 
     #[test]

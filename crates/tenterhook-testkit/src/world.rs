@@ -204,6 +204,7 @@ impl World {
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
             shared.board.restore(board);
+            shared.board.keep_from_observers(self.shared.board.kept_from_observers());
         }
         let positions = self.shared.streams.borrow().positions();
         shared.streams.replace(Streams::at(&positions));

@@ -318,13 +318,19 @@ impl<M: Module> Running<M> {
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Reads the losses when it is time to, or when somebody judges every one of them.
+    /// Reads the losses when it is time to, or when somebody judges every one of them. Where only observers want
+    /// it, only they see it, so that nobody decides otherwise because of them.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.progress.step.is_multiple_of(self.limits.log_every);
-        if (due || self.hooks.judges_every_loss())
+        let for_everybody = due || self.hooks.judges_every_loss();
+        if (for_everybody || self.hooks.observes_every_loss())
             && let Some(loss) = self.losses.read()
         {
-            self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
+            if for_everybody {
+                self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
+            } else {
+                self.shared.metrics.log_for_observers(TRAIN_LOSS, loss);
+            }
         }
     }
 

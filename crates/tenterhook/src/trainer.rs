@@ -274,6 +274,12 @@ impl Trainer {
         self.hooks.hook(name)
     }
 
+    /// An update hook, by its name and type, to look at what it has done.
+    #[must_use]
+    pub fn update_hook<U: UpdateHook>(&self, name: &str) -> Option<&U> {
+        self.hooks.update_hook(name)
+    }
+
     /// The hooks and their plan.
     #[must_use]
     pub fn hooks(&self) -> &HookRunner {
@@ -377,7 +383,12 @@ impl Trainer {
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
-        run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
+        let (traces, recorded) = (self.settings.trace_updates, self.recording.is_some());
+        run.hooks.trace_updates(traces && recorded);
+        if traces && !recorded && stage == Stage::Fit {
+            let text = "`trace_updates` is on, but without a run directory there is nowhere to write them";
+            run.note(Notice::Said { hook: "trainer".into(), text: text.into() });
+        }
         (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();

@@ -129,7 +129,7 @@ fn a_failing_hook_leaves_burns_gradients_as_they_were() {
         }
         fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
             gradients.scale(7.0);
-            gradients.clip(|_| true, ClipRule::Norm(0.1));
+            gradients.clip(|_| true, ClipRule::Norm(0.1))?;
             match self.0 {
                 0 => gradients.get("inner.bias")?.remove(),
                 1 => gradients.edit("inner.bias", |_| panic!("in the middle"))?,

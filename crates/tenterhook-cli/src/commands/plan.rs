@@ -67,6 +67,11 @@ fn for_people(trainer: &Trainer) -> String {
     let mut without_hooks = Vec::new();
     for event in Event::ALL {
         let receivers = sources::receivers(*event, trainer.hooks());
+        if *event == Event::GradientClip {
+            lines.push("  update hooks".to_owned());
+            let rows = update_hooks(trainer).into_iter().enumerate();
+            lines.extend(rows.map(|(number, (name, why))| format!("    {}. {name:<24} {why}", number + 1)));
+        }
         if !trainer.hooks().wants(*event) {
             let sources: Vec<_> = receivers.into_iter().map(|receiver| receiver.source).collect();
             without_hooks.push(format!("  {event:<28} {}", sources.join(", ")));
@@ -85,6 +90,19 @@ fn for_people(trainer: &Trainer) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The update hooks that are enabled, in the order in which they change the gradients, and why they stand there.
+fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
+    let enabled =
+        trainer.list_hooks().into_iter().filter(|hook| hook.kind == HookKind::Update && hook.enabled);
+    let row = |name: String| {
+        // The name is reserved for what changes nothing.
+        let why =
+            if name == "identity" { "never called: it changes nothing" } else { "in registration order" };
+        (name, why)
+    };
+    enabled.map(|hook| row(hook.name)).collect()
+}
+
 /// What a hook declares, as the end of its line.
 fn said_of_itself(access: &Access) -> String {
     let list = |word: &str, names: Vec<String>| {
@@ -94,6 +112,7 @@ fn said_of_itself(access: &Access) -> String {
     [
         list("reads", access.reads.clone()),
         list("writes", access.writes.clone()),
+        list("asks for", access.asks.clone()),
         list("monitors", access.monitors.iter().cloned().collect()),
         list("every", times(&access.every)),
         list("after", times(&access.after)),
@@ -110,5 +129,9 @@ fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {
         events.insert(event.handler().to_owned(), Value::Array(rows.collect()));
     }
     let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
-    format!("{:#}\n", json!({ "hooks": trainer.list_hooks(), "events": events, "refused": refused }))
+    let updates = update_hooks(trainer).into_iter().map(|(name, why)| json!({ "name": name, "why": why }));
+    let updates: Vec<_> = updates.collect();
+    let hooks = trainer.list_hooks();
+    let plan = json!({ "hooks": hooks, "events": events, "update_hooks": updates, "refused": refused });
+    format!("{plan:#}\n")
 }

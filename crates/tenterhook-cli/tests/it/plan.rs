@@ -43,6 +43,27 @@ fn programs_get_json() {
 }
 
 #[test]
+fn update_hooks_stand_between_their_events_in_their_order() {
+    let config = "[[hooks]]\nuse = \"scale\"\nfactor = 0.5\nwhen = \"loss > 1\"\n\
+                  [[hooks]]\nuse = \"clip_by_norm\"\nmax_norm = 1.0\n\
+                  [[hooks]]\nuse = \"freeze\"\nparams = [\"**\"]\nenabled = false\n";
+    let (code, out, err) = plan(config, &[]);
+    assert_eq!(code, Some(0), "{err}");
+    let expected = "  update hooks\n    1. scale                    in registration order\n    \
+                    2. clip_by_norm             in registration order\n";
+    assert!(out.contains(expected) && out.contains("asks for loss"), "{out}");
+    let names = |config: &str| {
+        let (_, out, _) = plan(config, &["--json"]);
+        let plan: Value = serde_json::from_str(&out).expect("JSON");
+        let rows = plan["update_hooks"].as_array().expect("rows").clone();
+        rows.iter().map(|row| row["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(config), ["scale", "clip_by_norm"]);
+    assert_eq!(names(BOTH), ["identity"]);
+    assert!(plan(BOTH, &[]).1.contains("1. identity                 never called: it changes nothing"));
+}
+
+#[test]
 fn what_cannot_work_is_refused_with_its_fix() {
     for (config, hint) in [
         ("[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", "did you mean `val/loss`?"),

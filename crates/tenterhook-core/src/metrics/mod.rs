@@ -42,6 +42,8 @@ struct Place {
 #[derive(Debug, Default)]
 pub struct Metrics {
     latest: RefCell<BTreeMap<String, Latest>>,
+    /// What is newer and only observers see, because only they asked for it.
+    observed: RefCell<BTreeMap<String, Latest>>,
     /// Something was logged since it was last asked what.
     changed: Cell<bool>,
     /// How often anything was logged, and whether a hook is logging now.
@@ -65,6 +67,15 @@ pub(crate) enum Told {
     Before,
 }
 
+/// What only observers see, as a checkpoint holds it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Observed {
+    #[serde(with = "crate::number")]
+    value: f64,
+    step: u64,
+    place: Place,
+}
+
 /// The metrics of a run as a checkpoint holds them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricsState {
@@ -73,6 +84,9 @@ pub struct MetricsState {
     /// The step that each belongs to; what an older checkpoint lacks counts as logged at 0.
     #[serde(default)]
     steps: BTreeMap<String, u64>,
+    /// What only observers see, and the step that it belongs to.
+    #[serde(default)]
+    observed: BTreeMap<String, Observed>,
     #[serde(default)]
     places: BTreeMap<String, Place>,
     #[serde(default)]
@@ -148,12 +162,24 @@ impl Metrics {
         Ok(())
     }
 
-    fn show(&self, name: &str, value: f64) {
-        let mut all = self.latest.borrow_mut();
+    /// Shows a number to observers alone, until it is logged for everybody again: what an observer wants to read
+    /// must not become a number that a controller decides by.
+    pub fn log_for_observers(&self, name: &str, value: f64) {
+        let latest = self.newest(value);
+        self.observed.borrow_mut().insert(name.to_owned(), latest);
+    }
+
+    fn newest(&self, value: f64) -> Latest {
         let Place { number, by_hook } = self.place.get();
         let place = Place { number: number + 1, by_hook };
         self.place.set(place);
-        let latest = Latest { value, changed: true, step: self.step.get(), place };
+        Latest { value, changed: true, step: self.step.get(), place }
+    }
+
+    fn show(&self, name: &str, value: f64) {
+        let latest = self.newest(value);
+        self.observed.borrow_mut().remove(name);
+        let mut all = self.latest.borrow_mut();
         if let Some(known) = all.get_mut(name) {
             *known = latest;
         } else {
@@ -192,32 +218,49 @@ impl Metrics {
 
 /// The numbers of a run as hooks see them: to read. Logging goes through `cx.log`.
 #[derive(Clone, Copy, Debug)]
-pub struct Logged<'a>(pub(crate) &'a Metrics);
+pub struct Logged<'a> {
+    pub(crate) metrics: &'a Metrics,
+    /// Whether an observer looks.
+    pub(crate) observing: bool,
+}
 
 impl Logged<'_> {
     /// The latest value of a metric.
     #[must_use]
     pub fn get(self, name: &str) -> Option<f64> {
-        self.0.get(name)
+        self.latest(name).map(|latest| latest.value)
     }
 
     /// The optimizer step that the metric's latest value belongs to: within a batch the one being worked
     /// on, else the one completed last. It is less than `cx.step` when the value is from before.
     #[must_use]
     pub fn step_of(self, name: &str) -> Option<u64> {
-        self.0.step_of(name)
+        self.latest(name).map(|latest| latest.step)
     }
 
     /// The names there are, in order.
     #[must_use]
     pub fn names(self) -> Vec<String> {
-        self.0.names()
+        self.chosen(|_| true).into_keys().collect()
     }
 
     /// All latest values, in order of name.
     #[must_use]
     pub fn to_map(self) -> BTreeMap<String, f64> {
-        self.0.to_map()
+        self.chosen(|_| true)
+    }
+
+    fn latest(self, name: &str) -> Option<Latest> {
+        let observed = self.observing.then(|| self.metrics.observed.borrow().get(name).copied());
+        observed.flatten().or_else(|| self.metrics.latest.borrow().get(name).copied())
+    }
+
+    fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {
+        let (latest, observed) = (self.metrics.latest.borrow(), self.metrics.observed.borrow());
+        // What only observers see is newer, and so comes last.
+        let all = latest.iter().chain(observed.iter().filter(|_| self.observing));
+        let chosen = all.filter(|(_, latest)| is_chosen(latest));
+        chosen.map(|(name, latest)| (name.clone(), latest.value)).collect()
     }
 }
 
@@ -237,6 +280,7 @@ impl Metrics {
     pub fn begin_fit(&self) {
         self.step.set(0);
         self.latest.borrow_mut().values_mut().for_each(|latest| latest.step = 0);
+        self.observed.take();
     }
 
     /// What is logged from here on belongs to this optimizer step.
@@ -326,7 +370,12 @@ impl Metrics {
         let (latest, place) = (self.latest.borrow(), self.place.get());
         let steps = latest.iter().map(|(name, latest)| (name.clone(), latest.step)).collect();
         let places = latest.iter().map(|(name, latest)| (name.clone(), latest.place)).collect();
-        MetricsState { latest: self.to_map(), steps, places, place, train: self.train.borrow().clone() }
+        let observed = self.observed.borrow();
+        let observed = observed.iter().map(|(name, Latest { value, step, place, .. })| {
+            (name.clone(), Observed { value: *value, step: *step, place: *place })
+        });
+        let (observed, train) = (observed.collect(), self.train.borrow().clone());
+        MetricsState { latest: self.to_map(), steps, observed, places, place, train }
     }
 
     /// As they were when this state was taken; of an evaluation nothing is kept.
@@ -338,6 +387,10 @@ impl Metrics {
             (name.clone(), Latest { value: *value, changed: false, step, place })
         };
         *self.latest.borrow_mut() = latest.iter().map(unchanged).collect();
+        let observed = state.observed.into_iter().map(|(name, Observed { value, step, place })| {
+            (name, Latest { value, changed: false, step, place })
+        });
+        *self.observed.borrow_mut() = observed.collect();
         self.changed.set(false);
         self.place.set(state.place);
         *self.train.borrow_mut() = state.train;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latest, Logged};
+use super::Logged;
 
 /// A moment among everything that is logged. A checkpoint can hold it, and it means the same after a resume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ impl Logged<'_> {
     /// This moment, to ask later what was logged [`since`](Logged::since).
     #[must_use]
     pub fn mark(self) -> Mark {
-        Mark(self.0.place.get().number)
+        Mark(self.metrics.place.get().number)
     }
 
     /// The latest values of everything that was logged since, in order of name.
@@ -29,25 +29,23 @@ impl Logged<'_> {
     pub fn since_without_hooks(self, mark: Mark) -> BTreeMap<String, f64> {
         self.chosen(|latest| latest.place.number > mark.0 && !latest.place.by_hook)
     }
-
-    fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {
-        let latest = self.0.latest.borrow();
-        let chosen = latest.iter().filter(|(_, latest)| is_chosen(latest));
-        chosen.map(|(name, latest)| (name.clone(), latest.value)).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::metrics::{LogOptions, Logged, Metrics};
 
+    fn all(metrics: &Metrics) -> Logged<'_> {
+        Logged { metrics, observing: true }
+    }
+
     #[test]
     fn a_mark_tells_apart_what_was_logged_before_and_after_it_also_after_a_resume() {
         let metrics = Metrics::default();
         metrics.log("before", 1.0, LogOptions::STEP);
         metrics.log("again", 1.0, LogOptions::STEP);
-        let mark = Logged(&metrics).mark();
-        assert!(Logged(&metrics).since(mark).is_empty());
+        let mark = all(&metrics).mark();
+        assert!(all(&metrics).since(mark).is_empty());
         metrics.log("again", 1.0, LogOptions::STEP);
         assert!(metrics.log_as_hook("hook", 2.0, LogOptions::STEP).is_ok());
         metrics.log("after", 3.0, LogOptions::STEP);
@@ -56,13 +54,13 @@ mod tests {
         let text = serde_json::to_string(&metrics.state()).expect("it writes");
         resumed.restore(serde_json::from_str(&text).expect("it reads"));
         for metrics in [metrics, resumed] {
-            let since = Logged(&metrics).since(mark);
+            let since = all(&metrics).since(mark);
             assert_eq!(since.keys().collect::<Vec<_>>(), ["after", "again", "hook"]);
-            let of_the_module = Logged(&metrics).since_without_hooks(mark);
+            let of_the_module = all(&metrics).since_without_hooks(mark);
             assert_eq!(of_the_module.keys().collect::<Vec<_>>(), ["after", "again"]);
-            let now = Logged(&metrics).mark();
+            let now = all(&metrics).mark();
             metrics.log("new", 4.0, LogOptions::STEP);
-            assert_eq!(Logged(&metrics).since(now).keys().collect::<Vec<_>>(), ["new"]);
+            assert_eq!(all(&metrics).since(now).keys().collect::<Vec<_>>(), ["new"]);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Running the update hooks over the gradients of one optimizer.
 
-use super::HookRunner;
 use super::slots::UpdateSlot;
 use super::standing::attempt;
+use super::{Changed, HookRunner};
 use crate::failure::Failure;
 use crate::hook::HookResult;
+use crate::roster::RosterRequest;
 use crate::update::{Gradients, GradientsMut, Touched, Update};
 
 impl HookRunner {
@@ -49,7 +50,12 @@ impl HookRunner {
                     self.unpublished.set(true);
                     let at = (cx.epoch, cx.step);
                     let disabled = slot.standing.judge(mishap, "update", at, &mut self.contained)?;
-                    slot.standing.enabled = !disabled;
+                    if disabled {
+                        slot.standing.enabled = false;
+                        let change = RosterRequest::Disable(slot.standing.name.clone());
+                        self.changed.push(Changed { by: None, change });
+                        self.stale = true;
+                    }
                 }
             }
         }

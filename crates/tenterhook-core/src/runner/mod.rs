@@ -34,6 +34,8 @@ pub use states::HookStates;
 pub struct HookRunner {
     slots: Vec<Slot>,
     updates: Vec<UpdateSlot>,
+    /// How many hooks were ever registered.
+    registered: usize,
     /// What update hooks did, where that is to be noted.
     traced: Option<Vec<Touched>>,
     plan: Plan,
@@ -41,8 +43,10 @@ pub struct HookRunner {
     contained: Vec<Contained>,
     refused: Vec<RosterError>,
     changed: Vec<Changed>,
-    /// Some hook judges every loss.
+    /// Some controller or update hook judges every loss.
     judging: bool,
+    /// Some observer reads every loss.
+    reading: bool,
     /// Some hook wants the time spent in hooks.
     measuring: bool,
     aborted: Option<Failure>,

@@ -1,5 +1,7 @@
 //! The list of hooks: registration, toggling and removal.
 
+use std::any::Any;
+
 use super::HookRunner;
 use super::standing::Standing;
 use crate::access::Access;
@@ -72,6 +74,22 @@ pub enum RosterError {
         /// What kind of hook that is.
         kind: HookKind,
     },
+    /// An observer that would take away what a controller or an update hook reads.
+    #[error(
+        "observer `{by}` asked for a change of hook `{name}`, from which {kind} hook `{reader}` reads `{what}`, which would change training; make it a controller"
+    )]
+    IsRead {
+        /// Who asked.
+        by: String,
+        /// The hook that it asked for.
+        name: String,
+        /// Who reads from that one.
+        reader: String,
+        /// What kind of hook the reader is.
+        kind: HookKind,
+        /// What it reads.
+        what: String,
+    },
 }
 
 impl HookRunner {
@@ -88,7 +106,9 @@ impl HookRunner {
             return Err(RosterError::Reserved(name));
         }
         let policy = how.policy.unwrap_or_else(|| hook.policy());
-        let standing = Standing { enabled: !how.disabled, ..Standing::new(name, policy) };
+        let (enabled, number) = (!how.disabled, self.registered);
+        self.registered += 1;
+        let standing = Standing { enabled, number, ..Standing::new(name, policy) };
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
@@ -133,11 +153,12 @@ impl HookRunner {
         Ok(())
     }
 
-    /// All hooks: those that receive events in registration order, then update hooks. Without an
-    /// update hook there is `identity`.
+    /// All hooks: those that receive events in registration order, then update hooks. Where no update hook is
+    /// enabled there is `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
-        let identity = self.updates.is_empty().then(|| {
+        let stands = |slot: &UpdateSlot| slot.standing.enabled || slot.standing.name == Identity.name();
+        let identity = (!self.updates.iter().any(stands)).then(|| {
             let standing = Standing::new(Identity.name(), Identity.policy());
             standing.info(HookKind::Update, Tier::User)
         });
@@ -160,11 +181,19 @@ impl HookRunner {
         live.chain(updates.map(|slot| (slot.standing.name.clone(), slot.hook.access()))).collect()
     }
 
-    /// Whether a hook judges every loss, which must then be read at every step.
+    /// Whether a controller or an update hook judges every loss, which must then be logged at every step.
     #[inline]
     #[must_use]
     pub fn judges_every_loss(&self) -> bool {
         self.judging
+    }
+
+    /// Whether an observer reads every loss, which must then be shown to observers at every step, and to nobody
+    /// else: a controller must not see other numbers because somebody watches.
+    #[inline]
+    #[must_use]
+    pub fn observes_every_loss(&self) -> bool {
+        self.reading
     }
 
     /// A hook that receives events, by its name and type; behind wrappers too.
@@ -172,6 +201,27 @@ impl HookRunner {
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         let slot = self.slots.iter().find(|slot| slot.is_called(name))?;
         slot.hook.0.any().downcast_ref()
+    }
+
+    /// An update hook, by its name and type; behind wrappers too.
+    #[must_use]
+    pub fn update_hook<U: UpdateHook>(&self, name: &str) -> Option<&U> {
+        let slot = self.updates.iter().find(|slot| slot.standing.name == name)?;
+        let mut hook = &*slot.hook;
+        while let Some(wrapped) = hook.__wrapped() {
+            hook = wrapped;
+        }
+        let hook: &dyn Any = hook;
+        hook.downcast_ref()
+    }
+
+    /// The names of all hooks of every kind, in registration order.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<&str> {
+        let live = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.standing);
+        let mut all: Vec<_> = live.chain(self.updates.iter().map(|slot| &slot.standing)).collect();
+        all.sort_by_key(|standing| standing.number);
+        all.into_iter().map(|standing| standing.name.as_str()).collect()
     }
 
     /// The plan in force.
@@ -209,10 +259,32 @@ impl HookRunner {
                 (name.clone(), asked_for.map(|hook| hook.kind))
             }
         };
-        match kind.filter(|kind| kind.steers()) {
-            Some(kind) => Err(RosterError::NotForObservers { by: by.name, name, kind }),
+        if let Some(kind) = kind.filter(|kind| kind.steers()) {
+            return Err(RosterError::NotForObservers { by: by.name, name, kind });
+        }
+        match self.steering_reader_of(change) {
+            Some((reader, kind, what)) => Err(RosterError::IsRead { by: by.name, name, reader, kind, what }),
             None => Ok(()),
         }
+    }
+
+    /// A controller or an update hook that reads from the hook that a change is about, and what.
+    fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
+        let written = match change {
+            Change::Add(hook) => hook.access(),
+            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
+                self.slots.iter().find(|slot| slot.is_called(name))?.hook.0.access()
+            }
+        };
+        let slots = self.slots.iter().filter(|slot| !slot.removed);
+        let slots = slots.map(|slot| (&slot.standing.name, slot.hook.kind(), slot.hook.0.access()));
+        let updates = self.updates.iter();
+        let updates = updates.map(|slot| (&slot.standing.name, HookKind::Update, slot.hook.access()));
+        let mut readers = slots.chain(updates).filter(|(_, kind, _)| kind.steers());
+        readers.find_map(|(name, kind, access)| {
+            let what = access.reads_from(&written)?.to_owned();
+            Some((name.clone(), kind, what))
+        })
     }
 
     pub(super) fn apply(&mut self, change: Change) -> Result<(), RosterError> {
@@ -239,7 +311,11 @@ impl HookRunner {
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
-        self.judging = self.slots.iter().any(Slot::judges_every_loss);
+        let (steering, observing): (Vec<_>, Vec<_>) =
+            self.slots.iter().partition(|slot| slot.hook.kind().steers());
+        self.reading = observing.into_iter().any(Slot::reads_every_loss);
+        self.judging = steering.into_iter().any(Slot::judges_every_loss)
+            || self.updates.iter().any(UpdateSlot::judges_every_loss);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
         self.stale = false;
         self.unpublished.set(true);
@@ -266,6 +342,13 @@ impl UpdateSlot {
     pub(super) fn is_live(&self) -> bool {
         self.standing.enabled && self.hook.changes_gradients()
     }
+
+    /// It is called within every batch, so whoever reads, monitors or asks for the loss judges each.
+    fn judges_every_loss(&self) -> bool {
+        let access = self.hook.access();
+        let mut read = access.reads.iter().chain(&access.monitors);
+        self.is_live() && (read.any(|name| name == TRAIN_LOSS) || asks_for_the_loss(&access))
+    }
 }
 
 impl Slot {
@@ -279,13 +362,18 @@ impl Slot {
 
     /// It declares that it reads the loss, or monitors it from batch to batch. Who monitors it from
     /// epoch to epoch is content with the epoch's mean.
-    fn judges_every_loss(&self) -> bool {
+    fn reads_every_loss(&self) -> bool {
         let (access, mut events) = (self.hook.0.access(), self.hook.0.events().iter());
         let reads = access.reads.iter().any(|name| name == TRAIN_LOSS);
         let monitors = access.monitors.as_deref() == Some(TRAIN_LOSS)
             && !access.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
             && events.any(Event::is_within_train_batch);
         self.is_live() && (reads || monitors)
+    }
+
+    /// It also judges the loss when its condition asks for it.
+    fn judges_every_loss(&self) -> bool {
+        self.reads_every_loss() || (self.is_live() && asks_for_the_loss(&self.hook.0.access()))
     }
 
     fn entry(&self, slot: usize) -> Entry {
@@ -304,9 +392,14 @@ impl Slot {
     }
 }
 
+/// Whether a condition asks for the loss, by its name or in short.
+fn asks_for_the_loss(access: &Access) -> bool {
+    access.asks.iter().any(|name| name == TRAIN_LOSS || name == "loss")
+}
+
 impl Standing {
     fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
-        let Standing { name, policy, enabled, failures } = self;
+        let Standing { name, policy, enabled, failures, .. } = self;
         HookInfo {
             name: name.clone(),
             kind,

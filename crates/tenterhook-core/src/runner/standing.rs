@@ -10,6 +10,8 @@ pub(super) struct Standing {
     pub(super) policy: Policy,
     pub(super) enabled: bool,
     pub(super) failures: u32,
+    /// How many were registered before it.
+    pub(super) number: usize,
 }
 
 /// What went wrong in a hook.
@@ -39,7 +41,7 @@ pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mish
 
 impl Standing {
     pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing { name, policy, enabled: true, failures: 0 }
+        Standing { name, policy, enabled: true, failures: 0, number: 0 }
     }
 
     /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every

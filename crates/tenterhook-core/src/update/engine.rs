@@ -33,7 +33,8 @@ pub trait GradientsMut {
         self.edit(index, &mut |values| values.iter_mut().for_each(|value| *value *= factor));
     }
 
-    /// Clips these, by their norm together or each value on its own.
+    /// Clips these, by their norm together or each value on its own. A norm that is NaN makes all of them NaN, as
+    /// one value does in every engine: what is wrong must not look well.
     #[allow(clippy::cast_possible_truncation)] // limits are 64-bit, gradients 32-bit
     fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         match rule {
@@ -50,7 +51,8 @@ pub trait GradientsMut {
             ClipRule::Norm(limit) => {
                 let squares = indexes.iter().map(|index| self.view().stats(*index).norm.powi(2));
                 let norm = squares.sum::<f64>().sqrt();
-                if norm > limit {
+                let is_within = norm <= limit;
+                if !is_within {
                     for index in indexes {
                         self.scale(*index, (limit / norm) as f32);
                     }

@@ -32,6 +32,12 @@ impl Changes {
         self.before.entry(index).or_insert_with(|| engine.keep(index));
     }
 
+    /// Refuses a limit that nothing can be clipped at.
+    fn check(&mut self, rule: ClipRule) -> Result<(), UpdateError> {
+        let (ClipRule::Norm(limit) | ClipRule::Value(limit)) = rule;
+        if limit >= 0.0 { Ok(()) } else { self.refuse(UpdateError::Limit(limit.to_string())) }
+    }
+
     fn refuse<T>(&mut self, error: UpdateError) -> Result<T, UpdateError> {
         self.refused.get_or_insert_with(|| error.clone());
         Err(error)
@@ -97,13 +103,16 @@ impl<'a> Gradients<'a> {
         }
     }
 
-    /// Clips those whose name is chosen: by their norm together, or each value on its own.
-    pub fn clip(&mut self, chosen: impl Fn(&str) -> bool, rule: ClipRule) {
+    /// Clips those whose name is chosen: by their norm together, or each value on its own. A limit that is negative
+    /// or no number is refused.
+    pub fn clip(&mut self, chosen: impl Fn(&str) -> bool, rule: ClipRule) -> Result<(), UpdateError> {
+        self.changes.check(rule)?;
         let indexes = self.indexes(chosen);
         for index in &indexes {
             self.changes.touch(self.engine, *index);
         }
         self.engine.clip(&indexes, rule);
+        Ok(())
     }
 
     /// Puts back everything that was touched.
@@ -122,26 +131,31 @@ impl<'a> Gradients<'a> {
     pub(crate) fn not_finite(&self) -> Option<String> {
         self.changes.before.iter().find_map(|(index, kept)| {
             let now = self.engine.is_present(*index).then(|| self.engine.view().stats(*index))?;
+            let Stats { non_finite, count, .. } = now;
+            if non_finite == 0 {
+                return None;
+            }
+            let name = self.engine.view().name(*index);
             let before = self.engine.read_kept(kept).map(|values| Stats::of(&values).non_finite);
-            let was = if before > Some(0) { ", and was not before it either" } else { ", and was before it" };
-            (now.non_finite > 0).then(|| {
-                let name = self.engine.view().name(*index);
-                let Stats { non_finite, count, .. } = now;
-                format!(
-                    "the gradient of `{name}` is not finite after it ({non_finite} of {count} values){was}"
-                )
-            })
+            let was = if before > Some(0) { "was not before it either" } else { "it was finite before" };
+            Some(format!(
+                "the gradient of `{name}` is not finite after it ({non_finite} of {count} values), {}{was}",
+                if before > Some(0) { "and " } else { "" }
+            ))
         })
     }
 
-    /// What the hook of this name has touched, and by how much.
+    /// What the hook of this name has changed, and by how much. What it touched and left as it was, to the bit, is
+    /// not among it.
     pub(crate) fn touched(&self, hook: &str, cx: &Update<'_>) -> Vec<Touched> {
         let of = |(index, kept): (&usize, &Kept)| {
             let before = self.engine.read_kept(kept);
             let after = self.engine.is_present(*index).then(|| self.engine.view().read(*index));
-            Touched::new(hook, self.engine.view().name(*index), cx, before.as_deref(), after.as_deref())
+            let (before, after) = (before.as_deref(), after.as_deref());
+            let parameter = self.engine.view().name(*index);
+            (!same_bits(before, after)).then(|| Touched::new(hook, parameter, cx, before, after))
         };
-        self.changes.before.iter().map(of).collect()
+        self.changes.before.iter().filter_map(of).collect()
     }
 
     fn at(&mut self, index: usize) -> Gradient<'_> {
@@ -160,6 +174,12 @@ impl<'a> Gradients<'a> {
         let view = self.engine.view();
         (0..view.count()).find(|index| view.name(*index) == name)
     }
+}
+
+/// Whether two gradients are the same to the bit, or there is neither.
+fn same_bits(one: Option<&[f32]>, other: Option<&[f32]>) -> bool {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    one.map(bits) == other.map(bits)
 }
 
 /// One gradient as an update hook sees it.
@@ -218,6 +238,15 @@ impl Gradient<'_> {
         self.engine.scale(self.index, factor);
     }
 
+    /// Clips it, by its own norm or each value on its own, where the engine computes. A limit that is negative or no
+    /// number is refused.
+    pub fn clip(&mut self, rule: ClipRule) -> Result<(), UpdateError> {
+        self.changes.check(rule)?;
+        self.touch();
+        self.engine.clip(&[self.index], rule);
+        Ok(())
+    }
+
     /// Makes it of these values, which must be as many as there are now.
     pub fn replace(&mut self, values: &[f32]) -> Result<(), UpdateError> {
         let holds: usize = self.shape().iter().product();
@@ -229,6 +258,12 @@ impl Gradient<'_> {
         self.touch();
         self.engine.replace(self.index, values);
         Ok(())
+    }
+
+    /// Refuses it as no tensor of the engine that asks; for what engines put on top of [`native`](Gradient::native).
+    pub fn refuse_native(&mut self) -> Result<(), UpdateError> {
+        let name = self.name().to_owned();
+        self.changes.refuse(UpdateError::OtherEngine(name))
     }
 
     /// Makes it this tensor of the engine's own; engines put a typed method on top of it.

@@ -5,6 +5,8 @@ mod engine;
 mod gradients;
 mod trace;
 
+use std::any::Any;
+
 use crate::access::Access;
 use crate::event::Event;
 use crate::failure::Policy;
@@ -39,7 +41,7 @@ pub use trace::Touched;
 ///     }
 /// }
 /// ```
-pub trait UpdateHook: Send + 'static {
+pub trait UpdateHook: Any + Send {
     /// Its name, unique among the hooks of a run.
     fn name(&self) -> String;
 
@@ -65,6 +67,12 @@ pub trait UpdateHook: Send + 'static {
 
     /// Changes what it wants to change. On an error or a panic all its changes are undone.
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult;
+
+    /// The hook that this one wraps, if it does.
+    #[doc(hidden)]
+    fn __wrapped(&self) -> Option<&dyn UpdateHook> {
+        None
+    }
 
     /// Its own state, for a checkpoint.
     fn state_dict(&self) -> HookResult<State> {
@@ -127,12 +135,15 @@ pub enum UpdateError {
         /// What was given instead.
         given: DType,
     },
+    /// A limit that nothing can be clipped at.
+    #[error("gradients cannot be clipped at {0}; the limit must be a number of 0 or more")]
+    Limit(String),
     /// A tensor that is none of the engine that computes the gradients.
     #[error("the gradient of `{0}` is no tensor of this engine")]
     OtherEngine(String),
 }
 
-/// The update hook that changes nothing: what stands where nobody registered another.
+/// The update hook that changes nothing: what stands where no other is enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 
@@ -169,6 +180,9 @@ impl<G: Gate> UpdateHook for GatedUpdate<G> {
     }
     fn access(&self) -> Access {
         self.gate.access(self.hook.access())
+    }
+    fn __wrapped(&self) -> Option<&dyn UpdateHook> {
+        Some(&*self.hook)
     }
     fn check_finite(&self) -> bool {
         self.hook.check_finite()

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Update;
 use crate::tensor::norm;
 
-/// What one update hook did to the gradient of one parameter in one step.
+/// How one update hook changed the gradient of one parameter in one step. One that it left as it was, to the bit, has
+/// none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Touched {
     /// The step that is about to be made.

@@ -20,8 +20,9 @@ use crate::progress::Phase;
 /// - `epoch` (from 0), `step` (the one that a batch works on, else how many are completed), `batch` (the training batch within its epoch, from 0),
 ///   `samples`, `tokens`, and `elapsed` in seconds;
 /// - `stage` (`fit`, …) and `phase` (`train`, `validate`, …), which are text;
-/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. Asking makes no
-///   loss materialise: it is the one that was logged last.
+/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. A controller
+///   or an update hook that asks for it makes it be read and logged at every step; for an observer it is the one
+///   that was read last.
 #[derive(Clone, Debug)]
 pub struct Conditioned {
     condition: Condition,

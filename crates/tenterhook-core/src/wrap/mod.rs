@@ -104,6 +104,34 @@ impl AnyHook {
             Boxed::Update(hook) => AnyHook::update(GatedUpdate { hook, gate }),
         }
     }
+
+    /// Fires only every so often, as [`HookExt::every`] has it.
+    pub fn every(self, cadence: &str) -> Result<AnyHook, CadenceError> {
+        Ok(self.gated(Every::new(cadence.parse()?)))
+    }
+
+    /// Fires only in the first training batch it gets, as [`HookExt::once`] has it.
+    #[must_use]
+    pub fn once(self) -> AnyHook {
+        self.gated(Once::default())
+    }
+
+    /// Fires only once so much of training has passed, as [`HookExt::after`] has it.
+    pub fn after(self, start: &str) -> Result<AnyHook, CadenceError> {
+        Ok(self.gated(After::new(start.parse()?)))
+    }
+
+    /// Fires only when the predicate says so, as [`HookExt::when`] has it.
+    #[must_use]
+    pub fn when(self, predicate: impl FnMut(&Moment<'_>) -> bool + Send + 'static) -> AnyHook {
+        self.gated(When(predicate))
+    }
+
+    /// Fires in this share of all training batches, as [`HookExt::sampled`] has it.
+    #[must_use]
+    pub fn sampled(self, share: f64) -> AnyHook {
+        self.gated(Sampled::new(share))
+    }
 }
 
 macro_rules! returned {

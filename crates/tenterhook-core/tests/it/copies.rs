@@ -103,7 +103,7 @@ fn what_is_touched_is_copied_once_and_nothing_else_is() {
     };
     assert_eq!(copies(edits), (vec![1], vec![]));
     let clips: Change = |gradients| {
-        gradients.clip(|name| name != "b", ClipRule::Value(1.0));
+        gradients.clip(|name| name != "b", ClipRule::Value(1.0))?;
         gradients.get("a")?.scale(0.5);
         Ok(())
     };

@@ -168,3 +168,28 @@ fn a_hook_must_have_a_name() {
     let error = Bench::new().runner.add(closure::on_train_end(" ", |_| ())).unwrap_err();
     assert_eq!(error.to_string(), "a hook must have a name");
 }
+
+#[test]
+fn an_observer_cannot_take_away_what_a_steering_hook_reads() {
+    let mut bench = Bench::new();
+    let watch = closure::on_train_epoch_start("watch", |cx| {
+        cx.hooks().disable("norms");
+        cx.hooks().remove("norms");
+        cx.hooks().add(closure::on_train_epoch_start("more norms", |_| ()).writes("norm/total"));
+        cx.hooks().disable("other");
+    });
+    bench.runner.add(watch).unwrap();
+    bench.runner.add(closure::on_train_epoch_start("norms", |_| ()).writes("norm/*")).unwrap();
+    bench.runner.add(closure::on_train_epoch_start("other", |_| ()).writes("other/*")).unwrap();
+    let steers = closure::on_train_epoch_start("steers", |_| tenterhook_core::Decision::CONTINUE);
+    bench.runner.add(steers.reads("norm/total")).unwrap();
+    bench.receivers();
+    assert!(bench.is_enabled("norms") && !bench.is_enabled("other"));
+    let refusal = |name: &str| {
+        format!(
+            "observer `watch` asked for a change of hook `{name}`, from which controller hook `steers` reads \
+             `norm/total`, which would change training; make it a controller"
+        )
+    };
+    assert_eq!(bench.refused(), [refusal("norms"), refusal("norms"), refusal("more norms")]);
+}

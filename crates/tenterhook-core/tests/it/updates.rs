@@ -1,10 +1,9 @@
 //! Update hooks over the gradients.
 
 use tenterhook_core::update::{Identity, Touched};
-use tenterhook_core::wrap::Every;
 use tenterhook_core::{
-    AnyHook, Cadence, ClipRule, Event, Failure, Gradients, HookKind, HookResult, Policy, Registration,
-    RosterError, Update, UpdateHook,
+    AnyHook, Cadence, Changed, ClipRule, Event, Failure, Gradients, HookKind, HookResult, Policy,
+    Registration, RosterError, RosterRequest, Update, UpdateHook,
 };
 use tenterhook_testkit::NamedTensors;
 
@@ -119,9 +118,12 @@ fn an_update_hook_is_disabled_by_its_policy_or_a_panic() {
         update(&mut failing).1.unwrap();
         assert!(failing.runner.updates_gradients());
     }
+    assert!(failing.runner.take_changed().is_empty());
     update(&mut failing).1.unwrap();
     assert!(!failing.runner.updates_gradients());
     assert_eq!(failing.contained().len(), 3);
+    let change = RosterRequest::Disable("bad".into());
+    assert_eq!(failing.runner.take_changed(), [Changed { by: None, change }]);
 
     let mut panicking = bench(&[("bad", Policy::WARN, spoil_and_panic)]);
     update(&mut panicking).1.unwrap();
@@ -196,16 +198,48 @@ fn clipping_takes_those_that_are_chosen_together() {
     let clip = |rule| {
         let (mut gradients, mut before) = (given(), given());
         let mut clipped = Gradients::new(&mut gradients);
-        clipped.clip(|name| name == "b", rule);
+        clipped.clip(|name| name == "b", rule).unwrap();
         clipped.undo();
         drop(clipped);
         assert_eq!(gradients, before);
-        Gradients::new(&mut before).clip(|name| name == "b", rule);
+        Gradients::new(&mut before).clip(|name| name == "b", rule).unwrap();
         before
     };
     assert_eq!(clip(ClipRule::Norm(2.5)), [("w", [1.0, 2.0]), ("b", [1.5, 2.0])].into());
     assert_eq!(clip(ClipRule::Norm(6.0)), given());
     assert_eq!(clip(ClipRule::Value(3.5)), [("w", [1.0, 2.0]), ("b", [3.0, 3.5])].into());
+}
+
+#[test]
+fn a_norm_that_is_no_number_spoils_all_that_it_is_the_norm_of() {
+    let mut gradients: NamedTensors = [("w", [f32::NAN, 2.0]), ("b", [3.0, 4.0])].into();
+    let mut clipped = Gradients::new(&mut gradients);
+    clipped.get("b").unwrap().clip(ClipRule::Norm(2.5)).unwrap();
+    assert_eq!(clipped.get("b").unwrap().to_vec(), [1.5, 2.0], "by its own");
+    clipped.clip(|_| true, ClipRule::Norm(2.5)).unwrap();
+    for name in ["w", "b"] {
+        assert!(clipped.get(name).unwrap().to_vec().iter().all(|value| value.is_nan()), "{name}");
+    }
+}
+
+#[test]
+fn a_limit_that_nothing_can_be_clipped_at_is_refused() {
+    let refused = |change: Change| {
+        assert_eq!(
+            refusal(change),
+            "gradients cannot be clipped at NaN; the limit must be a number of 0 or more"
+        );
+    };
+    refused(|gradients| {
+        let _ = gradients.clip(|_| true, ClipRule::Value(f64::NAN));
+        Ok(())
+    });
+    refused(|gradients| {
+        let _ = gradients.get("w")?.clip(ClipRule::Norm(f64::NAN));
+        Ok(())
+    });
+    let mut gradients = given();
+    assert!(Gradients::new(&mut gradients).clip(|_| true, ClipRule::Value(-1.0)).is_err());
 }
 
 #[test]
@@ -223,7 +257,7 @@ fn check_finite_fails_the_hook_that_left_what_is_not_finite() {
     assert_eq!(run(false), (false, Vec::new()));
     let (finite, said) = run(true);
     assert!(finite, "the gradients are as before");
-    let expected = "the gradient of `b` is not finite after it (1 of 2 values), and was before it";
+    let expected = "the gradient of `b` is not finite after it (1 of 2 values), it was finite before";
     assert!(said[0].contains(expected), "{said:?}");
 }
 
@@ -233,9 +267,14 @@ fn a_trace_says_who_touched_what_and_by_how_much() {
         gradients.get("b")?.remove();
         Ok(())
     };
+    let leaves: Change = |gradients| {
+        gradients.scale(1.0);
+        Ok(())
+    };
     let mut bench = bench(&[
         ("double", Policy::ABORT, double),
         ("bad", Policy::WARN, spoil_and_fail),
+        ("leaves", Policy::ABORT, leaves),
         ("drops", Policy::ABORT, drops),
     ]);
     update(&mut bench).1.unwrap();
@@ -262,7 +301,7 @@ fn a_trace_says_who_touched_what_and_by_how_much() {
 fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
     let mut bench = Bench::new();
     let hook = AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
-    let gated = hook.gated(Every::new(Cadence::Steps(2)));
+    let gated = hook.every("2 steps").unwrap();
     assert_eq!((gated.name().as_str(), gated.kind()), ("double", HookKind::Update));
     bench.runner.add(gated).unwrap();
     assert_eq!(bench.runner.declared()[0].1.every, [Cadence::Steps(2)]);
@@ -272,6 +311,31 @@ fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
         changed.push(update(&mut bench).0 != given());
     }
     assert_eq!(changed, [false, true, false, true]);
+}
+
+#[test]
+fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them() {
+    let hook = || AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let changed = |hook: AnyHook| {
+        let mut bench = Bench::new();
+        bench.runner.add(hook).unwrap();
+        let found = bench.runner.update_hook::<Changes>("double").expect("it is there");
+        assert_eq!(found.name, "double");
+        assert!(bench.runner.update_hook::<Identity>("double").is_none(), "of another type");
+        assert!(bench.runner.update_hook::<Changes>("other").is_none());
+        let steps = (0..4).map(|step| {
+            (bench.progress.step, bench.progress.total_batches) = (step, step + 1);
+            update(&mut bench).0 != given()
+        });
+        steps.collect::<Vec<_>>()
+    };
+    assert_eq!(changed(hook()), [true; 4]);
+    assert_eq!(changed(hook().after("2 steps").unwrap()), [false, false, true, true]);
+    assert_eq!(changed(hook().once()), [true, false, false, false]);
+    assert_eq!(changed(hook().when(|moment| moment.step == 2)), [false, false, true, false]);
+    assert_eq!(changed(hook().sampled(0.0)), [false; 4]);
+    assert_eq!(changed(hook().once().every("2 steps").unwrap()), [false, true, false, false]);
+    assert!(hook().every("2 fortnights").is_err());
 }
 
 #[test]
@@ -289,7 +353,10 @@ fn identity_can_be_registered_and_is_never_called() {
 #[test]
 fn an_update_hook_is_switched_like_any_other() {
     let mut bench = bench(&[("double", Policy::ABORT, double)]);
+    let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();
+    assert_eq!(listed(&bench), ["double"]);
     bench.runner.disable("double").unwrap();
+    assert_eq!(listed(&bench), ["double", "identity"], "it stands where no other is enabled");
     assert_eq!(update(&mut bench).0, given());
     bench.runner.enable("double").unwrap();
     assert_ne!(update(&mut bench).0, given());

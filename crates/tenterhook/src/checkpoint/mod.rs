@@ -56,6 +56,9 @@ pub struct Contents {
     pub losses: LossesState,
     /// The board.
     pub board: std::collections::BTreeMap<String, serde_json::Value>,
+    /// The places on it that no observer may take from.
+    #[serde(default)]
+    pub board_kept: std::collections::BTreeSet<String>,
     /// Where the random streams stood.
     pub streams: Positions,
 }
@@ -93,6 +96,7 @@ impl<M: Module> Running<M> {
                 metrics: self.shared.metrics.state(),
                 losses: self.losses.state(),
                 board: self.shared.board.to_json()?,
+                board_kept: self.shared.board.kept_from_observers(),
                 streams: self.shared.streams.borrow().positions(),
             })
         })();

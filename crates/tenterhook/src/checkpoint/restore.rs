@@ -53,6 +53,7 @@ impl<M: Module> Session<'_, M> {
         self.run.shared.metrics.set_step(self.run.progress.step);
         self.run.losses.restore(contents.losses);
         self.run.shared.board.restore(contents.board);
+        self.run.shared.board.keep_from_observers(contents.board_kept);
         self.run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(self.run, self.module, LoadCheckpoint { entries: &entries });
         self.run.hooks.load_states(&contents.hooks, &self.run.progress)

@@ -52,7 +52,7 @@ pub struct HookKeys {
     pub sampled: Option<f64>,
     /// Fire only while this holds, such as `val/loss < 0.5 and epoch >= 3`. It compares (`<`, `<=`, `>`, `>=`,
     /// `==`, `!=`), calculates (`+`, `-`, `*`, `%`) and joins (`and`, `or`, `not`). It knows `epoch` and `batch`
-    /// (both from 0), `step` (completed ones), `samples`, `tokens`, `elapsed` (seconds), `stage` (`fit`,
+    /// (both from 0), `step` (the one that a training batch works on, else how many are completed), `samples`, `tokens`, `elapsed` (seconds), `stage` (`fit`,
     /// `validate`, `test`, `predict`), `phase` (`sanity_check`, `train`, `validate`, `test`, `predict`) and every
     /// metric by its name; `loss` is short for `train/loss`. A comparison with a metric that nobody has logged yet
     /// is false.

@@ -99,9 +99,9 @@ impl Resolved {
     #[must_use]
     pub fn refusal(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
         let text = refused.to_string();
-        let listed = trainer.list_hooks();
+        let registered = trainer.hooks().in_order();
         let place = self.hooks.iter().enumerate().find_map(|(index, table)| {
-            let name = listed.get(index).map(|hook| hook.name.as_str())?;
+            let name = registered.get(index)?;
             text.contains(&format!("hook `{name}`")).then_some((index, table))
         });
         let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));

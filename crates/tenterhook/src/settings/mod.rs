@@ -63,7 +63,8 @@ pub struct Settings {
     pub num_sanity_val_steps: i64,
     /// Micro-batches per optimizer step.
     pub accumulate_grad_batches: u64,
-    /// Clip gradients above this.
+    /// Clip gradients above this. A norm that is NaN makes all of them NaN. With Burn the norm is computed in 32
+    /// bits, and 1e-6 is added to it.
     #[schemars(example = 1.0)]
     pub gradient_clip_val: Option<f64>,
     /// What is compared with it: `norm` or `value`.
@@ -71,8 +72,8 @@ pub struct Settings {
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
     /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
     pub log_every_n_steps: u64,
-    /// Note in `updates.jsonl` of the run directory which update hook touched which gradient, and by how much. It
-    /// reads every touched gradient before and after.
+    /// Note in `updates.jsonl` of the run directory which update hook changed which gradient, and by how much. It
+    /// reads every touched gradient before and after; one that is left as it was, to the bit, is not noted.
     pub trace_updates: bool,
     /// The seed of everything random.
     pub seed: u64,
@@ -156,9 +157,10 @@ impl Settings {
                 no_validation,
             ),
             (
-                self.gradient_clip_val.is_some_and(|value| !(value.is_finite() && value >= 0.0)),
+                self.gradient_clip_val
+                    .is_some_and(|value| !(value.is_finite() && value >= 0.0) || vanishes(value)),
                 "gradient_clip_val",
-                "must be a number of 0 or more",
+                "must be a number of 0 or more, and not so small that it is none in 32 bits",
                 "",
             ),
             (
@@ -184,6 +186,12 @@ impl Settings {
             ClipAlgorithm::Value => ClipRule::Value(threshold),
         })
     }
+}
+
+/// Whether there is nothing left of a number in 32 bits, as gradients are.
+#[allow(clippy::cast_possible_truncation)]
+fn vanishes(value: f64) -> bool {
+    value > 0.0 && value as f32 <= 0.0
 }
 
 #[cfg(test)]
@@ -236,6 +244,8 @@ mod tests {
         let problems = settings.expect("it reads").problems();
         assert_eq!(problems.len(), 5, "{problems:#?}");
         assert!(problems[0].key == "max_epochs", "{problems:#?}");
+        let vanishing = read("gradient_clip_val = 1e-60").expect("it reads").problems();
+        assert_eq!(vanishing.len(), 1, "{vanishing:#?}");
         assert!(Settings::default().problems().is_empty());
     }
 

@@ -57,6 +57,34 @@ fn an_update_hook_changes_what_the_optimizer_uses() {
 }
 
 #[test]
+fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
+    let notices = |trace_updates: bool| {
+        let mut trainer = trainer(Settings { trace_updates, ..epochs(1) });
+        trainer.add_hook(AnyHook::update(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
+        let report = trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        let hook = trainer.update_hook::<Scaled>("scaled").expect("it can be looked at afterwards");
+        assert_eq!(hook.seen.take().len(), 2);
+        report.notices.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(notices(false), Vec::<String>::new());
+    let told = "trainer: `trace_updates` is on, but without a run directory there is nowhere to write them";
+    assert_eq!(notices(true), [told]);
+}
+
+#[test]
+fn a_condition_on_the_loss_is_asked_at_every_step_however_rarely_it_is_logged() {
+    for condition in ["loss < 1e9", "train/loss < 1e9"] {
+        let hook = Scaled::by(0.5);
+        let seen = hook.seen.clone();
+        let mut trainer = trainer(Settings { log_every_n_steps: 7, ..epochs(1) });
+        let gate = tenterhook::wrap::Conditioned::new(condition.parse().unwrap());
+        trainer.add_hook(AnyHook::update(hook).gated(gate)).unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        assert_eq!(seen.take(), [(0, 1), (0, 2), (0, 3)], "all but the first, before which there is none");
+    }
+}
+
+#[test]
 fn it_is_called_for_every_optimizer_in_turn_before_clipping() {
     let hook = Scaled::by(0.5);
     let seen = hook.seen.clone();

@@ -112,6 +112,21 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
 }
 
 #[test]
+fn a_refusal_is_shown_at_its_own_line_also_after_an_update_hook() {
+    let file = "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"freeze\"\nparams = [\"**\"]\n\
+                from_step = 500\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\nevery = \"500 steps\"";
+    let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
+    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    let mut program = resolved.program(&tasks, &registry).expect("a program");
+    let refused = program.refusals(&mut trainer).expect("a plan");
+    let shown: Vec<_> =
+        refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
+    let shown = shown.concat();
+    assert!(shown.contains("train.toml:11:9: hook `seen` fires"), "{shown}");
+    assert!(shown.contains("train.toml:7:13: hook `freeze` needs 500 steps by its `from_step`"), "{shown}");
+}
+
+#[test]
 fn an_option_that_the_run_is_too_short_for_is_refused_at_its_own_line() {
     let shown = |every: u64| {
         let file = format!(

@@ -1,15 +1,20 @@
 //! An observer that does everything an observer can do, at the events that a test chooses.
 
 use proptest::prelude::*;
-use tenterhook::{AnyHook, Event, Events, Hook, HookResult, Key, Moment, Policy, closure, for_each_event};
+use tenterhook::{
+    Access, AnyHook, Event, Events, Hook, HookResult, Key, Moment, Policy, closure, for_each_event,
+};
 
 use super::Noise;
+use super::steering::MINE;
 
 /// What it does at which event, under which name and policy.
 #[derive(Clone, Debug)]
 pub struct Deeds {
     name: String,
     policy: Policy,
+    /// It declares that it reads the loss.
+    reads_loss: bool,
     script: Vec<(Event, Deed)>,
 }
 
@@ -27,6 +32,8 @@ enum Deed {
     Read,
     Say,
     Put,
+    /// Takes what is not its own.
+    Take,
     Ask(Ask, &'static str),
     Add,
     /// Asks for an update hook, which an observer may not.
@@ -65,6 +72,7 @@ pub fn any_deeds() -> impl Strategy<Value = Deeds> {
         3 => Just(Deed::Read),
         1 => Just(Deed::Say),
         1 => Just(Deed::Put),
+        1 => Just(Deed::Take),
         2 => (ask, prop::sample::select(NAMES.to_vec())).prop_map(|(ask, name)| Deed::Ask(ask, name)),
         1 => Just(Deed::Add),
         1 => Just(Deed::Meddle),
@@ -73,7 +81,10 @@ pub fn any_deeds() -> impl Strategy<Value = Deeds> {
     ];
     let script = prop::collection::vec((prop::sample::select(Event::ALL.to_vec()), deed), 0..24);
     let policy = prop::sample::select(vec![Policy::DISABLE, Policy::WARN]);
-    (policy, script).prop_map(|(policy, script)| Deeds { name: String::new(), policy, script })
+    (policy, any::<bool>(), script).prop_map(|(policy, reads_loss, script)| {
+        let name = String::new();
+        Deeds { name, policy, reads_loss, script }
+    })
 }
 
 const NOTE: Key<f64> = Key::new("note");
@@ -96,6 +107,7 @@ impl Busy {
                     cx.print("something else");
                 }
                 Deed::Put => cx.board().put(NOTE, cx.board().take(NOTE).unwrap_or_default() + 1.0),
+                Deed::Take => cx.log("taken", cx.board().take(MINE).unwrap_or_default()),
                 Deed::Ask(Ask::Enable, name) => cx.hooks().enable(name),
                 Deed::Ask(Ask::Disable, name) => cx.hooks().disable(name),
                 Deed::Ask(Ask::Remove, name) => cx.hooks().remove(name),
@@ -176,6 +188,9 @@ macro_rules! busy_hook {
             }
             fn name(&self) -> String {
                 self.0.name.clone()
+            }
+            fn access(&self) -> Access {
+                if self.0.reads_loss { Access::none().reads("train/loss") } else { Access::none() }
             }
             fn policy(&self) -> Policy {
                 self.0.policy

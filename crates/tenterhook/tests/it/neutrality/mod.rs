@@ -2,6 +2,7 @@
 
 mod busy;
 mod sets;
+mod steering;
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,14 @@ use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, BoxError, Gradients, HookResult, Module, Notice, Phase, Progress, Report, Settings, TensorMap,
-    Update, UpdateHook, closure,
+    AnyHook, BoxError, Gradients, HookExt, HookResult, Module, Notice, Phase, Progress, Report, Settings,
+    TensorMap, Update, UpdateHook, closure,
 };
 
 use crate::lab::{data, trainer};
 use crate::tape::Seen;
 use sets::{Member, any_set, built_in_observers};
+use steering::{Steering, any_steering};
 
 /// What a run comes to, to the bit. The trainer itself tells it: a hook that watched would be one more.
 #[derive(Debug, PartialEq)]
@@ -83,6 +85,9 @@ struct Training {
     schedulers: Vec<SchedulerPlan>,
     /// How many update hooks draw noise: the first stands before the observers, the second after them.
     noises: usize,
+    /// What decides by the loss, and how often that is logged.
+    steering: Steering,
+    log_every: u64,
     seed: u64,
 }
 
@@ -95,6 +100,8 @@ impl Training {
             clip: Some((0.5, ClipAlgorithm::Norm)),
             schedulers: vec![SchedulerPlan::every(Interval::Step), SchedulerPlan::on_plateau_of("val/loss")],
             noises: 2,
+            steering: Steering::None,
+            log_every: 1,
             seed: 7,
         }
     }
@@ -106,7 +113,7 @@ impl Training {
             accumulate_grad_batches: self.accumulate,
             gradient_clip_val: self.clip.map(|(limit, _)| limit),
             gradient_clip_algorithm: self.clip.map(|(_, algorithm)| algorithm),
-            log_every_n_steps: 1,
+            log_every_n_steps: self.log_every,
             seed: self.seed,
             ..Settings::default()
         }
@@ -121,6 +128,7 @@ impl Training {
         let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
         let mut noises = ["noise0", "noise1"].into_iter().take(self.noises);
         noises.next().into_iter().for_each(|name| trainer.add_update_hook(Noise(name)).unwrap());
+        self.steering.hooks().into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
         observers.into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
         noises.next().into_iter().for_each(|name| trainer.add_update_hook(Noise(name)).unwrap());
         let toy = self.schedulers.iter().cloned().fold(Toy::new(self.optimizers), Toy::with_scheduler);
@@ -145,15 +153,19 @@ fn any_training() -> impl Strategy<Value = Training> {
         SchedulerPlan::on_plateau_of("val/loss"),
     ];
     let schedulers = prop::sample::subsequence(schedulers, 0..=3);
-    (1..=2_usize, 1..=3_u64, prop::option::of((limit, algorithm)), schedulers, 0..=2_usize, 0..4_u64)
-        .prop_map(|(optimizers, accumulate, clip, schedulers, noises, seed)| Training {
+    let steering = (0..=2_usize, any_steering(), prop::sample::select(vec![1_u64, 3, 7]));
+    (1..=2_usize, 1..=3_u64, prop::option::of((limit, algorithm)), schedulers, steering, 0..4_u64).prop_map(
+        |(optimizers, accumulate, clip, schedulers, (noises, steering, log_every), seed)| Training {
             optimizers,
             accumulate,
             clip,
             schedulers,
             noises,
+            steering,
+            log_every,
             seed,
-        })
+        },
+    )
 }
 
 proptest! {
@@ -194,6 +206,24 @@ fn every_built_in_observer_at_once_in_both_directions_changes_nothing() {
         assert_eq!(failures(&report), Vec::<String>::new());
         let more = report.metrics.len() - without.metrics.len();
         assert!(more >= 10, "they have logged: {:?}", report.metrics);
+    }
+}
+
+#[test]
+fn an_observer_that_reads_the_loss_changes_nothing_for_who_decides_by_it() {
+    for steering in Steering::ALL {
+        let training = Training { steering, log_every: 7, ..Training::full() };
+        let (alone, _) = training.run([]);
+        let seen = Seen::new();
+        let kept = seen.clone();
+        let reader = closure::on_step_end("reader", move |cx| {
+            kept.push(cx.metrics().get("train/loss").is_some());
+        });
+        let (observed, _) = training.run([AnyHook::new(reader.reads("train/loss"))]);
+        assert_eq!(observed, alone, "{steering:?}");
+        assert_eq!(seen.take(), [true; 8], "it sees every one");
+        let (nothing, _) = Training { steering: Steering::None, ..training }.run([]);
+        assert_ne!(nothing.weights, alone.weights, "{steering:?} changes something");
     }
 }
 

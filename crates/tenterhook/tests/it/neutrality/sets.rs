@@ -79,7 +79,7 @@ fn any_gate() -> impl Strategy<Value = Gate> {
         cadence().prop_map(Gate::After),
         Just(Gate::Once),
         prop::sample::select(vec![0.1, 0.5, 1.0]).prop_map(Gate::Sampled),
-        prop::sample::select(vec!["step % 2 == 0", "val/loss < 1.0", "phase == \"train\""])
+        prop::sample::select(vec!["step % 2 == 0", "val/loss < 1.0", "loss < 1e9", "phase == \"train\""])
             .prop_map(Gate::When),
     ]
 }

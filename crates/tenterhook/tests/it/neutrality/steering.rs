@@ -1,0 +1,50 @@
+//! Hooks that change training by what they see of the loss and of the board.
+
+use proptest::prelude::*;
+use tenterhook::wrap::Conditioned;
+use tenterhook::{AnyHook, Decision, Key, closure};
+
+use super::Noise;
+
+/// What decides by the loss.
+#[derive(Clone, Copy, Debug)]
+pub enum Steering {
+    None,
+    /// An update hook behind a condition.
+    Update,
+    /// A controller behind a condition.
+    Controller,
+    /// A controller that looks without having said so.
+    Undeclared,
+}
+
+/// What a controller leaves on the board for itself.
+pub const MINE: Key<f64> = Key::new("mine");
+
+impl Steering {
+    pub const ALL: [Steering; 3] = [Steering::Update, Steering::Controller, Steering::Undeclared];
+
+    pub fn hooks(self) -> Option<AnyHook> {
+        match self {
+            Steering::None => None,
+            Steering::Update => {
+                Some(AnyHook::update(Noise("gated")).gated(Conditioned::new("loss < 1e9".parse().unwrap())))
+            }
+            Steering::Controller => {
+                let slower = closure::on_step_end("slower", |_| Decision::scale_lr(0.5));
+                let gate = Conditioned::new("train/loss < 1e9".parse().unwrap());
+                Some(AnyHook::new(slower).gated(gate))
+            }
+            Steering::Undeclared => Some(AnyHook::new(closure::on_step_end("looking", |cx| {
+                let before = cx.board().get(MINE).unwrap_or(1.0);
+                cx.board().put(MINE, before * 0.75);
+                let known = cx.metrics().to_map().contains_key("train/loss");
+                Decision::scale_lr(if known { before } else { 0.5 })
+            }))),
+        }
+    }
+}
+
+pub fn any_steering() -> impl Strategy<Value = Steering> {
+    prop::sample::select([&[Steering::None][..], &Steering::ALL].concat())
+}
