@@ -1,6 +1,6 @@
 //! Looking every so many steps: what the plan is told of it, and what is said where the run is too short.
 
-use tenterhook_core::{Access, Cadence, Moment};
+use tenterhook_core::{Access, Cadence, Moment, Progress};
 
 /// A hook's `log_frequency`, and what it is when nobody sets it.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +11,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Whether the step at hand is one to look at.
-    pub(crate) fn is_due(self, moment: &Moment<'_>) -> bool {
-        moment.progress.current_step().is_multiple_of(self.every)
+    pub(crate) fn is_due(self, progress: &Progress) -> bool {
+        progress.current_step().is_multiple_of(self.every)
     }
 
     /// What the plan is told. What nobody chose is no reason to refuse a short run.

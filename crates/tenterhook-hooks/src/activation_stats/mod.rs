@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenterhook_core::{
     Access, Activation, Cadence, Events, FromOptions, Histogram, LogOptions, Moment, Observer, OptionError,
-    PredictBatchEnd, Stats, TestBatchEnd, Tier, TrainBatchEnd, TrainStart, ValidationBatchEnd, hook,
+    Phase, PredictBatchEnd, Progress, Stats, TestBatchEnd, Tier, TrainBatchEnd, TrainStart, ValidationBatchEnd, hook,
 };
 
 use dead::{DeadUnits, Layout};
@@ -100,13 +100,13 @@ impl ActivationStats {
     }
 
     /// The stage at hand, if it is to be looked at now.
-    fn looks(&self, moment: &Moment<'_>) -> Option<ActivationStage> {
-        let stage = ActivationStage::of(moment.phase, &self.options.stages)?;
-        (stage != ActivationStage::Train || self.pace().is_due(moment)).then_some(stage)
+    fn looks(&self, phase: Phase, progress: &Progress) -> Option<ActivationStage> {
+        let stage = ActivationStage::of(phase, &self.options.stages)?;
+        (stage != ActivationStage::Train || self.pace().is_due(progress)).then_some(stage)
     }
 
     fn after_batch(&mut self, moment: &Moment<'_>) {
-        if self.looks(moment).is_some() {
+        if self.looks(moment.phase, &moment.progress).is_some() {
             self.points.say_what_matches_nothing(moment);
         }
     }
@@ -206,6 +206,10 @@ impl Observer for ActivationStats {
         self.points.want(point)
     }
 
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.looks(phase, progress).is_some()
+    }
+
     fn on_train_start(&mut self, cx: &TrainStart) {
         if self.options.stages.contains(&ActivationStage::Train) {
             self.pace().say_that_it_is_too_short(cx, "activation of training");
@@ -213,7 +217,7 @@ impl Observer for ActivationStats {
     }
 
     fn on_activation(&mut self, cx: &Activation) {
-        let Some(stage) = self.looks(cx) else { return };
+        let Some(stage) = self.looks(cx.phase, &cx.progress) else { return };
         // What holds nothing has no statistics.
         if !cx.tensor().shape().contains(&0) {
             self.look(cx, stage);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::{
     Access, Activation, Batch, Cadence, Events, FromOptions, HookResult, Moment, Observer, OptionError,
-    Phase, Policy, PredictBatchEnd, PredictBatchStart, TestBatchEnd, TestBatchStart, Tier, TrainBatchEnd,
+    Phase, Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier, TrainBatchEnd,
     TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
 };
 
@@ -28,7 +28,8 @@ use crate::text::count;
 /// Keeps the activations of chosen points and batches, to be looked at afterwards.
 ///
 /// - **Fires** at `on_activation` in the batches that it keeps, at the start and the end of the batches of its
-///   `stages`, never in a sanity check. After the first batch it says which of the `points` there are not.
+///   `stages`, never in a sanity check. At the end of the first batch that it
+///   keeps it says which of the `points` there are not.
 /// - **Reads** the activations that it keeps. **Writes**, with `to = "safetensors"`, one file for each batch when
 ///   that ends, whole or not at all: `activations/train-00000012.safetensors` is the twelfth batch of training, counted
 ///   over all epochs, and `activations/validate-00000040-0-00000003.safetensors` the batch 3 of loader 0 after step 40.
@@ -149,13 +150,9 @@ impl ActivationStore {
     }
 
     fn end(&mut self, moment: &Moment<'_>) -> HookResult {
-        if ActivationStage::of(moment.phase, &self.options.stages).is_some() {
-            self.points.say_what_matches_nothing(moment);
-        }
-        match self.current.take() {
-            Some(batch) if batch.place.is_at(moment) && !batch.is_empty() => self.keep(moment, batch),
-            _ => Ok(()),
-        }
+        let Some(batch) = self.current.take().filter(|batch| batch.place.is_at(moment)) else { return Ok(()) };
+        self.points.say_what_matches_nothing(moment);
+        if batch.is_empty() { Ok(()) } else { self.keep(moment, batch) }
     }
 
     fn room(&self) -> u64 {
@@ -252,14 +249,19 @@ impl Observer for ActivationStore {
     }
 
     fn wants_point(&self, point: &str) -> bool {
-        // The point is asked about in any case, so that it is known.
-        self.points.want(point) && self.current.is_some()
+        self.points.want(point)
+    }
+
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.current.as_ref().is_some_and(|batch| batch.place.is_in(phase, progress))
     }
 
     fn on_activation(&mut self, cx: &Activation) {
         let room = self.room();
         if let Some(batch) = self.current.as_mut().filter(|batch| batch.place.is_at(cx)) {
-            batch.add(cx.point, &cx.tensor(), room);
+            for tensor in cx.values.iter() {
+                batch.add(cx.point, &tensor, room);
+            }
         }
     }
 

@@ -264,21 +264,26 @@ fn a_dry_run_writes_nothing_and_a_call_without_a_directory_says_so() {
 #[test]
 fn points_that_are_not_there_are_said_once() {
     let mut rig = rig(ActivationStoreOptions { every_n_batches: 5, ..in_memory(&["x", "blocks.*"]) });
-    for number in [1, 2] {
+    for number in 1..=10 {
         train(&mut rig, number, &[("x", &[1.0]), ("block.0", &[1.0])]);
+        assert_eq!(said(&rig).is_empty(), number < 5, "it has not looked before");
     }
     assert_eq!(said(&rig), ["`points`: no hook point matches `blocks.*`; there are: `x`, `block.0`"]);
 }
 
 #[test]
-fn a_point_is_wanted_only_in_the_batches_that_are_kept() {
-    let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
-    assert!(!hook.wants_point("x"), "there is no batch");
-    let mut rig = rig(in_memory(&["x"]));
-    rig.progress(Progress { batches: 1, total_batches: 1, ..Default::default() }).on_train_batch_start();
+fn it_listens_only_in_the_batches_that_are_kept() {
+    let mut rig = rig(ActivationStoreOptions { every_n_batches: 2, max_batches: Some(1), ..in_memory(&["x"]) });
     assert!(rig.hook().wants_point("x") && !rig.hook().wants_point("y"));
-    rig.on_train_batch_end();
-    assert!(!rig.hook().wants_point("x"));
+    for (number, listens) in [(1, false), (2, true), (3, false), (4, false)] {
+        let progress = Progress { batches: number, total_batches: number, ..Default::default() };
+        assert!(!rig.hook().listens(Phase::Train, &progress), "batch {number} did not begin");
+        rig.progress(progress).on_train_batch_start();
+        assert_eq!(rig.hook().listens(Phase::Train, &progress), listens, "batch {number}");
+        assert!(!rig.hook().listens(Phase::Validate, &progress));
+        rig.activation("x", [1.0]).on_train_batch_end();
+    }
+    let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
     hook.options.stages = vec![ActivationStage::Test];
     assert_eq!(hook.access().paced, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
 }
