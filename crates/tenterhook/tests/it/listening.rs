@@ -2,12 +2,12 @@
 
 use std::fmt::{Display, Formatter};
 
-use tenterhook::tensor::TensorSource;
-use tenterhook::toy::Toy;
 use tenterhook::hooks::{
     ActivationStage, ActivationStats, ActivationStatsOptions, ActivationStore, ActivationStoreOptions,
     ActivationTarget, NanGuard, NanGuardOptions,
 };
+use tenterhook::tensor::TensorSource;
+use tenterhook::toy::Toy;
 use tenterhook::{AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, Stats, StepOutput, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
