@@ -161,10 +161,21 @@ impl Observer for Progress {
     }
 }
 
-/// The metrics of evaluations; what training logs is the loss beside them.
+/// Whether a metric is one that people follow. Of activations there is one for each point and statistic.
+pub(crate) fn is_followed(name: &str) -> bool {
+    let what = name.split('/').nth(1).unwrap_or(name);
+    what != "act" && !what.starts_with("act_")
+}
+
+/// The metrics of evaluations that people follow; what training logs is the loss beside them.
 fn evaluated(metrics: &BTreeMap<String, f64>) -> Vec<(String, f64)> {
     let of_evaluation = |name: &&String| name.starts_with("val/") || name.starts_with("test/");
-    metrics.keys().filter(of_evaluation).map(|name| (name.clone(), metrics[name])).collect()
+    metrics
+        .keys()
+        .filter(of_evaluation)
+        .filter(|name| is_followed(name))
+        .map(|name| (name.clone(), metrics[name]))
+        .collect()
 }
 
 /// A metric as people read it: accuracies in per cent, the rest with four digits.
@@ -197,6 +208,14 @@ pub(crate) fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_logged_of_every_point_is_no_part_of_a_line() {
+        let names = ["train/loss", "val/accuracy/second", "val/act_mean/fc1", "val/action", "val/loss"];
+        let metrics = names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+        let shown: Vec<_> = evaluated(&metrics).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(shown, ["val/accuracy/second", "val/action", "val/loss"]);
+    }
 
     #[test]
     fn numbers_are_written_for_people() {

@@ -317,7 +317,8 @@ macro_rules! offer_to_handler {
         }
     )*};
     (@wanted Activation $cx:ident $hook:ident) => {
-        if !$hook.0.wants_point($cx.point) {
+        let Moment { phase, progress, .. } = &$cx.moment;
+        if !$hook.0.listens(*phase, progress) || !$hook.0.wants_point($cx.point) {
             return Ok(());
         }
     };

@@ -10,6 +10,7 @@ use crate::failure::{BoxError, Policy};
 use crate::flow::Decision;
 use crate::hook::{Hook, HookResult, Verdict};
 use crate::plan::Tier;
+use crate::progress::{Phase, Progress};
 use crate::roster::HookKind;
 use crate::state::State;
 use crate::update::UpdateHook;
@@ -54,6 +55,7 @@ macro_rules! define_erased {
             fn tier(&self) -> Tier;
             fn policy(&self) -> Policy;
             fn wants_point(&self, point: &str) -> bool;
+            fn listens(&self, phase: Phase, progress: &Progress) -> bool;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
             $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
@@ -83,6 +85,9 @@ macro_rules! define_erased {
             }
             fn wants_point(&self, point: &str) -> bool {
                 Hook::wants_point(self, point)
+            }
+            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+                Hook::listens(self, phase, progress)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Hook::state_dict(self)

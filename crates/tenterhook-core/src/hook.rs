@@ -9,6 +9,7 @@ use crate::event::Events;
 use crate::failure::{BoxError, Policy};
 use crate::flow::Decision;
 use crate::plan::Tier;
+use crate::progress::{Phase, Progress};
 use crate::state::State;
 
 /// What a handler returns: its verdict, or an error that the hook's policy judges.
@@ -107,6 +108,13 @@ macro_rules! define_hook {
             /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
             /// every activation that is shown, so it must be cheap.
             fn wants_point(&self, _point: &str) -> bool {
+                true
+            }
+
+            /// Whether it looks at activations now. Asked once per step of the module, after the events of the
+            /// batch's start, and again before it is shown one: where no hook does, a module builds not even the
+            /// names of its points. An answer that changes within a step counts from the next one on.
+            fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
                 true
             }
 

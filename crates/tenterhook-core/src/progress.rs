@@ -120,6 +120,8 @@ pub struct RunInfo {
     pub config: serde_json::Value,
     /// How many epochs training will last at most, where that is known.
     pub total_epochs: Option<u64>,
+    /// How many optimizer steps training will last at most, where that is known.
+    pub total_steps: Option<u64>,
     /// How many micro-batches training will last at most, where that is known.
     pub total_batches: Option<u64>,
     /// How many micro-batches an optimizer step is made of; 0 counts as 1.

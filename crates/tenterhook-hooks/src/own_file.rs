@@ -15,7 +15,10 @@ const OF_THE_RUN: [&str; 7] = [
     "weights.safetensors",
 ];
 
-/// Refuses a path that names no file, leaves its directory or is one of the run's own files.
+/// What it keeps there in directories.
+const DIRECTORIES_OF_THE_RUN: [&str; 2] = ["checkpoints", "tensorboard"];
+
+/// Refuses a path that names no file, leaves its directory or is one of the run's own files or lies among them.
 pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {
     let refuse = |problem: String| Err(OptionError::new(problem));
     if path.components().any(|part| part == Component::ParentDir) {
@@ -28,6 +31,12 @@ pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionE
         return refuse(format!("`{key}` must name a file, such as \"{example}\""));
     }
     let plain = plain(path);
+    if let Some(own) = DIRECTORIES_OF_THE_RUN.iter().find(|own| plain.starts_with(own)) {
+        return refuse(format!(
+            "`{key}` is \"{}\", and \"{own}\" is a directory of the run itself; choose another, such as \"{example}\"",
+            path.display()
+        ));
+    }
     match OF_THE_RUN.iter().find(|own| plain == Path::new(own)) {
         Some(own) => refuse(format!(
             "`{key}` is \"{own}\", a file of the run itself; choose another, such as \"{example}\""
@@ -70,6 +79,8 @@ mod tests {
             ("metrics.jsonl", "a file of the run itself"),
             ("./run.json", "a file of the run itself"),
             ("weights.safetensors", "a file of the run itself"),
+            ("checkpoints", "a directory of the run itself"),
+            ("./tensorboard/a.json", "a directory of the run itself"),
         ] {
             let error = checked(path).expect_err(path);
             assert!(error.starts_with("`path` ") && error.contains(part), "{error}");

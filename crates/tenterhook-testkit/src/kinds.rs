@@ -80,7 +80,8 @@ impl<H: Hook> Rig<H> {
         self.show(point, NamedTensors::default().with(point, shape, values))
     }
 
-    fn show(&mut self, point: &str, values: NamedTensors) -> &mut Rig<H> {
+    /// Shows an activation of several tensors, as a forward hook sees it.
+    pub fn show(&mut self, point: &str, values: NamedTensors) -> &mut Rig<H> {
         self.world.point = (point.to_owned(), values);
         self.on_activation();
         self

@@ -109,7 +109,7 @@ impl<M: Module> Cx<'_, M> {
     pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
         if self.listening {
             self.within(&name, |cx, point| {
-                if cx.run.hooks.wants_point(point) {
+                if cx.run.hooks.wants_point(point, cx.run.phase, &cx.run.progress) {
                     cx.shown(point, &values(point));
                 }
             });

@@ -161,6 +161,7 @@ impl<'t, M: Module> Session<'t, M> {
             let feed = self.training_feed()?;
             let horizon = self.horizon(&feed);
             self.run.shared.run.total_epochs = horizon.epochs;
+            self.run.shared.run.total_steps = horizon.steps;
             self.run.shared.run.epoch_batches = feed.length();
             self.run.shared.run.total_batches = self.run.limits.total_batches(feed.length());
             self.feed = Some(feed);

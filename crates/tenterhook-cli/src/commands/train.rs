@@ -1,5 +1,6 @@
 //! `tenter train`: trains, then tests the best weights, and says what came of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use tenterhook::{Notice, Outcome, Report, Trainer};
 use super::{accepted, failed, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Output, Train};
-use crate::progress::{Progress, duration, metric};
+use crate::progress::{Progress, duration, is_followed, metric};
 use crate::signals;
 use crate::table::{counted, json_number};
 
@@ -147,10 +148,11 @@ impl Summary<'_> {
             _ => "completed".to_owned(),
         };
         print(&format!("\n{how} after {epochs}, {steps}, {}", duration(*seconds)));
+        let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
+        let place = if directory.is_some() { " in metrics.jsonl" } else { "" };
         let rows = |title: &str, of: &str, report: &Report| {
-            let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
-            for (name, value) in &metrics {
-                print(&format!("  {name:<20} {:>10}{title}", metric(name, **value)));
+            for row in rows(title, of, &report.metrics, place) {
+                print(&row);
             }
         };
         rows("", "train/", fitted);
@@ -165,7 +167,6 @@ impl Summary<'_> {
             };
             rows(&on, "test/", report);
         }
-        let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
         let Some(directory) = directory else { return };
         print(&format!("\nthe run is in {}", directory.display()));
         let name = app.name;
@@ -174,5 +175,39 @@ impl Summary<'_> {
         print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
+    }
+}
+
+/// The metrics of one stage that people follow, with the remark beside the first, and how many others there are.
+fn rows(remark: &str, of: &str, metrics: &BTreeMap<String, f64>, place: &str) -> Vec<String> {
+    let of_stage = metrics.iter().filter(|(name, _)| name.starts_with(of));
+    let (followed, others): (Vec<_>, Vec<_>) = of_stage.partition(|(name, _)| is_followed(name));
+    let remarks = std::iter::once(remark).chain(std::iter::repeat(""));
+    let row = |((name, value), remark): ((&String, &f64), _)| {
+        format!("  {name:<20} {:>10}{remark}", metric(name, *value))
+    };
+    let mut rows: Vec<_> = followed.into_iter().zip(remarks).map(row).collect();
+    if !others.is_empty() {
+        rows.push(format!("  and {} more of activations{place}", others.len()));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_shows_what_people_follow_with_its_remark_once_and_counts_the_rest() {
+        let names = ["test/accuracy", "test/act_mean/a", "test/act_mean/b", "test/loss", "val/loss"];
+        let metrics = names.iter().map(|name| ((*name).to_owned(), 0.5)).collect();
+        let shown = rows("   on the last weights", "test/", &metrics, " in metrics.jsonl");
+        let expected = [
+            "  test/accuracy           50.00 %   on the last weights",
+            "  test/loss                0.5000",
+            "  and 2 more of activations in metrics.jsonl",
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(rows("", "val/", &metrics, ""), ["  val/loss                 0.5000"]);
     }
 }

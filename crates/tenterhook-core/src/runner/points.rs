@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{HookRunner, Part};
 use crate::context::Activation;
+use crate::erased::Erased;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::Moment;
@@ -18,13 +19,19 @@ impl HookRunner {
     pub fn listens(&self, phase: Phase, progress: &Progress) -> bool {
         self.plan.wants(Event::Activation)
             && (phase != Phase::Train || self.plan.is_due(Event::Activation, progress.current_step()))
+            && self.any_listener(|hook| hook.listens(phase, progress))
     }
 
-    /// Whether any hook wants the activation of this name. For those that take work to show.
+    /// Whether any hook wants the activation of this name in this phase at this step. For those that take work to
+    /// show.
     #[must_use]
-    pub fn wants_point(&self, point: &str) -> bool {
+    pub fn wants_point(&self, point: &str, phase: Phase, progress: &Progress) -> bool {
+        self.any_listener(|hook| hook.listens(phase, progress) && hook.wants_point(point))
+    }
+
+    fn any_listener(&self, wanted: impl Fn(&dyn Erased) -> bool) -> bool {
         let mut receivers = self.plan.receivers(Event::Activation).iter();
-        let asked = || receivers.any(|id| self.slots[*id].hook.0.wants_point(point));
+        let asked = || receivers.any(|id| wanted(&*self.slots[*id].hook.0));
         // One that cannot say panics again where its panic is judged.
         catch_unwind(AssertUnwindSafe(asked)).unwrap_or(true)
     }

@@ -20,7 +20,7 @@ use crate::failure::Policy;
 use crate::hook::{Hook, HookResult};
 use crate::moment::Moment;
 use crate::plan::Tier;
-use crate::progress::{Phase, Stage};
+use crate::progress::{Phase, Progress, Stage};
 use crate::roster::HookKind;
 use crate::state::State;
 use crate::update::GatedUpdate;
@@ -167,6 +167,9 @@ macro_rules! gate_handlers {
             fn wants_point(&self, point: &str) -> bool {
                 self.hook.wants_point(point)
             }
+            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+                self.hook.listens(phase, progress)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }
@@ -209,6 +212,9 @@ macro_rules! gate_handlers {
             }
             fn wants_point(&self, point: &str) -> bool {
                 self.hook.0.wants_point(point)
+            }
+            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+                self.hook.0.listens(phase, progress)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.0.state_dict()?.wrapped(&self.gate.state()))

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenterhook_core::{
     Access, Activation, Cadence, Events, FromOptions, Histogram, LogOptions, Moment, Observer, OptionError,
-    PredictBatchEnd, Stats, TestBatchEnd, Tier, TrainBatchEnd, TrainStart, ValidationBatchEnd, hook,
+    Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd, TrainStart,
+    ValidationBatchEnd, hook,
 };
 
 use dead::{DeadUnits, Layout};
@@ -31,7 +32,8 @@ use crate::stages::{self, ActivationStage};
 ///   evaluation come to their mean, weighted by their size, to the smallest `min` and to the largest `max`, and the
 ///   histogram is that of the last batch. In training, of several batches in one step the last one counts, and so it
 ///   is with a point that is shown several times in a batch. Mean, deviation, smallest and largest are over the
-///   finite values; where there are none they are NaN.
+///   finite values; where there are none they are NaN. Of a point that shows several tensors at once the second
+///   is `<point>#2`, and so on.
 /// - **Dead** is a unit whose values are all exactly zero in the batch. Units are counted along the last of up to three
 ///   dimensions (`[batch, tokens, features]`), and of more along the second (`[batch, channels, height, width]`);
 ///   `unit_axis` chooses another. A point that does not have that dimension is said once, and has no `act_dead`.
@@ -71,7 +73,7 @@ impl FromOptions for ActivationStats {
     type Options = ActivationStatsOptions;
     const PURPOSE: &str = "logs statistics of activations: mean, deviation, zeros, dead units and more";
     const EXAMPLE: &str = r#"
-points = ["blocks.*.mlp.**", "prediction"]
+points = ["**"]
 log_frequency = 10
 stages = ["train", "validate"]
 statistics = ["mean", "std", "dead"]
@@ -100,25 +102,24 @@ impl ActivationStats {
     }
 
     /// The stage at hand, if it is to be looked at now.
-    fn looks(&self, moment: &Moment<'_>) -> Option<ActivationStage> {
-        let stage = ActivationStage::of(moment.phase, &self.options.stages)?;
-        (stage != ActivationStage::Train || self.pace().is_due(moment)).then_some(stage)
+    fn looks(&self, phase: Phase, progress: &Progress) -> Option<ActivationStage> {
+        let stage = ActivationStage::of(phase, &self.options.stages)?;
+        (stage != ActivationStage::Train || self.pace().is_due(progress)).then_some(stage)
     }
 
     fn after_batch(&mut self, moment: &Moment<'_>) {
-        if self.looks(moment).is_some() {
+        if self.looks(moment.phase, &moment.progress).is_some() {
             self.points.say_what_matches_nothing(moment);
         }
     }
 
-    /// Logs what is wanted of one activation.
-    fn look(&mut self, cx: &Activation<'_>, stage: ActivationStage) {
+    /// Logs what is wanted of one tensor of an activation.
+    fn look(&mut self, cx: &Activation<'_>, stage: ActivationStage, point: &str, tensor: &Tensor<'_>) {
         let of_stage = &mut self.names[stage as usize];
-        if !of_stage.contains_key(cx.point) {
-            of_stage.insert(cx.point.to_owned(), Names::new(&self.options.statistics, stage, cx.point));
+        if !of_stage.contains_key(point) {
+            of_stage.insert(point.to_owned(), Names::new(&self.options.statistics, stage, point));
         }
-        let Some(names) = of_stage.get(cx.point) else { return };
-        let tensor = cx.tensor();
+        let Some(names) = of_stage.get(point) else { return };
         // A histogram needs the values; what else needs them then uses the same copy.
         let bins = self.options.histogram_bins;
         let values = (bins > 0).then(|| tensor.to_vec());
@@ -132,14 +133,17 @@ impl ActivationStats {
         for (statistic, name) in &names.statistics {
             let value = statistic.of(&stats).or_else(|| {
                 let layout = Layout::of(tensor.shape(), self.options.unit_axis)?;
-                Some(self.dead.share(&tensor, &stats, layout, values.as_deref()))
+                Some(self.dead.share(tensor, &stats, layout, values.as_deref()))
             });
             match value {
                 Some(value) => {
                     let options = LogOptions::usual(cx.phase).reduce(statistic.reduce());
                     cx.log_with(name, value, options);
                 }
-                None => say_that_it_has_no_units(&mut self.without_units, cx, self.options.unit_axis),
+                None if self.without_units.insert(point.to_owned()) => {
+                    say_that_it_has_no_units(cx, point, tensor, self.options.unit_axis);
+                }
+                None => {}
             }
         }
     }
@@ -157,14 +161,12 @@ impl Names {
 }
 
 #[cold]
-fn say_that_it_has_no_units(said: &mut BTreeSet<String>, cx: &Activation<'_>, axis: Option<i64>) {
-    if said.insert(cx.point.to_owned()) {
-        let (point, shape, axis) = (cx.point, cx.tensor().shape(), axis.unwrap_or(-1));
-        cx.say(format!(
-            "`unit_axis` is {axis}, and `{point}` of shape {shape:?} has no such dimension, so its dead units are \
-             not counted"
-        ));
-    }
+fn say_that_it_has_no_units(cx: &Moment<'_>, point: &str, tensor: &Tensor<'_>, axis: Option<i64>) {
+    let (shape, axis) = (tensor.shape(), axis.unwrap_or(-1));
+    cx.say(format!(
+        "`unit_axis` is {axis}, and `{point}` of shape {shape:?} has no such dimension, so its dead units are not \
+         counted"
+    ));
 }
 
 /// A pattern of points as a part of the name of a metric: there the dots mean nothing.
@@ -175,7 +177,7 @@ fn in_metrics(pattern: &str) -> String {
 #[hook]
 impl Observer for ActivationStats {
     fn access(&self) -> Access {
-        let ActivationStatsOptions { points, stages, statistics, .. } = &self.options;
+        let ActivationStatsOptions { points, stages, statistics, histogram_bins, .. } = &self.options;
         let mut access = if stages.contains(&ActivationStage::Train) {
             self.pace().access()
         } else {
@@ -188,6 +190,9 @@ impl Observer for ActivationStats {
             for (what, point) in statistics.iter().flat_map(|what| points.iter().map(move |at| (what, at))) {
                 let (prefix, metric, point) = (stage.prefix(), what.metric(), in_metrics(point));
                 access = access.writes(format!("{prefix}{metric}/{point}{loaders}"));
+            }
+            for point in points.iter().filter(|_| *histogram_bins > 0) {
+                access = access.writes(format!("{}act/{}", stage.prefix(), in_metrics(point)));
             }
         }
         access
@@ -206,6 +211,10 @@ impl Observer for ActivationStats {
         self.points.want(point)
     }
 
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.looks(phase, progress).is_some()
+    }
+
     fn on_train_start(&mut self, cx: &TrainStart) {
         if self.options.stages.contains(&ActivationStage::Train) {
             self.pace().say_that_it_is_too_short(cx, "activation of training");
@@ -213,10 +222,16 @@ impl Observer for ActivationStats {
     }
 
     fn on_activation(&mut self, cx: &Activation) {
-        let Some(stage) = self.looks(cx) else { return };
-        // What holds nothing has no statistics.
-        if !cx.tensor().shape().contains(&0) {
-            self.look(cx, stage);
+        let Some(stage) = self.looks(cx.phase, &cx.progress) else { return };
+        for (number, tensor) in (1..).zip(cx.values.iter()) {
+            // What holds nothing has no statistics.
+            if tensor.shape().contains(&0) {
+                continue;
+            }
+            match number {
+                1 => self.look(cx, stage, cx.point, &tensor),
+                _ => self.look(cx, stage, &format!("{}#{number}", cx.point), &tensor),
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, Reduce, Stats};
 
+use crate::pace::MOST_BINS;
 use crate::points::Points;
 use crate::stages::{self, ActivationStage};
 
@@ -103,6 +104,7 @@ pub struct ActivationStatsOptions {
     /// 0 to 1.
     pub statistics: Vec<ActivationStatistic>,
     /// Log a histogram of each point with so many bins as `act/<point>`, into `histograms.jsonl`; 0 is none.
+    #[schemars(range(max = 10_000))]
     pub histogram_bins: usize,
     /// The dimension that counts the units of which some may be dead; -1 is the last. Unset: the last of up to
     /// three dimensions, and of more the second, which has the channels.
@@ -142,6 +144,9 @@ impl ActivationStatsOptions {
             return refuse(
                 "`statistics` is empty and `histogram_bins` is 0, so there is nothing to log; set one of them",
             );
+        }
+        if self.histogram_bins > MOST_BINS {
+            return refuse(&format!("`histogram_bins` must be {MOST_BINS} or less; 0 is no histogram"));
         }
         stages::check(&self.stages)?;
         Points::new(&self.points, !self.looks_at_all())

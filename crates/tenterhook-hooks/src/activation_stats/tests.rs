@@ -1,5 +1,5 @@
 use tenterhook_core::plan::{World, check};
-use tenterhook_core::{Hook, Phase, Progress, RunInfo};
+use tenterhook_core::{Hook, NamedTensors, Phase, Progress, RunInfo};
 use tenterhook_testkit::Rig;
 
 use super::*;
@@ -156,6 +156,25 @@ fn a_point_without_the_units_dimension_is_said_once_and_keeps_its_other_statisti
 }
 
 #[test]
+fn of_a_point_with_several_tensors_all_are_looked_at() {
+    let mut rig = rig(ActivationStatsOptions { unit_axis: Some(1), ..every_step() });
+    let shown = NamedTensors::default().with("a", [1, 1], [1.0]).with("b", [0], []).with("c", [1], [5.0]);
+    rig.show("x", shown);
+    let mean = |name: &str| rig.metrics().get(&format!("act_mean/{name}"));
+    assert_eq!([mean("x"), mean("x#2"), mean("x#3")], [Some(1.0), None, Some(5.0)]);
+    assert!(said(&rig)[0].contains("`x#3` of shape [1]"), "{:?}", said(&rig));
+}
+
+#[test]
+fn histograms_are_declared_where_they_are_logged_and_have_no_more_bins_than_make_sense() {
+    let with = |histogram_bins| ActivationStatsOptions { histogram_bins, ..at(&["x"]) };
+    let declares = |bins| hook(with(bins)).access().writes.contains(&"act/x".to_owned());
+    assert!(declares(10_000) && !declares(0));
+    let error = ActivationStats::new(with(10_001)).expect_err("too many").to_string();
+    assert_eq!(error, "`histogram_bins` must be 10000 or less; 0 is no histogram");
+}
+
+#[test]
 fn a_histogram_is_logged_where_bins_are_asked_for() {
     let mut rig = rig(every_step());
     rig.activation("x", [0.0, 4.0]);
@@ -178,7 +197,7 @@ fn what_holds_nothing_has_no_statistics() {
 fn a_run_too_short_for_the_default_is_told_and_for_a_choice_refused() {
     let told = |stages: &[ActivationStage], log_frequency| {
         let mut rig = rig(ActivationStatsOptions { log_frequency, stages: stages.into(), ..every_step() });
-        rig.run(RunInfo { epoch_batches: Some(10), total_epochs: Some(9), ..RunInfo::default() });
+        rig.run(RunInfo { total_steps: Some(90), ..RunInfo::default() });
         rig.on_train_start();
         said(&rig)
     };

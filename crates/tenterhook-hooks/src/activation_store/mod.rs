@@ -7,12 +7,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::{
     Access, Activation, Batch, Cadence, Events, FromOptions, HookResult, Moment, Observer, OptionError,
-    Phase, Policy, PredictBatchEnd, PredictBatchStart, TestBatchEnd, TestBatchStart, Tier, TrainBatchEnd,
-    TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
+    Phase, Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier,
+    TrainBatchEnd, TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
 };
 
 pub use options::{ActivationStoreOptions, ActivationTarget};
@@ -28,15 +29,16 @@ use crate::text::count;
 /// Keeps the activations of chosen points and batches, to be looked at afterwards.
 ///
 /// - **Fires** at `on_activation` in the batches that it keeps, at the start and the end of the batches of its
-///   `stages`, never in a sanity check. After the first batch it says which of the `points` there are not.
+///   `stages`, never in a sanity check. At the end of the first batch that it
+///   keeps it says which of the `points` there are not.
 /// - **Reads** the activations that it keeps. **Writes**, with `to = "safetensors"`, one file for each batch when
 ///   that ends, whole or not at all: `activations/train-00000012.safetensors` is the twelfth batch of training, counted
 ///   over all epochs, and `activations/validate-00000040-0-00000003.safetensors` the batch 3 of loader 0 after step 40.
 ///   Tensors have the names of their points, and from the second time on that a batch shows a point a number:
 ///   `name#2`. The metadata has `run`, `phase`, `step`, `epoch`, `batch`, `total_batches`, `loader` and
 ///   `loader_index` as texts. Values are 32-bit floats, whatever the engine computes in. A file of the same batch of
-///   an earlier call makes way; one that this hook wrote itself stays, and the new one ends in `-v1`. A dry run and
-///   an evaluation that has no run directory write nothing. With `to = "memory"` the program that trains finds them in
+///   an earlier call makes way; one that this hook wrote itself stays, and the new one ends in `-v1`. Below a `dir`
+///   that begins with "/" each run has a directory of its id. A dry run and an evaluation that has no run directory write nothing. With `to = "memory"` the program that trains finds them in
 ///   `trainer.hook::<ActivationStore>("activation_store")`, by [`stored`](ActivationStore::stored). A checkpoint keeps
 ///   none of it, and a resumed run counts anew.
 /// - **Cost**: a copy of each activation that it keeps, and the writing of a file. In the other batches and at the other
@@ -74,11 +76,11 @@ impl FromOptions for ActivationStore {
     type Options = ActivationStoreOptions;
     const PURPOSE: &str = "keeps activations of chosen points and batches, in memory or as safetensors";
     const EXAMPLE: &str = r#"
-points = ["prediction"]
+points = ["**"]
 every_n_batches = 5
 max_batches = 3
 stages = ["train", "validate"]
-max_bytes = "64 MB"
+max_bytes = "1 GB"
 "#;
 
     fn from_options(options: ActivationStoreOptions) -> Result<ActivationStore, OptionError> {
@@ -135,10 +137,16 @@ impl ActivationStore {
         }
     }
 
+    /// Where the files go. What several runs share has a directory for each, so that none overwrites another's.
+    fn directory(&self, moment: &Moment<'_>) -> Option<PathBuf> {
+        let dir = &self.options.dir;
+        let place = own_file::place(moment.run, dir)?;
+        Some(if dir.is_absolute() { place.join(&moment.run.id) } else { place })
+    }
+
     /// Whether what it keeps can go anywhere; where not, that is said.
     fn has_a_place(&mut self, moment: &Moment<'_>) -> bool {
-        let nowhere = self.options.to == ActivationTarget::Safetensors
-            && own_file::place(moment.run, &self.options.dir).is_none();
+        let nowhere = self.options.to == ActivationTarget::Safetensors && self.directory(moment).is_none();
         if nowhere && !std::mem::replace(&mut self.said, true) && !moment.run.fast_dev_run {
             moment.say(
                 "this call has no run directory, so no activations are written; set `dir` to a path that begins \
@@ -149,13 +157,11 @@ impl ActivationStore {
     }
 
     fn end(&mut self, moment: &Moment<'_>) -> HookResult {
-        if ActivationStage::of(moment.phase, &self.options.stages).is_some() {
-            self.points.say_what_matches_nothing(moment);
-        }
-        match self.current.take() {
-            Some(batch) if batch.place.is_at(moment) && !batch.is_empty() => self.keep(moment, batch),
-            _ => Ok(()),
-        }
+        let Some(batch) = self.current.take().filter(|batch| batch.place.is_at(moment)) else {
+            return Ok(());
+        };
+        self.points.say_what_matches_nothing(moment);
+        if batch.is_empty() { Ok(()) } else { self.keep(moment, batch) }
     }
 
     fn room(&self) -> u64 {
@@ -172,7 +178,7 @@ impl ActivationStore {
                 self.in_memory.push(batch);
             }
             ActivationTarget::Safetensors => {
-                let Some(directory) = own_file::place(moment.run, &self.options.dir) else { return Ok(()) };
+                let Some(directory) = self.directory(moment) else { return Ok(()) };
                 let place = batch.place.clone();
                 let file = TensorFile::new(&place.metadata(&moment.run.id), batch.into_bytes())?;
                 if file.size() > self.room() {
@@ -197,7 +203,9 @@ impl ActivationStore {
         let path = directory.join(format!("{name}{version}.safetensors"));
         let written = fs::create_dir_all(directory).and_then(|()| file.write_whole(&path));
         written.map_err(|error| {
-            format!("cannot write {}: {error}; make room, or choose another `dir`", path.display())
+            let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+            let fix = if full { "make room, or choose another `dir`" } else { "choose another `dir`" };
+            format!("cannot write {}: {error}; {fix}", path.display())
         })?;
         self.files.push(path);
         Ok(())
@@ -207,7 +215,7 @@ impl ActivationStore {
     fn no_room(&self, place: &Place, needed: u64) -> String {
         let Place { phase, epoch, batch, loader, .. } = place;
         format!(
-            "`max_bytes` is {}: batch {batch} of `{loader}` ({phase}, epoch {epoch}) needs {}, and {} are stored \
+            "`max_bytes` is {}: batch {batch} of `{loader}` ({phase}, epoch {epoch}) needs {}, with {} stored \
              already; nothing of it is kept. Raise `max_bytes`, or keep less by `points`, `every_n_batches` or \
              `max_batches`",
             bytes(self.options.max_bytes.0),
@@ -219,19 +227,22 @@ impl ActivationStore {
 
 /// So many bytes, exactly.
 fn bytes(number: u64) -> String {
-    format!("{} bytes", count(number))
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} byte{plural}", count(number))
 }
 
 #[hook]
 impl Observer for ActivationStore {
     fn access(&self) -> Access {
-        let ActivationStoreOptions { stages, to, dir, .. } = &self.options;
+        let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;
         let mut access = Access::none();
         if *to == ActivationTarget::Safetensors {
             let directory = own_file::plain(dir);
             access = access.claims(directory.to_string_lossy(), "give one of them another `dir`");
         }
-        if !stages.contains(&ActivationStage::Train) {
+        if stages.as_slice() == [ActivationStage::Train] {
+            access = access.needs("every_n_batches", Cadence::Batches(*every_n_batches));
+        } else if !stages.contains(&ActivationStage::Train) {
             // In no step of training, so nothing is prepared for it there.
             access = access.paced(Cadence::Steps(u64::MAX));
         }
@@ -252,14 +263,19 @@ impl Observer for ActivationStore {
     }
 
     fn wants_point(&self, point: &str) -> bool {
-        // The point is asked about in any case, so that it is known.
-        self.points.want(point) && self.current.is_some()
+        self.points.want(point)
+    }
+
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.current.as_ref().is_some_and(|batch| batch.place.is_in(phase, progress))
     }
 
     fn on_activation(&mut self, cx: &Activation) {
         let room = self.room();
         if let Some(batch) = self.current.as_mut().filter(|batch| batch.place.is_at(cx)) {
-            batch.add(cx.point, &cx.tensor(), room);
+            for tensor in cx.values.iter() {
+                batch.add(cx.point, &tensor, room);
+            }
         }
     }
 

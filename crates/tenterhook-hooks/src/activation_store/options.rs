@@ -44,7 +44,7 @@ pub struct ActivationStoreOptions {
     #[serde(default)]
     pub to: ActivationTarget,
     /// The directory of the files. A relative one is below the run directory; where there is none, beside the
-    /// checkpoints.
+    /// checkpoints. Below an absolute one each run has a directory of its id.
     #[serde(default = "activations")]
     #[schemars(extend("minLength" = 1))]
     pub dir: PathBuf,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook_core::{Batch, DType, Moment, Phase, Tensor};
+use tenterhook_core::{Batch, DType, Moment, Phase, Progress, Tensor};
 
 use crate::tensor_file::{METADATA, OwnBytes};
 
@@ -56,7 +56,12 @@ impl Place {
 
     /// Whether this moment can be one of this batch.
     pub(super) fn is_at(&self, moment: &Moment<'_>) -> bool {
-        (self.phase, self.total_batches) == (moment.phase, moment.total_batches)
+        self.is_in(moment.phase, &moment.progress)
+    }
+
+    /// The same of where a run stands.
+    pub(super) fn is_in(&self, phase: Phase, progress: &Progress) -> bool {
+        (self.phase, self.total_batches) == (phase, progress.total_batches)
     }
 
     /// What a file of it is called.

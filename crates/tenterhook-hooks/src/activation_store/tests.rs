@@ -1,5 +1,5 @@
 use safetensors::SafeTensors;
-use tenterhook_core::{Event, Hook, Progress, RunInfo};
+use tenterhook_core::{Event, Hook, NamedTensors, Progress, RunInfo};
 use tenterhook_testkit::{Effect, Rig};
 
 use super::*;
@@ -145,7 +145,7 @@ fn a_batch_that_does_not_fit_whole_is_refused_before_anything_of_it_is_kept() {
     assert_eq!(failed.effect, Effect::Disabled, "at once");
     assert_eq!(
         failed.failure.error.to_string(),
-        "`max_bytes` is 20 bytes: batch 1 of `train` (train, epoch 0) needs 16 bytes, and 12 bytes are stored already; \
+        "`max_bytes` is 20 bytes: batch 1 of `train` (train, epoch 0) needs 16 bytes, with 12 bytes stored already; \
          nothing of it is kept. Raise `max_bytes`, or keep less by `points`, `every_n_batches` or `max_batches`"
     );
     assert_eq!(rig.hook().stored_bytes(), 12);
@@ -258,27 +258,75 @@ fn a_dry_run_writes_nothing_and_a_call_without_a_directory_says_so() {
     let absolute = root.path().join("elsewhere");
     let mut rig = rig_in(&unmade, ActivationStoreOptions { dir: absolute.clone(), ..of(&["x"]) });
     train(&mut rig, 1, &[("x", &[1.0])]);
-    assert_eq!(names(&absolute), ["train-00000001.safetensors"]);
+    assert_eq!(names(&absolute.join("made-up")), ["train-00000001.safetensors"]);
+}
+
+#[test]
+fn below_an_absolute_directory_each_run_has_its_own() {
+    let root = tempfile::tempdir().expect("a directory");
+    for id in ["one", "two"] {
+        let mut rig = rig(ActivationStoreOptions { dir: root.path().to_owned(), ..of(&["x"]) });
+        rig.run(RunInfo { id: id.into(), ..RunInfo::default() });
+        train(&mut rig, 1, &[("x", &[1.0])]);
+        assert_eq!(names(&root.path().join(id)), ["train-00000001.safetensors"]);
+    }
+}
+
+#[test]
+fn a_run_too_short_for_every_n_batches_is_refused_where_nothing_else_is_kept() {
+    let needs = |stages: &[ActivationStage]| {
+        let options = ActivationStoreOptions { every_n_batches: 9, stages: stages.to_vec(), ..of(&["x"]) };
+        ActivationStore::new(options).expect("they fit").access().needs
+    };
+    let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);
+    assert_eq!(needs(&[train]), [("every_n_batches", Cadence::Batches(9))]);
+    assert!(needs(&[train, validate]).is_empty() && needs(&[validate]).is_empty());
+}
+
+#[test]
+fn all_tensors_of_a_point_are_kept_and_said_sizes_read_well() {
+    assert_eq!([bytes(1), bytes(2)], ["1 byte", "2 bytes"]);
+    let mut rig = rig(in_memory(&["x"]));
+    rig.progress(Progress { batches: 1, total_batches: 1, ..Default::default() }).on_train_batch_start();
+    rig.show("x", NamedTensors::from([("x", vec![1.0]), ("y", vec![2.0])])).on_train_batch_end();
+    assert_eq!(kept(&rig), [(0, "x".into(), vec![1.0]), (0, "x#2".into(), vec![2.0])]);
+}
+
+#[test]
+fn only_a_full_disk_is_told_to_make_room() {
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::write(root.path().join("activations"), "in the way").expect("it writes");
+    let mut rig = rig_in(root.path(), of(&["x"]));
+    train(&mut rig, 1, &[("x", &[1.0])]);
+    let failure = rig.failures()[0].failure.error.to_string();
+    assert!(failure.contains("cannot write") && !failure.contains("make room"), "{failure}");
+    assert!(failure.ends_with("choose another `dir`"), "{failure}");
 }
 
 #[test]
 fn points_that_are_not_there_are_said_once() {
     let mut rig = rig(ActivationStoreOptions { every_n_batches: 5, ..in_memory(&["x", "blocks.*"]) });
-    for number in [1, 2] {
+    for number in 1..=10 {
         train(&mut rig, number, &[("x", &[1.0]), ("block.0", &[1.0])]);
+        assert_eq!(said(&rig).is_empty(), number < 5, "it has not looked before");
     }
     assert_eq!(said(&rig), ["`points`: no hook point matches `blocks.*`; there are: `x`, `block.0`"]);
 }
 
 #[test]
-fn a_point_is_wanted_only_in_the_batches_that_are_kept() {
-    let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
-    assert!(!hook.wants_point("x"), "there is no batch");
-    let mut rig = rig(in_memory(&["x"]));
-    rig.progress(Progress { batches: 1, total_batches: 1, ..Default::default() }).on_train_batch_start();
+fn it_listens_only_in_the_batches_that_are_kept() {
+    let mut rig =
+        rig(ActivationStoreOptions { every_n_batches: 2, max_batches: Some(1), ..in_memory(&["x"]) });
     assert!(rig.hook().wants_point("x") && !rig.hook().wants_point("y"));
-    rig.on_train_batch_end();
-    assert!(!rig.hook().wants_point("x"));
+    for (number, listens) in [(1, false), (2, true), (3, false), (4, false)] {
+        let progress = Progress { batches: number, total_batches: number, ..Default::default() };
+        assert!(!rig.hook().listens(Phase::Train, &progress), "batch {number} did not begin");
+        rig.progress(progress).on_train_batch_start();
+        assert_eq!(rig.hook().listens(Phase::Train, &progress), listens, "batch {number}");
+        assert!(!rig.hook().listens(Phase::Validate, &progress));
+        rig.activation("x", [1.0]).on_train_batch_end();
+    }
+    let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
     hook.options.stages = vec![ActivationStage::Test];
     assert_eq!(hook.access().paced, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
 }
@@ -311,6 +359,7 @@ fn wrong_options_are_refused_by_their_key() {
         (ActivationStoreOptions { stages: vec![], ..of(&["x"]) }, "`stages`"),
         (ActivationStoreOptions { dir: "".into(), ..of(&["x"]) }, "`dir`"),
         (ActivationStoreOptions { dir: "../a".into(), ..of(&["x"]) }, "`dir`"),
+        (ActivationStoreOptions { dir: "checkpoints".into(), ..of(&["x"]) }, "`dir`"),
         (ActivationStoreOptions { dir: "run.json".into(), ..of(&["x"]) }, "`dir`"),
         (ActivationStoreOptions { max_bytes: ByteSize(0), ..of(&["x"]) }, "`max_bytes`"),
     ] {

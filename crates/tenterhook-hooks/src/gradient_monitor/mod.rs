@@ -113,7 +113,7 @@ impl GradientMonitor {
     }
 
     fn is_due(&self, moment: &Moment<'_>) -> bool {
-        self.pace().is_due(moment)
+        self.pace().is_due(&moment.progress)
     }
 
     fn watches(&self, name: &str) -> bool {

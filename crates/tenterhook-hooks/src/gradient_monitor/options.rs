@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, Pattern};
 
+use crate::pace::MOST_BINS;
+
 /// The options of [`GradientMonitor`](super::GradientMonitor).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -17,7 +19,7 @@ pub struct GradientMonitorOptions {
     /// Log a histogram of each gradient as `grad/<name>`, into `histograms.jsonl`.
     pub log_histogram: bool,
     /// How many bins a histogram has.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 10_000))]
     pub histogram_bins: usize,
     /// Percentiles of each gradient's values, from 0 to 100, logged as `grad_p10/<name>`. They are exact:
     /// between two values it interpolates linearly. NaN and infinities are left out.
@@ -65,6 +67,9 @@ impl GradientMonitorOptions {
         }
         if self.histogram_bins == 0 {
             return refuse("`histogram_bins` must be 1 or more".into());
+        }
+        if self.histogram_bins > MOST_BINS {
+            return refuse(format!("`histogram_bins` must be {MOST_BINS} or less"));
         }
         if let Some(wrong) = self.percentiles.iter().find(|percent| !(0.0..=100.0).contains(*percent)) {
             return refuse(format!("`percentiles` holds {wrong}; each must be from 0 to 100"));

@@ -85,22 +85,16 @@ fn the_total_is_over_all_gradients_whatever_the_filter() {
 
 #[test]
 fn a_run_too_short_for_the_default_is_told_and_for_a_choice_refused() {
-    let told = |log_frequency, epochs, fast_dev_run| {
+    let told = |log_frequency, steps, fast_dev_run| {
         let mut rig = rig(GradientMonitorOptions { log_frequency, ..every_step() });
-        rig.run(tenterhook_core::RunInfo {
-            epoch_batches: Some(21),
-            accumulate_grad_batches: 2,
-            total_epochs: Some(epochs),
-            fast_dev_run,
-            ..Default::default()
-        });
+        rig.run(tenterhook_core::RunInfo { total_steps: Some(steps), fast_dev_run, ..Default::default() });
         rig.on_train_start();
         said(&rig)
     };
     let expected = "`log_frequency` is 100, and this run has only 99 steps, so no gradient will be looked at";
-    assert_eq!(told(100, 9, false), [expected]);
+    assert_eq!(told(100, 99, false), [expected]);
     assert!(
-        told(100, 10, false).is_empty() && told(101, 9, false).is_empty() && told(100, 9, true).is_empty()
+        told(100, 100, false).is_empty() && told(101, 99, false).is_empty() && told(100, 99, true).is_empty()
     );
     let access = |log_frequency| hook(GradientMonitorOptions { log_frequency, ..every_step() }).access();
     let (chosen, default) = (access(50), access(100));
@@ -302,6 +296,10 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
     let filter = |text: &str| vec![text.to_owned()];
     for (options, begins) in [
         (GradientMonitorOptions { log_frequency: 0, ..every_step() }, "`log_frequency` must be 1"),
+        (
+            GradientMonitorOptions { histogram_bins: 10_001, ..every_step() },
+            "`histogram_bins` must be 10000 or less",
+        ),
         (GradientMonitorOptions { histogram_bins: 0, ..every_step() }, "`histogram_bins` must be 1"),
         (
             GradientMonitorOptions { percentiles: vec![50.0, 101.0], ..every_step() },

@@ -10,7 +10,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, Flow, FromOptions,
-    HookResult, Moment, OptionError, Phase, Policy, Tier, TrainBatchEnd, TrainBatchStart, hook,
+    HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart, hook,
 };
 
 use dump::Report;
@@ -255,6 +255,10 @@ impl Controller for NanGuard {
         self.points.want(point)
     }
 
+    fn listens(&self, phase: Phase, _progress: &Progress) -> bool {
+        phase == Phase::Train
+    }
+
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {
         self.seen.clear();
         self.heeded = 0;
@@ -264,10 +268,8 @@ impl Controller for NanGuard {
     }
 
     fn on_activation(&mut self, cx: &Activation) {
-        if cx.phase == Phase::Train {
-            for tensor in cx.values.iter() {
-                self.seen.activation(cx.point, &tensor);
-            }
+        for tensor in cx.values.iter() {
+            self.seen.activation(cx.point, &tensor);
         }
     }
 

@@ -254,3 +254,30 @@ fn both_watch_without_changing_a_bit() {
     };
     assert_eq!(trained(true), trained(false));
 }
+
+#[test]
+fn a_run_too_short_to_look_is_told_by_its_steps() {
+    let told = |settings: Settings| {
+        let mut trainer = trainer(settings);
+        trainer.add_hook(stats(ActivationStatsOptions::default())).unwrap();
+        let report = trainer.fit(&mut Toy::default(), &mut data(40, 0)).unwrap();
+        let told =
+            report.notices.iter().map(ToString::to_string).find(|said| said.contains("`log_frequency`"));
+        told.and_then(|said| Some(said.split("this run has ").nth(1)?.split(',').next()?.to_owned()))
+    };
+    let by_steps = |max_steps| Settings { max_steps, ..epochs(9) };
+    assert_eq!(told(by_steps(50)).as_deref(), Some("only 50 steps"));
+    assert_eq!(told(by_steps(100)), None);
+    let accumulated = Settings { accumulate_grad_batches: 4, ..epochs(9) };
+    assert_eq!(told(accumulated).as_deref(), Some("only 90 steps"));
+}
+
+#[test]
+fn a_run_with_fewer_batches_than_every_n_batches_is_refused() {
+    let mut trainer = trainer(epochs(1));
+    let train = [ActivationStage::Train];
+    add_store(&mut trainer, ActivationStoreOptions { every_n_batches: 5, ..in_memory(&train) });
+    let error = trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap_err().to_string();
+    assert!(error.contains("`every_n_batches`"), "{error}");
+    trainer.fit(&mut Toy::default(), &mut data(5, 0)).unwrap();
+}

@@ -2,6 +2,10 @@
 
 use std::fmt::{Display, Formatter};
 
+use tenterhook::hooks::{
+    ActivationStage, ActivationStats, ActivationStatsOptions, ActivationStore, ActivationStoreOptions,
+    ActivationTarget, NanGuard, NanGuardOptions,
+};
 use tenterhook::tensor::TensorSource;
 use tenterhook::toy::Toy;
 use tenterhook::{AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, Stats, StepOutput, closure};
@@ -107,36 +111,40 @@ fn hooks_at_one_point_share_its_values_and_their_statistics() {
     assert_eq!((made.take().len(), summed.take().len()), (1, 1));
 }
 
-/// In which training steps values were made for a hook, and in how many validation batches.
-fn listened(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
+/// A name that notes when it is built.
+struct Built<'a, T>(&'a Seen<T>, T);
+
+impl<T: Clone> Display for Built<'_, T> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        self.0.push(self.1.clone());
+        formatter.write_str("point")
+    }
+}
+
+/// In which training steps the name of a point was built for a hook, and in how many validation batches.
+fn named(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(hook).unwrap();
-    let (made, validated) = (Seen::new(), Seen::new());
-    let (making, validate) = (made.clone(), validated.clone());
+    let (built, validated) = (Seen::new(), Seen::new());
+    let (building, validate) = (built.clone(), validated.clone());
     let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
         let step = cx.progress().current_step();
-        cx.show("point", |_| {
-            making.push(step);
-            lab.toy.params()
-        });
+        cx.show(Built(&building, step), |_| lab.toy.params());
         Ok(StepOutput::Loss(lab.toy.loss(batch)))
     });
     let mut lab = lab.with_handler(move |place, cx| {
         if place == "validation_step" {
-            cx.show("point", |name| {
-                validate.push(());
-                NamedTensors::from([(name, vec![0.0])])
-            });
+            cx.show(Built(&validate, ()), |name| NamedTensors::from([(name, vec![0.0])]));
         }
     });
     trainer.fit(&mut lab, &mut data(7, 2)).unwrap();
-    (made.take(), validated.take().len())
+    (built.take(), validated.take().len())
 }
 
 #[test]
 fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
-    assert_eq!(listened(Points::named("**")), ((1..=7).collect(), 2));
-    assert_eq!(listened(Points::named("**").every("3 steps").unwrap()), (vec![3, 6], 2));
+    assert_eq!(named(Points::named("**")), ((1..=7).collect(), 2));
+    assert_eq!(named(Points::named("**").every("3 steps").unwrap()), (vec![3, 6], 2));
 }
 
 #[test]
@@ -158,4 +166,24 @@ fn a_module_that_steps_itself_is_asked_anew_after_each_step() {
     });
     trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
     assert_eq!(names.take(), ["step2", "step4"]);
+}
+
+#[test]
+fn in_stages_and_steps_that_no_hook_looks_at_not_even_a_name_is_built() {
+    let stats = |stages: &[ActivationStage], log_frequency| {
+        let stages = stages.to_vec();
+        ActivationStats::new(ActivationStatsOptions { stages, log_frequency, ..Default::default() }).unwrap()
+    };
+    let store = |every_n_batches, max_batches| {
+        let to = ActivationTarget::Memory;
+        let of = ActivationStoreOptions::of(["**"]);
+        ActivationStore::new(ActivationStoreOptions { every_n_batches, max_batches, to, ..of }).unwrap()
+    };
+    let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);
+    assert_eq!(named(stats(&[train], 3)), (vec![3, 6], 0));
+    assert_eq!(named(stats(&[validate], 3)), (vec![], 2));
+    assert_eq!(named(stats(&[validate, train], 7)), (vec![7], 2));
+    assert_eq!(named(store(2, None)), (vec![2, 4, 6], 0));
+    assert_eq!(named(store(2, Some(1))), (vec![2], 0));
+    assert_eq!(named(NanGuard::new(NanGuardOptions::default()).unwrap()), ((1..=7).collect(), 0));
 }

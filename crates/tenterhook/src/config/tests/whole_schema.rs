@@ -97,6 +97,8 @@ const OUT_OF_RANGE: &[(&str, &str)] = &[
     ("early_stopping", "monitor = \"val/loss\"\npatience = -1"),
     ("gradient_monitor", "log_frequency = 0"),
     ("gradient_monitor", "histogram_bins = 0"),
+    ("gradient_monitor", "histogram_bins = 10001"),
+    ("activation_stats", "histogram_bins = 10001"),
     ("gradient_monitor", "percentiles = [101]"),
     ("gradient_monitor", "vanishing_threshold = -1"),
     ("gradient_monitor", "exploding_threshold = -1"),
