@@ -9,7 +9,7 @@ use super::suspects::Suspects;
 use super::witness::{Watch, Witness};
 use super::{NeutralError, OnTick, Training, Verification};
 use crate::run::Interrupt;
-use crate::trainer::Report;
+use crate::trainer::{BatchClock, Report};
 
 /// Which run it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,9 +98,11 @@ impl<'s, T: Training, F: FnMut() -> Result<T, BoxError>> Runs<'s, F> {
         self.done += 1;
         let limit = watch.limit.map_or(self.steps, |limit| limit.min(self.steps));
         let watch = Arc::new(Mutex::new(watch.until(limit)));
-        let end = trainer.rehearse_in(scratch.path());
+        let clock = BatchClock::default();
+        let end = trainer.rehearse_in(scratch.path(), clock.clone());
         trainer.add_hook(Witness {
             watch: Arc::clone(&watch),
+            clock,
             end,
             interrupt: self.interrupt.clone(),
             trial: trial.clone(),

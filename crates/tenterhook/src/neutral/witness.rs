@@ -6,13 +6,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenterhook_core::{
-    HookResult, Moment, Observer, OptimizerSource, Policy, StepEnd, Tensor, Tensors, Tier, TrainStart, hook,
+    HookResult, Moment, Observer, OptimizerSource, Policy, StepEnd, Tensor, Tensors, Tier, TrainBatchStart,
+    TrainStart, hook,
 };
 
 use super::OnTick;
 use super::judgement::{Changed, Compared, Difference, Losses, What};
 use super::runs::{Tick, Trial};
 use crate::run::Interrupt;
+use crate::trainer::BatchClock;
 
 /// A hash, cut to what no accident will ever meet twice.
 type Mark = [u8; 16];
@@ -263,6 +265,8 @@ fn called(optimizers: &dyn OptimizerSource, index: usize) -> String {
 /// The hook that looks. It comes last of all, so that it sees what every other hook has done in the event.
 pub(super) struct Witness {
     pub(super) watch: Arc<Mutex<Watch>>,
+    /// The run's time, which goes on with its batches.
+    pub(super) clock: BatchClock,
     /// Ends the run.
     pub(super) end: Interrupt,
     /// Somebody outside wants to end everything.
@@ -297,6 +301,11 @@ impl Observer for Witness {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.look(cx, None);
+        Ok(())
+    }
+
+    fn on_train_batch_start(&mut self, _: &TrainBatchStart) -> HookResult {
+        self.clock.tick();
         Ok(())
     }
 

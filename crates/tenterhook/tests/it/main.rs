@@ -35,6 +35,7 @@ mod plan;
 mod points;
 mod rates_and_plateaus;
 mod reading;
+mod rehearsals;
 mod resume;
 mod roster;
 mod run_directory;

@@ -18,7 +18,7 @@ use crate::tape::Tape;
 
 /// The generator of an engine: one for all, seeded before each step, as flex has it.
 #[derive(Clone, Default)]
-struct Engine(Arc<AtomicU64>);
+pub(crate) struct Engine(Arc<AtomicU64>);
 
 impl Engine {
     fn draw(&self) -> f32 {
@@ -32,7 +32,7 @@ impl Engine {
 }
 
 /// A model that draws from its engine after it has shown an activation.
-fn lab(engine: &Engine) -> Lab {
+pub(crate) fn lab(engine: &Engine) -> Lab {
     let engine = engine.clone();
     Lab::new(Toy::new(2), &Tape::default()).with_step(move |lab, _, cx| {
         engine.0.store(cx.progress().total_batches, Ordering::Relaxed);
@@ -42,25 +42,25 @@ fn lab(engine: &Engine) -> Lab {
     })
 }
 
-type Hooks = fn(&Engine) -> Vec<AnyHook>;
+pub(crate) type Hooks = fn(&Engine) -> Vec<AnyHook>;
 
 /// Ten epochs of four steps under these hooks.
-fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
+pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
     let engine = Engine::default();
     let trainer = trainer(settings.clone()).with_hooks(hooks(&engine))?;
     Ok((trainer, lab(&engine), data(4, 1)))
 }
 
-fn judged(steps: u64, hooks: Hooks) -> Judgement {
+pub(crate) fn judged(steps: u64, hooks: Hooks) -> Judgement {
     neutral::verify(steps, || training(&epochs(10), hooks)).unwrap()
 }
 
-fn innocent(name: &'static str) -> AnyHook {
+pub(crate) fn innocent(name: &'static str) -> AnyHook {
     closure::on_after_backward(name, |cx| cx.log("norm", cx.gradients.norm())).into()
 }
 
 /// Draws from the engine's generator at this step.
-fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
+pub(crate) fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
     let engine = engine.clone();
     let draws = move |cx: &Activation<'_>| {
         if cx.step + 1 == at {
@@ -70,7 +70,7 @@ fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
     closure::on_activation(name, draws).into()
 }
 
-fn causes(judgement: &Judgement) -> Vec<Vec<String>> {
+pub(crate) fn causes(judgement: &Judgement) -> Vec<Vec<String>> {
     match &judgement.finding {
         Finding::Differs { causes, .. } => causes.clone(),
         other => panic!("{other:?}\n{judgement}"),
