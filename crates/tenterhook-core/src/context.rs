@@ -318,6 +318,7 @@ macro_rules! offer_to_handler {
     )*};
     (@wanted Activation $cx:ident $hook:ident) => {
         if !$hook.0.wants_point($cx.point) {
+            $cx.moment.shared.held_back.set(true);
             return Ok(());
         }
     };

@@ -54,6 +54,7 @@ macro_rules! define_erased {
             fn tier(&self) -> Tier;
             fn policy(&self) -> Policy;
             fn wants_point(&self, point: &str) -> bool;
+            fn selects_point(&self, point: &str) -> bool;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
             $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
@@ -83,6 +84,9 @@ macro_rules! define_erased {
             }
             fn wants_point(&self, point: &str) -> bool {
                 Hook::wants_point(self, point)
+            }
+            fn selects_point(&self, point: &str) -> bool {
+                Hook::selects_point(self, point)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Hook::state_dict(self)

@@ -110,6 +110,12 @@ macro_rules! define_hook {
                 true
             }
 
+            /// Which of them it will want to see at some time, for those who want to know before anything is
+            /// shown. To be written where [`wants_point`](Self::wants_point) goes by the batch, too.
+            fn selects_point(&self, point: &str) -> bool {
+                self.wants_point(point)
+            }
+
             /// Its own state, for a checkpoint. Every hook is asked.
             fn state_dict(&self) -> HookResult<State> {
                 Ok(State::empty())

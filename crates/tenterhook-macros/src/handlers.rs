@@ -74,8 +74,17 @@ pub(crate) const HANDLERS: &[Handler] = &[
 ];
 
 /// The methods of a hook that are not handlers.
-pub(crate) const OTHER_METHODS: &[&str] =
-    &["name", "access", "tier", "policy", "idle", "wants_point", "state_dict", "load_state_dict"];
+pub(crate) const OTHER_METHODS: &[&str] = &[
+    "name",
+    "access",
+    "tier",
+    "policy",
+    "idle",
+    "wants_point",
+    "selects_point",
+    "state_dict",
+    "load_state_dict",
+];
 
 /// What other frameworks call a method, and what it is called here.
 const FOREIGN: &[(&str, &str)] = &[

@@ -67,6 +67,9 @@ macro_rules! forward_everything {
             fn wants_point(&self, point: &str) -> bool {
                 self.0.hook().wants_point(point)
             }
+            fn selects_point(&self, point: &str) -> bool {
+                self.0.hook().selects_point(point)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 self.0.hook().state_dict()
             }

@@ -63,7 +63,11 @@ impl Gate for Box<dyn Gate> {
 /// Whether an event passes a gate.
 #[inline]
 pub(crate) fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
-    !is_gated(event, moment) || gate.open(event, moment)
+    let passes = !is_gated(event, moment) || gate.open(event, moment);
+    if !passes {
+        moment.shared.held_back.set(true);
+    }
+    passes
 }
 
 /// Gives a gate its own part of a state; the rest is the hook's.
@@ -139,6 +143,9 @@ macro_rules! gate_handlers {
             fn wants_point(&self, point: &str) -> bool {
                 self.hook.wants_point(point)
             }
+            fn selects_point(&self, point: &str) -> bool {
+                self.hook.selects_point(point)
+            }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
             }
@@ -181,6 +188,9 @@ macro_rules! gate_handlers {
             }
             fn wants_point(&self, point: &str) -> bool {
                 self.hook.0.wants_point(point)
+            }
+            fn selects_point(&self, point: &str) -> bool {
+                self.hook.0.selects_point(point)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(self.hook.0.state_dict()?.wrapped(&self.gate.state()))

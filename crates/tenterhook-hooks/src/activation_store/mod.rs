@@ -256,6 +256,10 @@ impl Observer for ActivationStore {
         self.points.want(point) && self.current.is_some()
     }
 
+    fn selects_point(&self, point: &str) -> bool {
+        self.points.want(point)
+    }
+
     fn on_activation(&mut self, cx: &Activation) {
         let room = self.room();
         if let Some(batch) = self.current.as_mut().filter(|batch| batch.place.is_at(cx)) {

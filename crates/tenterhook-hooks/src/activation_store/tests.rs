@@ -1,5 +1,5 @@
 use safetensors::SafeTensors;
-use tenterhook_core::{Event, Hook, Progress, RunInfo};
+use tenterhook_core::{Event, Hook, HookExt, Progress, RunInfo};
 use tenterhook_testkit::{Effect, Rig};
 
 use super::*;
@@ -274,6 +274,10 @@ fn points_that_are_not_there_are_said_once() {
 fn a_point_is_wanted_only_in_the_batches_that_are_kept() {
     let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
     assert!(!hook.wants_point("x"), "there is no batch");
+    assert!(hook.selects_point("x") && !hook.selects_point("y"), "there will be one");
+    let mut runner = tenterhook_core::HookRunner::default();
+    runner.add(ActivationStore::new(in_memory(&["x"])).expect("they fit").once()).expect("it is alone");
+    assert_eq!(runner.hooks_wanting("x"), ["activation_store"]);
     let mut rig = rig(in_memory(&["x"]));
     rig.progress(Progress { batches: 1, total_batches: 1, ..Default::default() }).on_train_batch_start();
     assert!(rig.hook().wants_point("x") && !rig.hook().wants_point("y"));
