@@ -30,9 +30,14 @@ impl Clock for BatchClock {
 
 impl Trainer {
     /// Makes the next call a rehearsal: hooks write below this directory, notices are swallowed, and the handle that
-    /// is returned ends the call. One that goes on from a checkpoint may do so with fewer hooks. Time comes from
+    /// is returned ends the call, as the one that is given does. What hooks receive is noted. One that goes on from a checkpoint may do so with fewer hooks. Time comes from
     /// `clock`, and `max_time` is no limit. Everything else stays as it is set.
-    pub(crate) fn rehearse_in(&mut self, directory: &Path, clock: BatchClock) -> Interrupt {
+    pub(crate) fn rehearse_in(
+        &mut self,
+        directory: &Path,
+        clock: BatchClock,
+        interrupt: &Interrupt,
+    ) -> Interrupt {
         self.shared.clock = Box::new(clock);
         if self.settings.max_time.take().is_some() {
             // With a limit of time, that of epochs is none unless it is set.
@@ -48,7 +53,8 @@ impl Trainer {
         self.shared.run.rehearsal = true;
         self.recording = Some(Recording::new(Box::new(kept)));
         self.accepts_other_hooks = true;
-        self.interrupt = Interrupt::new();
+        self.interrupt = interrupt.inner();
+        self.hooks.note_received();
         self.interrupt.clone()
     }
 

@@ -29,6 +29,7 @@ mod loaders;
 mod losses;
 mod metrics;
 mod nan_guard;
+mod neutral_proofs;
 mod neutrality;
 mod optimizers;
 mod plan;
