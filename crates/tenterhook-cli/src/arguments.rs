@@ -161,9 +161,10 @@ pub(crate) struct VerifyNeutral {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: Changes,
-    /// How many optimizer steps to compare; fewer, where the training itself is shorter.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) steps: u64,
+    /// How many optimizer steps to compare; fewer, where the training itself is shorter. Unset: 50, or up to 200
+    /// where an observer needs as many to fire once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: Option<u64>,
     /// Print one line of JSON at the end, for programs.
     #[arg(long)]
     pub(crate) json: bool,

@@ -32,7 +32,8 @@ pub(crate) fn bar() -> Option<ProgressBar> {
 
 /// Whether this hook is the one below: it shows a run, and is no part of it.
 pub(crate) fn only_shows(hook: &HookInfo) -> bool {
-    hook.name == "progress" && hook.tier == Tier::BuiltIn
+    // Runs of earlier versions have it under the other name.
+    ["tenter_progress", "progress"].contains(&hook.name.as_str()) && hook.tier == Tier::BuiltIn
 }
 
 /// Shows progress on standard error: loss, accuracy, speed and the time left.

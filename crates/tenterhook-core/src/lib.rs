@@ -70,7 +70,9 @@ pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{Changed, Cursor, Decided, Delivered, HookRunner, Part, Registration, RosterError};
+pub use runner::{
+    Changed, Cursor, Decided, Delivered, HookRunner, Part, Received, Registration, RosterError,
+};
 pub use state::State;
 pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,

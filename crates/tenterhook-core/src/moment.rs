@@ -76,6 +76,8 @@ pub struct Shared {
     pub(crate) at_points: Cell<Duration>,
     /// The hook that is running now.
     pub(crate) current: Cell<usize>,
+    /// The event that was offered last did not come through to its hook.
+    pub(crate) held_back: Cell<bool>,
 }
 
 impl Shared {
@@ -95,6 +97,7 @@ impl Shared {
             in_hooks: Cell::default(),
             at_points: Cell::default(),
             current: Cell::new(0),
+            held_back: Cell::new(false),
         }
     }
 }

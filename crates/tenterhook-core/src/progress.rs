@@ -1,6 +1,6 @@
 //! Where a run stands, as plain values: which loop, which epoch, which step, and how it ended.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,8 @@ pub struct RunInfo {
     pub validation: Validation,
     /// A dry run over a few batches: nobody stops it early and nothing is saved.
     pub fast_dev_run: bool,
+    /// The run only tries something out, and its directory is removed afterwards: nothing is written beside it.
+    pub rehearsal: bool,
 }
 
 impl RunInfo {
@@ -141,9 +143,13 @@ impl RunInfo {
         self.directory.as_deref().or_else(|| self.checkpoints.parent())
     }
 
-    /// A file of a hook; a relative one is below [`files`](RunInfo::files).
+    /// A file of a hook; a relative one is below [`files`](RunInfo::files). In a rehearsal an absolute one is, too.
     #[must_use]
     pub fn file(&self, path: &Path) -> PathBuf {
+        if self.rehearsal && !path.is_relative() {
+            let named = path.components().filter(|part| matches!(part, Component::Normal(_)));
+            return self.file(&Path::new("elsewhere").join(named.collect::<PathBuf>()));
+        }
         self.files().map_or_else(|| path.to_owned(), |files| files.join(path))
     }
 }

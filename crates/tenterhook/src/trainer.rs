@@ -22,6 +22,7 @@ use crate::running::Running;
 use crate::session::Session;
 use crate::settings::{Limits, Settings};
 use crate::strategy::{SingleProcess, Strategy};
+pub(crate) use rehearsal::BatchClock;
 
 /// Runs a module on data, with hooks.
 ///

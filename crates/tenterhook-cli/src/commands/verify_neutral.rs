@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use tenterhook::neutral::{Finding, Judgement, NeutralError, Tick, Verification};
+use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Tick, Verification};
 use tenterhook::run::Interrupt;
 
 use super::{FAILED, WRONG_INPUT, accepted, failed_midway, print, resolve, tell};
@@ -13,6 +13,9 @@ use crate::arguments::VerifyNeutral;
 use crate::progress::{LINES, bar};
 use crate::signals;
 
+/// Nothing was judged, which must not be taken for a difference that was found.
+const NOT_JUDGED: u8 = WRONG_INPUT;
+
 pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
@@ -20,11 +23,12 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
     if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
         return Ok(code);
     }
+    let steps = arguments.steps.unwrap_or_else(|| neutral::usual_steps(&trainer));
     drop((program, trainer));
     let interrupt = Interrupt::new();
     signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
     let mut shown = Shown::default();
-    let judged = Verification::of(arguments.steps)
+    let judged = Verification::of(steps)
         .with_interrupt(interrupt)
         .on_progress(move |tick| shown.show(tick))
         .run(|| Ok((resolved.trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
@@ -32,28 +36,43 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
         Ok(judgement) => {
             let text = if arguments.json { for_programs(&judgement)? } else { for_people(app, &judgement) };
             print(&text);
-            let fine = matches!(judgement.finding, Finding::Neutral | Finding::NothingToJudge);
-            Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+            Ok(match judgement.finding {
+                Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
+                Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
+                Finding::NotDeterministic { .. } | Finding::Differs { .. } => ExitCode::from(FAILED),
+            })
         }
-        Err(error) => Ok(told(error)),
+        Err(error) => {
+            if arguments.json {
+                print(&why_not(&error).to_string());
+            }
+            Ok(told(error))
+        }
     }
 }
 
-/// Says why nothing was judged.
+/// Why nothing was judged, for programs.
+fn why_not(error: &NeutralError) -> serde_json::Value {
+    match error {
+        NeutralError::Interrupted { signal } => {
+            serde_json::json!({ "result": "interrupted", "signal": signal })
+        }
+        error => serde_json::json!({ "result": "failed", "error": error.to_string() }),
+    }
+}
+
+/// Why nothing was judged, for people.
 fn told(error: NeutralError) -> ExitCode {
     match error {
         NeutralError::Run { trial, error } => {
             tell(format_args!("the run {trial} failed, so nothing was judged"));
-            failed_midway(*error)
+            failed_midway(*error);
+            ExitCode::from(NOT_JUDGED)
         }
         NeutralError::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
-        NeutralError::Scratch(_) => {
-            tell(format_args!("error: {error}"));
-            ExitCode::from(FAILED)
-        }
         error => {
             tell(format_args!("error: {error}"));
-            ExitCode::from(WRONG_INPUT)
+            ExitCode::from(NOT_JUDGED)
         }
     }
 }
@@ -70,6 +89,10 @@ fn for_people(app: &App, judgement: &Judgement) -> String {
             "Controllers, update hooks and checkpoints are not judged: they are meant to change training, or only save.",
             "Add an observer to [[hooks]], such as `use = \"gradient_monitor\"`, to have it judged.",
         ],
+        Finding::NothingExercised => &[
+            "A hook that did nothing has changed nothing: compare more steps with `--steps`, let it fire more often, or let",
+            "there be what it waits for, such as a validation.",
+        ],
         Finding::NotDeterministic { .. } => &[
             "Make the program do the same twice first: look for a random source without a seed, for the clock,",
             "and for anything that outlasts a run. `trainer.deterministic = true` may help.",
@@ -78,6 +101,7 @@ fn for_people(app: &App, judgement: &Judgement) -> String {
             "Through a context an observer cannot change training, so it reached past it. Does it draw from the engine's",
             "generator? Draw from `cx.rng()`. Does it hold on to something that the model or another hook uses? Take a copy.",
             "Does a controller read what it logs? Let the controller declare that: `reads = [\"…\"]`.",
+            "Then verify again: who changes something at a later step only is not named yet.",
         ],
     };
     if !hint.is_empty() {

@@ -26,7 +26,8 @@ fn a_pattern_selects_points_and_the_hooks_that_want_them_are_named() {
     let place = Place::new();
     place.write(
         "c.toml",
-        "task = \"text\"\n[model]\nlayers = 2\n[[hooks]]\nuse = \"nan_guard\"\ncheck_activations = true\n",
+        "task = \"text\"\n[model]\nlayers = 2\n[[hooks]]\nuse = \"nan_guard\"\ncheck_activations = true\n\
+         [[hooks]]\nuse = \"activation_store\"\npoints = [\"blocks.0.*\"]\n",
     );
     let ran = place.run(&["points", "c.toml", "--match", "blocks.*.mlp", "--json"]);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
@@ -39,7 +40,8 @@ fn a_pattern_selects_points_and_the_hooks_that_want_them_are_named() {
             .as_array()
             .is_some_and(|phases| phases.contains(&"train".into()))
     );
-    assert_eq!(document["points"][0]["hooks"], serde_json::json!(["nan_guard"]));
+    assert_eq!(document["points"][0]["hooks"], serde_json::json!(["nan_guard", "activation_store"]));
+    assert_eq!(document["points"][1]["hooks"], serde_json::json!(["nan_guard"]));
     let growing = &document["points"][0]["shapes"][1];
     assert_eq!((&growing["phases"][0], &growing["smallest"][0]), (&"predict".into(), &1.into()), "{growing}");
     assert!(growing["smallest"][1].as_u64() < growing["largest"][1].as_u64(), "the text grows: {growing}");

@@ -45,6 +45,7 @@ fn json(text: &str) -> Value {
 const INNOCENT: &str = r#"
 [[hooks]]
 use = "gradient_monitor"
+log_frequency = 1
 
 [[hooks]]
 use = "peek"
@@ -149,6 +150,37 @@ fn a_training_that_is_shorter_is_compared_whole() {
     place.write("c.toml", "task = \"toy\"\n[trainer]\nmax_steps = 5\n[[hooks]]\nuse = \"lr_monitor\"\n");
     let ran = place.run(&["verify-neutral", "c.toml"]).succeeded();
     assert!(ran.stdout.starts_with("neutral: 1 observer changes nothing in 5 steps"), "{}", ran.stdout);
+}
+
+#[test]
+fn the_usual_number_of_steps_lets_the_slowest_observer_fire() {
+    let place = Place::new();
+    place.write("c.toml", "task = \"toy\"\n[[hooks]]\nuse = \"gradient_monitor\"\n");
+    let ran = place.run(&["verify-neutral", "c.toml", "--set", "trainer.max_epochs=100"]).succeeded();
+    assert!(ran.stdout.starts_with("neutral: 1 observer changes nothing in 100 steps"), "{}", ran.stdout);
+    let ran = place.run(&["verify-neutral", "c.toml", "--steps", "10"]);
+    assert_eq!(ran.code, 2, "{}{}", ran.stdout, ran.stderr);
+    for part in ["nothing was proved", "not exercised: `gradient_monitor`", "100 steps would do", "`--steps`"]
+    {
+        assert!(ran.stdout.contains(part), "no `{part}` in: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_run_that_fails_is_told_apart_from_a_difference() {
+    let place = Place::new();
+    let hook = "[[hooks]]\nuse = \"jsonl\"\npath = \"run.json/below\"\non_error = \"abort\"\n";
+    place.write("c.toml", ["task = \"toy\"\n", hook].concat());
+    let ran = place.run(&["verify-neutral", "c.toml", "--json"]);
+    assert_eq!(ran.code, 2, "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stderr.contains("the run with all observers failed, so nothing was judged"),
+        "{}",
+        ran.stderr
+    );
+    let line = json(&ran.stdout);
+    assert_eq!(line["result"], "failed");
+    assert!(line["error"].as_str().is_some_and(|error| error.contains("run.json/below")), "{line}");
 }
 
 #[test]

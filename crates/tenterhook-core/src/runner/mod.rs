@@ -5,6 +5,7 @@
 
 mod gradients;
 mod points;
+mod received;
 mod slots;
 mod standing;
 mod states;
@@ -24,6 +25,7 @@ use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 use crate::update::Touched;
 
+pub use received::Received;
 pub use slots::{Registration, RosterError};
 use slots::{Slot, UpdateSlot};
 use standing::Mishap;
@@ -54,6 +56,8 @@ pub struct HookRunner {
     paused: usize,
     /// A hook was disabled below a paused delivery: the plan follows when that has reached everyone.
     stale: bool,
+    /// What each hook has received, where that is to be noted.
+    received: Option<Vec<Received>>,
     /// The hooks have not been told yet who is registered.
     unpublished: Cell<bool>,
 }
@@ -195,6 +199,9 @@ impl HookRunner {
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
     /// who they are, so they are looked up once.
     fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Reply {
+        if self.received.is_some() {
+            return self.walk_noting(cx, cursor);
+        }
         let current = &cx.moment().shared.current;
         let slots = self.slots.as_mut_slice();
         let receivers = self.plan.receivers(C::EVENT);

@@ -356,7 +356,7 @@ impl Slot {
         self.standing.enabled && !self.removed
     }
 
-    fn is_called(&self, name: &str) -> bool {
+    pub(super) fn is_called(&self, name: &str) -> bool {
         self.standing.name == name && !self.removed
     }
 

@@ -63,7 +63,11 @@ impl Gate for Box<dyn Gate> {
 /// Whether an event passes a gate.
 #[inline]
 pub(crate) fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
-    !is_gated(event, moment) || gate.open(event, moment)
+    let passes = !is_gated(event, moment) || gate.open(event, moment);
+    if !passes {
+        moment.shared.held_back.set(true);
+    }
+    passes
 }
 
 /// Gives a gate its own part of a state; the rest is the hook's.

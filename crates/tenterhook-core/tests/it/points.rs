@@ -1,7 +1,10 @@
 //! Activations, and the points that hooks want.
 
 use tenterhook_core::moment::NoModel;
-use tenterhook_core::{Activation, HookResult, Moment, Observer, Phase, Policy, Stage, Status, hook};
+use tenterhook_core::{
+    Activation, Event, Events, HookExt, HookResult, Moment, Observer, Phase, Policy, Received, Stage, Status,
+    hook,
+};
 use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Bench, Log};
@@ -78,6 +81,25 @@ fn who_wants_a_point_is_known_before_it_is_shown() {
     assert!(bench.runner.hooks_wanting("head").is_empty(), "one that panics wants nothing");
     bench.runner.disable("mlps").unwrap();
     assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["first"]);
+}
+
+#[test]
+fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
+    let mut bench = Bench::new();
+    bench.runner.add(watcher(&bench, "sees", "x")).unwrap();
+    bench.runner.add(watcher(&bench, "chooses_nothing", "nowhere")).unwrap();
+    bench.runner.add(watcher(&bench, "held_back", "x").when(|_| false)).unwrap();
+    show(&mut bench, &["x"]);
+    assert_eq!(bench.runner.received("sees"), None, "nobody has asked");
+    bench.runner.note_received();
+    let wanted = Events::of(&[Event::Activation]);
+    let nothing = Received { wanted, ..Received::default() };
+    assert_eq!(bench.runner.received("sees"), Some(nothing));
+    assert_eq!(show(&mut bench, &["x", "y"]), ["sees x 5"]);
+    assert_eq!(bench.runner.received("sees"), Some(Received { in_training: wanted, ..nothing }));
+    for hook in ["chooses_nothing", "held_back"] {
+        assert_eq!(bench.runner.received(hook), Some(nothing), "{hook}");
+    }
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! What a verification came to, for programs and for people.
 
-use std::fmt;
-
 use serde::Serialize;
 
 /// What the observers of a training do to it.
@@ -32,16 +30,22 @@ pub enum Finding {
     Neutral,
     /// There are no observers to judge, so nothing was run.
     NothingToJudge,
-    /// Two runs without observers differ: the program itself is not deterministic.
+    /// The same bits, but none of the observers was exercised: that says nothing about them.
+    NothingExercised,
+    /// The same run came to something else the second time: the program itself is not deterministic.
     NotDeterministic {
-        /// The first difference between them.
+        /// Which run: with which observers.
+        run: String,
+        /// The first difference between the two. Where all that is known is that they part ways, it names the
+        /// step alone.
         difference: Difference,
     },
     /// Observers change training.
     Differs {
         /// The first difference.
         difference: Difference,
-        /// The hooks that cause it: each of these sets is enough.
+        /// The hooks that cause it: each of these sets is enough. They are those whose difference shows up to
+        /// this step; others that change training only later are not among them.
         causes: Vec<Vec<String>>,
     },
 }
@@ -91,6 +95,8 @@ pub struct Compared {
     pub values: usize,
     /// The tensors of optimizers' state.
     pub optimizer_tensors: usize,
+    /// The metrics of validations, where there were any.
+    pub metrics: usize,
 }
 
 impl Compared {
@@ -101,9 +107,23 @@ impl Compared {
                 self.values += shape.iter().product::<usize>();
             }
             What::OptimizerState { .. } => self.optimizer_tensors += 1,
+            What::Metric { .. } => self.metrics += 1,
             What::Rates { .. } => {}
         }
     }
+}
+
+/// Where it is that something is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Before the first step, and after each.
+    #[default]
+    Step,
+    /// At the end of a validation.
+    Validation,
+    /// At the end of training.
+    End,
 }
 
 /// Where two runs first differ.
@@ -111,13 +131,23 @@ impl Compared {
 pub struct Difference {
     /// The step; 0 is before the first.
     pub step: u64,
+    /// Where, after this step.
+    pub place: Place,
     /// The losses of that step, if they differ.
     pub losses: Option<Losses>,
-    /// What else differs: parameters in the module's order, then what optimizers keep.
+    /// What else differs: parameters in the module's order, then what optimizers keep. Of a validation, its
+    /// metrics.
     pub tensors: Vec<Changed>,
     /// How many steps the run without the observers had and how many the other, where one of them ended before
     /// this step.
     pub ended: Option<[u64; 2]>,
+}
+
+impl Difference {
+    /// All that is known is the step.
+    pub(super) fn unknown(step: u64) -> Difference {
+        Difference { step, place: Place::Step, losses: None, tensors: Vec::new(), ended: None }
+    }
 }
 
 /// Two losses of one step.
@@ -165,57 +195,11 @@ pub enum What {
         /// The group.
         group: String,
     },
-}
-
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            What::Parameter { name } => write!(f, "parameter `{name}`"),
-            What::OptimizerState { optimizer, name } => write!(f, "`{name}` in the state of {optimizer}"),
-            What::Rates { optimizer, group } => {
-                write!(f, "the learning rate, momentum or weight decay of group `{group}` of {optimizer}")
-            }
-        }
-    }
-}
-
-impl fmt::Display for NotJudged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hook = &self.hook;
-        match &self.reason {
-            Reason::ReadBy { reader, name } => {
-                write!(f, "`{hook}`: `{reader}` reads `{name}` from it, so it was in all runs")
-            }
-            Reason::SavesCheckpoints => write!(f, "`{hook}`: it saves checkpoints, so it was in no run"),
-            Reason::Disabled => write!(f, "`{hook}`: it is disabled, so it was in no run"),
-        }
-    }
-}
-
-impl Difference {
-    /// What differs, a line each.
-    fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if let Some([without, with]) = self.ended {
-            lines.push(format!(
-                "training ended after step {without} without the observers, with them after {with}"
-            ));
-        }
-        let is_parameter = |changed: &&Changed| matches!(changed.what, What::Parameter { .. });
-        let (parameters, rest): (Vec<_>, Vec<_>) = self.tensors.iter().partition(is_parameter);
-        for (changed, kind) in [(parameters, "parameters"), (rest, "tensors of optimizers")] {
-            let Some(first) = changed.first() else { continue };
-            let size =
-                first.largest.map(|largest| format!(", by {largest:.3e} at the most")).unwrap_or_default();
-            let more = changed.len() - 1;
-            let more = if more > 0 { format!("; {more} more {kind}") } else { String::new() };
-            lines.push(format!("{}{size}{more}", first.what));
-        }
-        if let Some(Losses { without, with }) = self.losses {
-            lines.push(format!("the loss is {without} without the observers, {with} with them"));
-        }
-        lines
-    }
+    /// A metric of a validation.
+    Metric {
+        /// Its name.
+        name: String,
+    },
 }
 
 impl Judgement {
@@ -231,74 +215,10 @@ impl Judgement {
         }
     }
 
-    /// Whether observers were judged and change nothing.
+    /// Whether observers were judged, some were exercised, and they change nothing. Of those in
+    /// [`not_exercised`](Judgement::not_exercised) it says nothing.
     #[must_use]
     pub fn is_neutral(&self) -> bool {
         self.finding == Finding::Neutral
-    }
-
-    fn verdict(&self) -> String {
-        let steps = counted(self.steps, "step");
-        match &self.finding {
-            Finding::Neutral => {
-                let who = counted(self.judged.len() as u64, "observer");
-                let change = if self.judged.len() == 1 { "changes" } else { "change" };
-                format!("neutral: {who} {change} nothing in {steps}")
-            }
-            Finding::NothingToJudge => "nothing was compared: there is no observer to judge".to_owned(),
-            Finding::NotDeterministic { difference } => format!(
-                "not deterministic: two runs without the observers differ at step {}, so they cannot be judged",
-                difference.step
-            ),
-            Finding::Differs { difference, causes } => {
-                let all: Vec<_> = causes.iter().map(|cause| in_words(cause)).collect();
-                let change = if all.len() > 1 || causes[0].len() > 1 { "change" } else { "changes" };
-                format!(
-                    "not neutral: {} {change} training, first at step {}",
-                    all.join("; and "),
-                    difference.step
-                )
-            }
-        }
-    }
-}
-
-fn in_words(cause: &[String]) -> String {
-    match cause {
-        [hook] => format!("`{hook}`"),
-        hooks => format!("`{}` together", hooks.join("` and `")),
-    }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Several lines, the verdict first.
-impl fmt::Display for Judgement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.verdict())?;
-        let line = |f: &mut fmt::Formatter<'_>, key: &str, text: &str| write!(f, "\n  {key:<14}{text}");
-        if let Finding::NotDeterministic { difference } | Finding::Differs { difference, .. } = &self.finding
-        {
-            difference.lines().iter().try_for_each(|text| line(f, "differs", text))?;
-        }
-        if !self.judged.is_empty() {
-            line(f, "observers", &format!("`{}`", self.judged.join("`, `")))?;
-            let Compared { parameters, values, optimizer_tensors } = self.compared;
-            let parameters = counted(parameters as u64, "parameter");
-            let tensors = counted(optimizer_tensors as u64, "tensor");
-            let runs = counted(self.runs as u64, "run");
-            line(
-                f,
-                "compared",
-                &format!(
-                    "bit for bit, at every step: the loss, {parameters} ({values} values), {tensors} of optimizer state; {runs}"
-                ),
-            )?;
-        }
-        self.not_judged.iter().try_for_each(|hook| line(f, "not judged", &hook.to_string()))?;
-        let not_exercised = |hook: &NotExercised| format!("`{}`: {}", hook.hook, hook.why);
-        self.not_exercised.iter().try_for_each(|hook| line(f, "not exercised", &not_exercised(hook)))
     }
 }

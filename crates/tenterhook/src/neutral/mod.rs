@@ -3,7 +3,7 @@
 //! An observer cannot change training through our interface. It can through the engine's: by drawing from a
 //! generator that the model draws from too, or by writing where an engine lets it. [`verify`] trains
 //! once without the observers and once with all of them, and compares at every step the loss, all parameters, and
-//! the optimizers' state and learning rates. On a difference it says where it shows first, how large it is, and
+//! the optimizers' state and learning rates; after a validation its metrics, and at the end all of it once more. On a difference it says where it shows first, how large it is, and
 //! which hook causes it.
 //!
 //! ```
@@ -23,20 +23,28 @@
 //! that one of them declares to read from. What is in none: hooks that save checkpoints, and disabled ones.
 //! Whatever hooks write goes to a temporary run directory that is removed.
 //!
-//! Values are compared as hooks see them, as 32-bit floats.
+//! Values are compared as hooks see them, as 32-bit floats: of a model with wider ones, what is lost on the way is not
+//! compared. Of several observers that change training, those are named whose difference shows at the earliest step;
+//! who changes something only later is found once they are gone.
+//!
+//! In the runs a training batch takes a second, whatever the clock says, so that what goes by time does so at the
+//! same step in all of them; `max_time` is no limit.
 
 mod blame;
+mod exercise;
+mod explain;
 mod judgement;
 mod runs;
 mod suspects;
 mod witness;
+mod words;
 
 use std::sync::{Arc, Mutex};
 
 use tenterhook_core::{BoxError, RosterError};
 
 pub use judgement::{
-    Changed, Compared, Difference, Finding, Judgement, Losses, NotExercised, NotJudged, Reason, What,
+    Changed, Compared, Difference, Finding, Judgement, Losses, NotExercised, NotJudged, Place, Reason, What,
 };
 pub use runs::{Tick, Trial};
 
@@ -45,7 +53,7 @@ use crate::module::Module;
 use crate::run::Interrupt;
 use crate::task::Program;
 use crate::trainer::{Report, RunError, Trainer};
-use runs::{Ran, Runs};
+use runs::Runs;
 use suspects::Suspects;
 use witness::Watch;
 
@@ -174,34 +182,29 @@ impl Verification {
         }
         let (compared, baseline) = (baseline.compared, Arc::new(baseline.trace));
 
-        let Ran { watch, report, hooks } = runs.run(&Trial::With, &all, Watch::comparing(&baseline))?;
-        let mut judgement = Judgement {
-            not_exercised: suspects.not_exercised(&hooks, &report),
-            judged: all.clone(),
-            not_judged: suspects.not_judged.clone(),
-            steps: watch.steps,
-            compared,
-            runs: 0,
-            finding: Finding::Neutral,
+        let ran = runs.run(&Trial::With, &all, Watch::comparing(&baseline))?;
+        let (not_exercised, steps) = (suspects.not_exercised(&ran), ran.watch.steps);
+        let finding = match ran.watch.found {
+            Some(found) => runs.explain(&all, &baseline, found)?,
+            None if not_exercised.len() == all.len() => Finding::NothingExercised,
+            None => Finding::Neutral,
         };
-        if let Some(found) = watch.found {
-            let step = found.step;
-            let measuring = Watch::measuring(&baseline, found).until(step);
-            let again = runs.run(&Trial::Again, &[], measuring)?.watch;
-            judgement.finding = match (again.found, again.measured) {
-                (None, Some(difference)) => {
-                    let mut differs = |some: &[String]| {
-                        let watch = Watch::comparing(&baseline).until(step);
-                        runs.run(&Trial::Suspects(some.to_vec()), some, watch)
-                            .map(|ran| ran.watch.found.is_some())
-                    };
-                    Finding::Differs { difference, causes: blame::causes(&all, &mut differs)? }
-                }
-                (Some(found), _) => Finding::NotDeterministic { difference: found.unmeasured() },
-                (None, None) => Finding::Neutral,
-            };
-        }
-        judgement.runs = runs.done;
-        Ok(judgement)
+        Ok(Judgement {
+            judged: all,
+            not_judged: suspects.not_judged.clone(),
+            not_exercised,
+            steps,
+            compared,
+            runs: runs.done,
+            finding,
+        })
     }
+}
+
+/// How many steps let every observer of this trainer fire once, as far as they say how often they do: at least 50,
+/// and what would take more than 200 is left out.
+#[must_use]
+pub fn usual_steps(trainer: &Trainer) -> u64 {
+    let accumulate = trainer.run_info().accumulate_grad_batches;
+    Suspects::among(trainer).steps_to_fire(accumulate, 200).max(50)
 }

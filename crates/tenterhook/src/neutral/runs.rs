@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook_core::{BoxError, HookInfo};
+use tenterhook_core::{BoxError, HookInfo, Received, Registration};
 
 use super::suspects::Suspects;
 use super::witness::{Watch, Witness};
 use super::{NeutralError, OnTick, Training, Verification};
 use crate::run::Interrupt;
-use crate::trainer::Report;
+use crate::trainer::{BatchClock, Report, Trainer};
 
 /// Which run it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Trial {
     With,
     /// Without them once more, to see whether the program itself does the same twice.
     Again,
+    /// With all of them once more, to see whether they do the same twice.
+    WithAgain,
     /// With these alone.
     Suspects(Vec<String>),
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Trial {
             Trial::Without => f.write_str("without observers"),
             Trial::With => f.write_str("with all observers"),
             Trial::Again => f.write_str("without observers, once more"),
+            Trial::WithAgain => f.write_str("with all observers, once more"),
             Trial::Suspects(hooks) => write!(f, "with `{}` alone", hooks.join("`, `")),
         }
     }
@@ -64,6 +67,8 @@ pub(super) struct Ran {
     pub(super) watch: Watch,
     pub(super) report: Report,
     pub(super) hooks: Vec<HookInfo>,
+    /// What came through to the observers that were in it, in their order.
+    pub(super) received: Vec<Received>,
 }
 
 /// Makes runs.
@@ -91,23 +96,26 @@ impl<'s, T: Training, F: FnMut() -> Result<T, BoxError>> Runs<'s, F> {
         for hook in self.suspects.without(with) {
             trainer.remove_hook(hook)?;
         }
-        if *trial != Trial::With {
+        if !matches!(trial, Trial::With | Trial::WithAgain) {
             // What reads from an observer that is left out has nothing to read now, and may stand idle.
             trainer.refuse_nothing();
         }
         self.done += 1;
         let limit = watch.limit.map_or(self.steps, |limit| limit.min(self.steps));
         let watch = Arc::new(Mutex::new(watch.until(limit)));
-        let end = trainer.rehearse_in(scratch.path());
-        trainer.add_hook(Witness {
+        let clock = BatchClock::default();
+        let end = trainer.rehearse_in(scratch.path(), clock.clone(), &self.interrupt);
+        let name = Some(free_name(trainer));
+        let witness = Witness {
             watch: Arc::clone(&watch),
+            clock,
             end,
-            interrupt: self.interrupt.clone(),
             trial: trial.clone(),
             run: self.done,
             steps: self.steps,
             progress: self.progress.clone(),
-        })?;
+        };
+        trainer.register(witness, Registration { name, ..Registration::default() })?;
         let fitted = training.fit();
         if self.interrupt.is_requested() {
             return Err(NeutralError::Interrupted { signal: self.interrupt.signal() });
@@ -118,6 +126,19 @@ impl<'s, T: Training, F: FnMut() -> Result<T, BoxError>> Runs<'s, F> {
         watch.finish();
         let (run, step) = (self.done, watch.steps);
         Tick { run, trial, step, steps: limit, ended: true }.tell(self.progress.as_ref());
-        Ok(Ran { watch, report, hooks: training.trainer().list_hooks() })
+        let trainer = training.trainer();
+        let received = |hook: &String| trainer.hooks().received(hook).unwrap_or_default();
+        let received = with.iter().map(received).collect();
+        Ok(Ran { watch, report, hooks: trainer.list_hooks(), received })
     }
+}
+
+/// A name for the witness that no hook of the user's has.
+fn free_name(trainer: &Trainer) -> String {
+    let hooks = trainer.list_hooks();
+    let mut name = "neutrality_witness".to_owned();
+    while hooks.iter().any(|hook| hook.name == name) {
+        name.push('_');
+    }
+    name
 }

@@ -1,8 +1,10 @@
 //! Which hooks are judged, and why the others are not.
 
-use tenterhook_core::{Access, Cadence, HookInfo, Origin, Progress, Tier};
+use tenterhook_core::{Access, HookInfo, Origin, Received, Tier};
 
+use super::exercise;
 use super::judgement::{NotExercised, NotJudged, Reason};
+use super::runs::Ran;
 use crate::notice::Notice;
 use crate::trainer::{Report, Trainer};
 
@@ -67,25 +69,32 @@ impl Suspects {
         others.chain(&self.left_out).map(String::as_str)
     }
 
-    /// The judged observers that the run with all of them says little about: they failed in it, or it was too short.
-    pub(super) fn not_exercised(&self, hooks: &[HookInfo], report: &Report) -> Vec<NotExercised> {
-        let why = |hook: &String| {
-            let failed = hooks.iter().any(|info| info.name == *hook && info.failures > 0);
+    /// The judged observers that the run with all of them says little about: they failed in it, it was too short, or
+    /// nothing of what they wait for came.
+    pub(super) fn not_exercised(&self, ran: &Ran) -> Vec<NotExercised> {
+        let why = |hook: &String, received: Received| {
+            let failed = ran.hooks.iter().any(|info| info.name == *hook && info.failures > 0);
             if failed {
-                return Some(failure_of(hook, report).unwrap_or_else(|| "it failed".to_owned()));
+                return Some(failure_of(hook, &ran.report).unwrap_or_else(|| "it failed".to_owned()));
             }
-            let (_, access) = self.declared.iter().find(|(name, _)| name == hook)?;
-            let every = access.every.iter().filter(|cadence| !is_reached(**cadence, &report.progress, 0));
-            let after = access.after.iter().filter(|cadence| !is_reached(**cadence, &report.progress, 1));
-            let mut rare = every.map(|cadence| format!("it fires every {cadence}, and the run was shorter"));
-            rare.next().or_else(|| {
-                let mut late =
-                    after.map(|cadence| format!("it fires after {cadence}, and the run was shorter"));
-                late.next()
-            })
+            let access = self.access(hook)?;
+            exercise::too_rare(access, &ran.report.progress).or_else(|| exercise::idle(access, received))
         };
-        let not_exercised = |hook: &String| Some(NotExercised { hook: hook.clone(), why: why(hook)? });
-        self.judged.iter().filter_map(not_exercised).collect()
+        let each = self.judged.iter().zip(&ran.received);
+        let idle = each.filter_map(|(hook, received)| Some((hook.clone(), why(hook, *received)?)));
+        idle.map(|(hook, why)| NotExercised { hook, why }).collect()
+    }
+
+    fn access(&self, hook: &str) -> Option<&Access> {
+        self.declared.iter().find(|(name, _)| name == hook).map(|(_, access)| access)
+    }
+
+    /// How many steps it takes until every judged observer has fired, as far as that is known and not more than
+    /// `most`.
+    pub(super) fn steps_to_fire(&self, accumulate: u64, most: u64) -> u64 {
+        let declared = self.judged.iter().filter_map(|hook| self.access(hook));
+        let steps = declared.flat_map(|access| exercise::steps_to_fire(access, accumulate));
+        steps.filter(|steps| *steps <= most).max().unwrap_or(0)
     }
 }
 
@@ -97,14 +106,4 @@ fn failure_of(hook: &str, report: &Report) -> Option<String> {
         }
         _ => None,
     })
-}
-
-/// Whether a run that came so far has come to it, and beyond it by so much. Of times nothing is known.
-fn is_reached(cadence: Cadence, progress: &Progress, beyond: u64) -> bool {
-    match cadence {
-        Cadence::Steps(n) => progress.step >= n + beyond,
-        Cadence::Epochs(n) => progress.epochs_done >= n + beyond,
-        Cadence::Batches(n) => progress.total_batches >= n + beyond,
-        Cadence::Time(_) => true,
-    }
 }

@@ -27,6 +27,8 @@ pub struct Interrupt(Arc<State>);
 struct State {
     requested: AtomicBool,
     signal: Mutex<String>,
+    /// What ends this one, too.
+    outer: Option<Interrupt>,
 }
 
 impl Interrupt {
@@ -34,6 +36,11 @@ impl Interrupt {
     #[must_use]
     pub fn new() -> Interrupt {
         Interrupt::default()
+    }
+
+    /// A handle that ends its own calls alone, and those when this one is requested, too.
+    pub(crate) fn inner(&self) -> Interrupt {
+        Interrupt(Arc::new(State { outer: Some(self.clone()), ..State::default() }))
     }
 
     /// Asks to end, because of this signal. Later requests change nothing.
@@ -49,7 +56,7 @@ impl Interrupt {
     #[inline]
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        self.0.requested.load(Ordering::Relaxed)
+        self.0.requested.load(Ordering::Relaxed) || self.0.outer.as_ref().is_some_and(Interrupt::is_requested)
     }
 
     /// Forgets the request: otherwise every later call ends at once, too.
@@ -60,6 +67,9 @@ impl Interrupt {
     /// Which signal it was.
     #[must_use]
     pub fn signal(&self) -> String {
-        self.0.signal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &self.0.outer {
+            Some(outer) if outer.is_requested() => outer.signal(),
+            _ => self.0.signal.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }

@@ -18,10 +18,10 @@ use crate::tape::Tape;
 
 /// The generator of an engine: one for all, seeded before each step, as flex has it.
 #[derive(Clone, Default)]
-struct Engine(Arc<AtomicU64>);
+pub(crate) struct Engine(Arc<AtomicU64>);
 
 impl Engine {
-    fn draw(&self) -> f32 {
+    pub(crate) fn draw(&self) -> f32 {
         let next = |state: u64| {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
         };
@@ -32,7 +32,7 @@ impl Engine {
 }
 
 /// A model that draws from its engine after it has shown an activation.
-fn lab(engine: &Engine) -> Lab {
+pub(crate) fn lab(engine: &Engine) -> Lab {
     let engine = engine.clone();
     Lab::new(Toy::new(2), &Tape::default()).with_step(move |lab, _, cx| {
         engine.0.store(cx.progress().total_batches, Ordering::Relaxed);
@@ -42,25 +42,25 @@ fn lab(engine: &Engine) -> Lab {
     })
 }
 
-type Hooks = fn(&Engine) -> Vec<AnyHook>;
+pub(crate) type Hooks = fn(&Engine) -> Vec<AnyHook>;
 
 /// Ten epochs of four steps under these hooks.
-fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
+pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
     let engine = Engine::default();
     let trainer = trainer(settings.clone()).with_hooks(hooks(&engine))?;
     Ok((trainer, lab(&engine), data(4, 1)))
 }
 
-fn judged(steps: u64, hooks: Hooks) -> Judgement {
+pub(crate) fn judged(steps: u64, hooks: Hooks) -> Judgement {
     neutral::verify(steps, || training(&epochs(10), hooks)).unwrap()
 }
 
-fn innocent(name: &'static str) -> AnyHook {
+pub(crate) fn innocent(name: &'static str) -> AnyHook {
     closure::on_after_backward(name, |cx| cx.log("norm", cx.gradients.norm())).into()
 }
 
 /// Draws from the engine's generator at this step.
-fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
+pub(crate) fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
     let engine = engine.clone();
     let draws = move |cx: &Activation<'_>| {
         if cx.step + 1 == at {
@@ -70,7 +70,7 @@ fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook {
     closure::on_activation(name, draws).into()
 }
 
-fn causes(judgement: &Judgement) -> Vec<Vec<String>> {
+pub(crate) fn causes(judgement: &Judgement) -> Vec<Vec<String>> {
     match &judgement.finding {
         Finding::Differs { causes, .. } => causes.clone(),
         other => panic!("{other:?}\n{judgement}"),
@@ -149,8 +149,12 @@ fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
         Ok((trainer(epochs(10)).with_hooks([innocent("a")])?, lab, data(4, 1)))
     });
     let judgement = judgement.unwrap();
-    assert!(matches!(&judgement.finding, Finding::NotDeterministic { difference } if difference.step == 3));
-    assert!(judgement.to_string().contains("two runs without the observers differ at step 3"), "{judgement}");
+    assert!(
+        matches!(&judgement.finding, Finding::NotDeterministic { difference, .. } if difference.step == 3)
+    );
+    let text = judgement.to_string();
+    assert!(text.contains("the run without observers does not do the same twice, first at step 3"), "{text}");
+    assert!(text.contains(" the first time, ") && text.contains(" the second time\n"), "{text}");
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn different_weights_at_the_beginning_are_a_difference_at_step_0() {
         Ok((trainer, Toy::default().with_lr(lr), data(4, 0)))
     });
     let judgement = judgement.unwrap();
-    let Finding::NotDeterministic { difference } = judgement.finding else { panic!("{judgement}") };
+    let Finding::NotDeterministic { difference, .. } = judgement.finding else { panic!("{judgement}") };
     assert_eq!(difference.step, 0);
     assert_eq!(difference.tensors[0].what, What::Rates { optimizer: "sgd".into(), group: "all".into() });
 }
@@ -311,14 +315,16 @@ fn a_hook_that_failed_or_never_fired_was_not_exercised() {
         let late = closure::on_step_end("late", |_| ()).after("3 epochs").unwrap();
         vec![panics.into(), rare, late.into(), innocent_every("often", "2 steps")]
     });
-    assert!(judgement.is_neutral(), "{judgement}");
+    let headline =
+        "neutral: 1 of 4 observers changes nothing in 8 steps; not exercised: `panics`, `rare`, `late`\n";
+    assert!(judgement.to_string().starts_with(headline), "{judgement}");
     let why: Vec<_> =
         judgement.not_exercised.iter().map(|hook| (hook.hook.as_str(), hook.why.as_str())).collect();
     assert_eq!(
         why,
         [
             ("panics", "hook `panics` panicked in on_train_start (epoch 0, step 0): no"),
-            ("rare", "it fires every 30 steps, and the run was shorter"),
+            ("rare", "it fires every 30 steps, and the run was shorter; 30 steps would do"),
             ("late", "it fires after 3 epochs, and the run was shorter"),
         ]
     );
@@ -399,6 +405,8 @@ fn progress_is_told_step_by_step_and_run_by_run() {
             "2 ended with all observers, 2/3",
             "3 begins without observers, once more, 0/2",
             "3 ended without observers, once more, 2/2",
+            "4 begins with all observers, once more, 0/2",
+            "4 ended with all observers, once more, 2/2",
         ]
     );
     assert_eq!(Trial::Suspects(vec!["a".into()]).to_string(), "with `a` alone");
@@ -417,7 +425,7 @@ fn it_can_be_interrupted() {
     });
     let error = verification.run(|| training(&epochs(10), |_| vec![innocent("a")])).unwrap_err();
     assert!(matches!(&error, NeutralError::Interrupted { signal } if signal == "SIGINT"), "{error}");
-    assert_eq!(last.load(Ordering::Relaxed), 5, "it ends with the next step");
+    assert_eq!(last.load(Ordering::Relaxed), 4, "no further step begins");
 }
 
 #[test]

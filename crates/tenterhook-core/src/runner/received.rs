@@ -1,0 +1,65 @@
+//! Who has received what, for those who want to know afterwards whether a hook did anything.
+
+use super::{Cursor, HookRunner};
+use crate::context::Context;
+use crate::erased::Reply;
+use crate::event::{Event, Events};
+use crate::progress::Phase;
+
+/// The events that a hook has received; those that a gate held back are not among them, nor activations that it
+/// did not want, nor what belongs to a sanity check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The events that it wants.
+    pub wanted: Events,
+    /// What it has received in training.
+    pub in_training: Events,
+    /// What it has received in evaluations.
+    pub in_evaluations: Events,
+}
+
+impl HookRunner {
+    /// From now on notes who receives what.
+    pub fn note_received(&mut self) {
+        self.received.get_or_insert_default();
+    }
+
+    /// What a hook has received since [`HookRunner::note_received`]; nothing is known of update hooks.
+    #[must_use]
+    pub fn received(&self, name: &str) -> Option<Received> {
+        let noted = self.received.as_ref()?;
+        let id = self.slots.iter().position(|slot| slot.is_called(name))?;
+        let wanted = self.slots[id].hook.0.events();
+        Some(Received { wanted, ..noted.get(id).copied().unwrap_or_default() })
+    }
+
+    /// As [`HookRunner::walk`] does it, and notes who has received the event.
+    #[cold]
+    pub(super) fn walk_noting<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Reply {
+        let shared = cx.moment().shared;
+        let receivers = self.plan.receivers(C::EVENT);
+        let receivers = &receivers[..cursor.end.min(receivers.len())];
+        while let Some(&id) = receivers.get(cursor.next) {
+            cursor.next += 1;
+            shared.current.set(id);
+            shared.held_back.set(false);
+            let reply = cx.offer(&mut self.slots[id].hook);
+            if let Some(noted) = self.received.as_mut().filter(|_| !shared.held_back.get()) {
+                noted.resize(noted.len().max(id + 1), Received::default());
+                noted[id].note(C::EVENT, cx.moment().phase);
+            }
+            reply?;
+        }
+        Ok(())
+    }
+}
+
+impl Received {
+    fn note(&mut self, event: Event, phase: Phase) {
+        match phase {
+            Phase::SanityCheck => {}
+            Phase::Train => self.in_training = self.in_training.with(event),
+            _ => self.in_evaluations = self.in_evaluations.with(event),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a verification claims: of whom, from what it has seen, and only after a second look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tenterhook::hooks::{ActivationStats, GradientMonitor};
+use tenterhook::neutral::{self, Finding, Judgement, Place, Verification, What};
+use tenterhook::run::Interrupt;
+use tenterhook::toy::{Toy, ToyBatch};
+use tenterhook::{Decision, FromOptions, HookExt, StepOutput, closure};
+
+use crate::lab::{Lab, data, epochs, trainer};
+use crate::tape::Tape;
+use crate::verify_neutral::{Engine, causes, innocent, intruder, judged, lab, training};
+
+/// A verification of two innocent observers in which these of the runs go another way at step 3.
+fn judged_with_odd(odd: &[u64]) -> Judgement {
+    let made = AtomicU64::new(0);
+    let judgement = neutral::verify(6, || {
+        // The first is made to see who is there.
+        let is_odd = odd.contains(&made.fetch_add(1, Ordering::Relaxed));
+        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+            let other = ToyBatch::of(vec![([5.0, 1.0], 1.0)]);
+            let goes = is_odd && cx.progress().step == 2;
+            Ok(StepOutput::Loss(lab.toy.loss(if goes { &other } else { batch })))
+        });
+        Ok((trainer(epochs(10)).with_hooks([innocent("a"), innocent("b")])?, lab, data(4, 0)))
+    });
+    judgement.unwrap()
+}
+
+#[test]
+fn nobody_is_blamed_for_what_shows_once() {
+    let with_all = judged_with_odd(&[2]);
+    let text = with_all.to_string();
+    assert!(matches!(with_all.finding, Finding::NotDeterministic { .. }), "{text}");
+    assert!(
+        text.contains("the run with all observers does not do the same twice, first at step 3"),
+        "{text}"
+    );
+    // Those with all observers are alike, but `a` alone differs just once.
+    let with_one = judged_with_odd(&[2, 4, 5]);
+    let text = with_one.to_string();
+    assert!(text.contains("the run with `a` alone does not do the same twice"), "{text}");
+}
+
+#[test]
+fn who_never_did_anything_is_not_called_neutral() {
+    let judgement = neutral::verify(8, || {
+        let mut training = training(&epochs(10), |_| Vec::new())?;
+        let trainer = &mut training.0;
+        trainer.add_hook(GradientMonitor::from_options(serde_json::from_str("{}")?)?)?;
+        let validate = serde_json::from_str(r#"{ "stages": ["validate"] }"#)?;
+        trainer.add_hook(ActivationStats::from_options(validate)?)?;
+        trainer.add_hook(closure::on_test_end("tests", |_| ()))?;
+        trainer.add_hook(closure::on_step_end("waits", |_| ()).when(|_| false))?;
+        training.2 = data(4, 0);
+        Ok(training)
+    });
+    let judgement = judgement.unwrap();
+    assert_eq!(judgement.finding, Finding::NothingExercised, "{judgement}");
+    assert!(!judgement.is_neutral());
+    let why: Vec<_> = judgement.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
+    assert_eq!(why[0], "it looks every 100 steps, and the run was shorter; 100 steps would do");
+    assert!(why[1].starts_with("nothing that it waits for came through to it (on_activation"), "{why:?}");
+    assert_eq!(why[2], "nothing that it waits for came through to it (on_test_end)");
+    assert_eq!(why[3], "nothing that it waits for came through to it (on_step_end)");
+    assert!(judgement.to_string().starts_with("nothing was proved: no observer was exercised in 8 steps"));
+}
+
+#[test]
+fn looking_at_validations_alone_is_enough_where_there_are_some() {
+    let judgement = neutral::verify(8, || {
+        let mut training = training(&epochs(10), |_| Vec::new())?;
+        let looks = |cx: &tenterhook::Activation<'_>| assert!(cx.values.norm() >= 0.0);
+        training.0.add_hook(closure::on_activation("trains", looks))?;
+        training.0.add_hook(closure::on_validation_end("validates", |_| ()))?;
+        training.0.add_hook(closure::on_train_end("ends", |_| ()))?;
+        Ok(training)
+    });
+    let judgement = judgement.unwrap();
+    assert!(judgement.is_neutral() && judgement.not_exercised.is_empty(), "{judgement}");
+}
+
+#[test]
+fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
+    let steps = |cadences: &[&str]| {
+        let mut trainer = trainer(epochs(1));
+        for cadence in cadences {
+            trainer.add_hook(closure::on_step_end(*cadence, |_| ()).every(cadence).unwrap()).unwrap();
+        }
+        neutral::usual_steps(&trainer)
+    };
+    assert_eq!(steps(&[]), 50);
+    assert_eq!(steps(&["10 steps"]), 50);
+    assert_eq!(steps(&["10 steps", "120 steps", "1000 steps", "2 epochs"]), 120);
+}
+
+#[test]
+fn what_validations_come_to_is_compared() {
+    let judgement = neutral::verify(8, || {
+        let engine = Engine::default();
+        let draws = engine.clone();
+        let lab = lab(&engine).with_handler(move |place, cx| {
+            if place == "validation_step" {
+                cx.log("val/drawn", f64::from(draws.draw()));
+            }
+        });
+        let spy = closure::on_validation_start("spy", move |cx| {
+            cx.log("val/of_its_own", 1.0);
+            engine.draw();
+        });
+        Ok((trainer(epochs(10)).with_hooks([innocent("a"), spy.into()])?, lab, data(3, 1)))
+    });
+    let judgement = judgement.unwrap();
+    assert_eq!(causes(&judgement), [["spy"]]);
+    let Finding::Differs { difference, .. } = &judgement.finding else { panic!("{judgement}") };
+    assert_eq!((difference.step, difference.place), (3, Place::Validation));
+    let changed: Vec<_> = difference.tensors.iter().map(|changed| &changed.what).collect();
+    assert_eq!(changed, [&What::Metric { name: "val/drawn".into() }]);
+    assert!(difference.tensors[0].largest.is_some_and(|size| size > 0.0), "{difference:?}");
+    assert!(judgement.to_string().contains("first at the validation after step 3\n"), "{judgement}");
+}
+
+#[test]
+fn what_comes_after_the_last_step_is_compared() {
+    let judgement = neutral::verify(50, || {
+        let flag = Arc::new(AtomicU64::new(0));
+        let raise = Arc::clone(&flag);
+        let raises = closure::on_step_end("raises", move |cx| raise.store(cx.step, Ordering::Relaxed));
+        let halves = closure::on_train_epoch_end("halves", move |_| {
+            let last = flag.load(Ordering::Relaxed) == 8;
+            if last { Decision::scale_lr(0.5) } else { Decision::CONTINUE }
+        });
+        let hooks: [tenterhook::AnyHook; 2] = [raises.into(), halves.into()];
+        Ok((trainer(epochs(2)).with_hooks(hooks)?, Toy::default(), data(4, 0)))
+    });
+    let judgement = judgement.unwrap();
+    assert_eq!(causes(&judgement), [["raises"]]);
+    let text = judgement.to_string();
+    assert!(text.contains("first at the end of training after step 8\n"), "{text}");
+    assert!(text.contains("weight decay of group `all` of sgd, by 5.000e-2 at the most\n"), "{text}");
+}
+
+#[test]
+fn an_interruption_ends_a_validation_too() {
+    let (interrupt, validated) = (Interrupt::new(), Arc::new(AtomicU64::new(0)));
+    let (asked, seen) = (interrupt.clone(), Arc::clone(&validated));
+    let verification = Verification::of(30).with_interrupt(interrupt);
+    let ended = verification.run(|| {
+        let (asked, seen) = (asked.clone(), Arc::clone(&seen));
+        let lab = lab(&Engine::default()).with_handler(move |place, _| {
+            if place == "validation_step" {
+                seen.fetch_add(1, Ordering::Relaxed);
+                asked.request("SIGINT");
+            }
+        });
+        Ok((trainer(epochs(10)).with_hooks([innocent("a")])?, lab, data(4, 20)))
+    });
+    assert_eq!(ended.unwrap_err().to_string(), "interrupted by SIGINT: nothing was judged");
+    assert_eq!(validated.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn any_name_of_a_hook_will_do() {
+    let judgement = judged(4, |engine| {
+        vec![innocent("neutrality_witness"), innocent("neutrality_witness_"), intruder("spy", engine, 2)]
+    });
+    assert_eq!(causes(&judgement), [["spy"]]);
+}
