@@ -48,7 +48,9 @@ pub(crate) struct Train {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Evaluate {
-    /// A configuration in TOML; without one, that of the run the weights came from.
+    /// A configuration in TOML; without one, that of the run the weights came from. Of its hooks those take part
+    /// that look at activations, and observers of your own; their files go below `evaluations` in the directory
+    /// of all runs.
     pub(crate) config: Option<PathBuf>,
     /// Where the weights are: a safetensors file, a checkpoint, or a run directory such as `runs/latest`.
     #[arg(long, value_name = "PATH")]

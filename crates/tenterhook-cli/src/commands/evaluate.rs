@@ -5,13 +5,17 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tenterhook::checkpoint::WEIGHTS;
+use tenterhook::config::Resolved;
 use tenterhook::task::Program;
-use tenterhook::{Report, RunError, Trainer};
+use tenterhook::{HookKind, Report, RunError, Tier, Trainer};
 
-use super::{failed_midway, print, resolve};
+use super::{failed_midway, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Evaluate, Output};
 use crate::progress::metric;
+
+/// Where files of hooks go, below the directory of all runs.
+const EVALUATIONS: &str = "evaluations";
 
 pub(crate) fn validate(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
     evaluate(app, arguments, "val/", |program, trainer| program.validate(trainer))
@@ -75,9 +79,39 @@ fn with_weights(
     let resolved = resolve(app, Some(&config), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
     program.load_weights(&found.path).map_err(|error| error.to_string())?;
-    // Hooks of the configuration watch and steer training; an evaluation by hand has none.
-    let mut trainer = Trainer::new(resolved.trainer.clone()).map_err(|error| error.to_string())?;
-    Ok(call(&mut *program, &mut trainer, arguments.output))
+    let mut trainer = watched(app, &resolved, arguments.output)?;
+    let code = call(&mut *program, &mut trainer, arguments.output);
+    if let Some(files) = trainer.run_info().files().filter(|files| files.is_dir() && !arguments.output.quiet)
+    {
+        tell(format_args!("files of hooks are in {}", files.display()));
+    }
+    Ok(code)
+}
+
+/// A trainer with those hooks of the configuration that have something to see in an evaluation by hand: forward hooks
+/// and observers that users wrote. The others steer training or report on it. It is no run, so files of hooks go
+/// into a directory beside the runs, which is made when there is one.
+fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
+    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    for hook in trainer.list_hooks() {
+        let stays = match hook.kind {
+            HookKind::Observer => hook.tier == Tier::User,
+            HookKind::Controller => false,
+            // Nothing calls an update hook, since nothing is updated.
+            _ => true,
+        };
+        if !stays {
+            trainer.remove_hook(&hook.name).map_err(|error| error.to_string())?;
+        }
+    }
+    let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
+    let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
+    // Standard output is for what was asked for.
+    Ok(trainer.with_notices(move |notice| {
+        if !output.quiet {
+            tell(notice);
+        }
+    }))
 }
 
 /// Weights, and the configuration of the run they belong to.

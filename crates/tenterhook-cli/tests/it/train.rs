@@ -201,3 +201,37 @@ fn a_run_says_at_its_start_what_runs_on_what() {
     assert!(run["versions"]["engine"].is_string() && run["machine"]["cpus"].is_u64(), "{run}");
     assert_eq!(run["command"][3], "task=toy");
 }
+
+#[test]
+fn an_evaluation_has_the_forward_hooks_of_its_configuration_and_is_no_run() {
+    let place = Place::new();
+    place.write(
+        "toy.toml",
+        "task = \"toy\"\n[trainer]\nmax_epochs = 1\n[[hooks]]\nuse = \"activation_store\"\npoints = [\"**\"]\n\
+         stages = [\"predict\"]\n[[hooks]]\nuse = \"activation_stats\"\nstages = [\"test\"]\n[[hooks]]\nuse = \"jsonl\"\n\
+         [[hooks]]\nuse = \"checkpoint\"\n",
+    );
+    place.run(&["train", "toy.toml"]).succeeded();
+    let before = std::fs::read_link(place.path().join("runs/latest")).expect("a link");
+
+    let tested = place.run(&["test", "--weights", "runs/latest", "--json"]).succeeded();
+    let metrics: Value = serde_json::from_str(&tested.stdout).expect("JSON");
+    assert!(metrics["metrics"]["test/act_mean/prediction"].is_number(), "{metrics}");
+    assert!(!place.path().join("runs/evaluations").exists(), "it has no files: {}", tested.stderr);
+
+    let predicted = place.run(&["predict", "--weights", "runs/latest", "--json"]).succeeded();
+    for line in predicted.stdout.lines() {
+        serde_json::from_str::<Value>(line).expect("nothing but predictions");
+    }
+    let said = predicted.stderr.lines().find_map(|line| line.strip_prefix("files of hooks are in "));
+    let kept = place.path().join(said.expect("it is said")).join("activations");
+    let mut kept =
+        std::fs::read_dir(kept).expect("it is there").map(|file| file.expect("a file").file_name());
+    assert!(kept.all(|file| file.to_string_lossy().starts_with("predict-")));
+
+    assert_eq!(std::fs::read_link(place.path().join("runs/latest")).expect("a link"), before);
+    let runs = place.run(&["runs", "--json"]).succeeded();
+    let listed: Value = serde_json::from_str(&runs.stdout).expect("JSON");
+    assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert!(!runs.stderr.contains("evaluations"), "{}", runs.stderr);
+}
