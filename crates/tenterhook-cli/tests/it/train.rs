@@ -225,9 +225,9 @@ fn an_evaluation_has_the_forward_hooks_of_its_configuration_and_is_no_run() {
     }
     let said = predicted.stderr.lines().find_map(|line| line.strip_prefix("files of hooks are in "));
     let kept = place.path().join(said.expect("it is said")).join("activations");
-    let mut kept =
-        std::fs::read_dir(kept).expect("it is there").map(|file| file.expect("a file").file_name());
-    assert!(kept.all(|file| file.to_string_lossy().starts_with("predict-")));
+    let kept: Vec<_> =
+        std::fs::read_dir(kept).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
+    assert!(!kept.is_empty() && kept.iter().all(|file| file.to_string_lossy().starts_with("predict-")));
 
     assert_eq!(std::fs::read_link(place.path().join("runs/latest")).expect("a link"), before);
     let runs = place.run(&["runs", "--json"]).succeeded();
