@@ -100,7 +100,7 @@ fn train(name: &str, steps: u32) -> Result<(), Box<dyn Error>> {
             trainer.add_hook(registry.hook(name, options)?)?;
         }
         "activation_stats" => {
-            trainer.add_hook(registry.hook(name, serde_json::json!({ "log_frequency": 1 }))?)?
+            trainer.add_hook(registry.hook(name, serde_json::json!({ "log_frequency": 1 }))?)?;
         }
         "update_on_host" => trainer.add_hook(OnHost)?,
         "update_natively" => trainer.add_hook(Natively)?,
