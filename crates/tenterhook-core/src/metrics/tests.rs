@@ -1,0 +1,98 @@
+use super::*;
+
+fn epoch_of(reduce: Reduce, values: &[(f64, usize)]) -> f64 {
+    let metrics = Metrics::default();
+    metrics.begin_epoch();
+    for (value, size) in values {
+        metrics.set_batch_size(*size);
+        metrics.log("x", *value, LogOptions::EPOCH.reduce(reduce));
+        assert_eq!(metrics.get("x"), None, "not visible before the epoch ends");
+    }
+    metrics.close();
+    metrics.get("x").expect("visible at the end")
+}
+
+#[test]
+fn an_epoch_is_aggregated_as_asked() {
+    let values = [(1.0, 3), (5.0, 1), (3.0, 4)];
+    for (reduce, expected) in [
+        (Reduce::Mean, 20.0 / 8.0),
+        (Reduce::Sum, 9.0),
+        (Reduce::Min, 1.0),
+        (Reduce::Max, 5.0),
+        (Reduce::Last, 3.0),
+    ] {
+        assert!((epoch_of(reduce, &values) - expected).abs() < 1e-12, "{reduce:?}");
+    }
+}
+
+#[test]
+fn a_validation_inside_an_epoch_leaves_its_running_values_alone() {
+    let metrics = Metrics::default();
+    metrics.begin_epoch();
+    metrics.log("acc", 1.0, LogOptions::EPOCH);
+    metrics.begin_evaluation();
+    metrics.log("acc", 0.5, LogOptions::EPOCH);
+    metrics.close();
+    assert_eq!(metrics.get("acc"), Some(0.5));
+    metrics.end_evaluation();
+    metrics.log("acc", 0.0, LogOptions::EPOCH);
+    metrics.close();
+    assert_eq!(metrics.get("acc"), Some(0.5));
+    assert_eq!(metrics.state().train.running["acc"].value.to_bits(), 1f64.to_bits());
+}
+
+#[test]
+fn several_loaders_have_a_value_each_and_their_mean() {
+    let metrics = Metrics::default();
+    metrics.begin_evaluation();
+    for (loader, value) in [("a", 1.0), ("b", 2.0)] {
+        metrics.set_loader(Some(loader));
+        metrics.log("val/loss", value, LogOptions::EPOCH);
+    }
+    metrics.close();
+    let all = metrics.to_map();
+    assert_eq!((all["val/loss/a"], all["val/loss/b"], all["val/loss"]), (1.0, 2.0, 1.5));
+}
+
+#[test]
+fn both_shows_the_step_the_epoch_and_the_latest_of_them() {
+    let metrics = Metrics::default();
+    metrics.begin_epoch();
+    metrics.log("x", 1.0, LogOptions::BOTH);
+    metrics.log("x", 3.0, LogOptions::BOTH);
+    assert_eq!((metrics.get("x"), metrics.get("x_step")), (Some(3.0), Some(3.0)));
+    metrics.close();
+    assert_eq!((metrics.get("x"), metrics.get("x_epoch")), (Some(2.0), Some(2.0)));
+}
+
+#[test]
+fn what_was_logged_since_it_was_last_asked_is_told_once() {
+    let metrics = Metrics::default();
+    assert_eq!(metrics.take_changes(), None);
+    metrics.log("a", 1.0, LogOptions::STEP);
+    metrics.log("b", 2.0, LogOptions::STEP);
+    metrics.log("a", 1.5, LogOptions::STEP);
+    let both = BTreeMap::from([("a".to_owned(), 1.5), ("b".to_owned(), 2.0)]);
+    assert_eq!(metrics.take_changes(), Some(both));
+    assert_eq!(metrics.take_changes(), None);
+    metrics.log("b", 2.0, LogOptions::STEP);
+    let one = BTreeMap::from([("b".to_owned(), 2.0)]);
+    assert_eq!(metrics.take_changes(), Some(one.clone()), "the same value again is news too");
+    metrics.give_back_changes(one.keys());
+    assert_eq!(metrics.take_changes(), Some(one));
+    metrics.log("epoch", 1.0, LogOptions::EPOCH);
+    assert_eq!(metrics.take_changes(), None, "not visible before the epoch ends");
+    metrics.log("a", 3.0, LogOptions::STEP);
+    metrics.restore(metrics.state());
+    assert_eq!(metrics.take_changes(), None, "what is restored was logged in another life");
+}
+
+#[test]
+fn what_is_logged_after_the_last_batch_is_visible_at_once() {
+    let metrics = Metrics::default();
+    metrics.begin_epoch();
+    metrics.close();
+    metrics.log("m", 4.0, LogOptions::EPOCH);
+    assert_eq!(metrics.get("m"), Some(4.0));
+}
