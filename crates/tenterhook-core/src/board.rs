@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::moment::Shared;
 use crate::state::{self, StateError};
 
 /// A value that may stand on the board: it must survive a checkpoint.
@@ -91,6 +92,8 @@ pub struct Board {
     slots: RefCell<BTreeMap<String, Slot>>,
     /// The places where the module, a controller or an update hook put what is there.
     kept: RefCell<BTreeSet<String>>,
+    /// The places about which an observer was told that they are not its own.
+    told: RefCell<BTreeSet<String>>,
 }
 
 impl Board {
@@ -153,32 +156,48 @@ impl Board {
 /// The board as hooks see it: values are put, read and taken one by one.
 #[derive(Clone, Copy)]
 pub struct Places<'a> {
-    pub(crate) board: &'a Board,
-    /// Whether an observer looks.
-    pub(crate) observing: bool,
+    pub(crate) shared: &'a Shared,
 }
 
-impl Places<'_> {
-    /// Puts a value, replacing the one that stood there.
+impl<'a> Places<'a> {
+    /// Puts a value, replacing the one that stood there. What an observer puts does not replace what the module, a
+    /// controller or an update hook put: they decide by it. That is said once.
     pub fn put<T: BoardValue>(self, key: Key<T>, value: T) {
-        self.board.put(key, value);
-        if self.observing {
-            self.board.kept.borrow_mut().remove(key.name);
+        if self.keeps(key.name) {
+            if self.board().told.borrow_mut().insert(key.name.to_owned()) {
+                let name = key.name;
+                self.shared.say(format!(
+                    "`{name}` on the board is the module's, a controller's or an update hook's, so what this observer puts there is left out"
+                ));
+            }
+            return;
+        }
+        self.board().put(key, value);
+        if self.shared.observing() {
+            self.board().kept.borrow_mut().remove(key.name);
         }
     }
 
     /// The value that stands there; `None` when there is none or it is of another type.
     #[must_use]
     pub fn get<T: BoardValue>(self, key: Key<T>) -> Option<T> {
-        self.board.get(key)
+        self.board().get(key)
     }
 
     /// Takes the value away. For an observer there is nothing to take where the module, a controller or an update
     /// hook put the value: it would be gone for whoever decides by it. An observer can [`get`](Places::get) it.
     #[must_use]
     pub fn take<T: BoardValue>(self, key: Key<T>) -> Option<T> {
-        let is_kept = self.observing && self.board.kept.borrow().contains(key.name);
-        if is_kept { None } else { self.board.take(key) }
+        if self.keeps(key.name) { None } else { self.board().take(key) }
+    }
+
+    fn board(self) -> &'a Board {
+        &self.shared.board
+    }
+
+    /// Whether an observer looks at what is not its own.
+    fn keeps(self, name: &str) -> bool {
+        self.shared.observing() && self.board().kept.borrow().contains(name)
     }
 }
 
@@ -201,19 +220,43 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_takes_away_only_what_observers_left() {
-        let board = Board::default();
-        let (observer, controller) =
-            (Places { board: &board, observing: true }, Places { board: &board, observing: false });
-        controller.put(BEST, 0.5);
-        assert_eq!((observer.take(BEST), observer.get(BEST)), (None, Some(0.5)));
-        let resumed = Board::default();
-        resumed.restore(board.to_json().expect("it serialises"));
-        resumed.keep_from_observers(board.kept_from_observers());
-        assert_eq!(Places { board: &resumed, observing: true }.take(BEST), None, "nor after a resume");
-        assert_eq!(controller.take(BEST), Some(0.5));
-        observer.put(BEST, 0.25);
-        assert_eq!(observer.take(BEST), Some(0.25));
+    fn an_observer_takes_away_and_replaces_only_what_observers_left() {
+        let shared = || {
+            let clock = Box::new(crate::moment::FixedClock::default());
+            let shared = Shared::new(crate::RunInfo::default(), 0, clock);
+            let info = |name: &str, kind| crate::HookInfo {
+                name: name.into(),
+                kind,
+                tier: crate::Tier::User,
+                enabled: true,
+                on_error: crate::OnError::Abort,
+                failures: 0,
+            };
+            let hooks =
+                [info("watches", crate::HookKind::Observer), info("steers", crate::HookKind::Controller)];
+            shared.roster.set(hooks.map(Some).into());
+            shared
+        };
+        let (observer, controller) = (0, 1);
+        let run = shared();
+        let by = |hook| {
+            run.current.set(hook);
+            Places { shared: &run }
+        };
+        by(controller).put(BEST, 0.5);
+        assert_eq!((by(observer).take(BEST), by(observer).get(BEST)), (None, Some(0.5)));
+        for _ in 0..2 {
+            by(observer).put(BEST, 0.1);
+        }
+        assert_eq!(by(controller).get(BEST), Some(0.5), "nor replaces it");
+        assert_eq!(run.said.borrow().len(), 1, "which is said once");
+        let resumed = shared();
+        resumed.board.restore(run.board.to_json().expect("it serialises"));
+        resumed.board.keep_from_observers(run.board.kept_from_observers());
+        assert_eq!(Places { shared: &resumed }.take(BEST), None, "nor after a resume");
+        assert_eq!(by(controller).take(BEST), Some(0.5));
+        by(observer).put(BEST, 0.25);
+        assert_eq!(by(observer).take(BEST), Some(0.25));
     }
 
     #[test]

@@ -103,6 +103,17 @@ impl Shared {
 }
 
 impl Shared {
+    /// Whether the hook that is running now is an observer.
+    pub(crate) fn observing(&self) -> bool {
+        self.roster.observes(self.current.get())
+    }
+
+    /// Says something to people, as the hook that is running now.
+    pub(crate) fn say(&self, text: String) {
+        let hook = self.roster.name(self.current.get()).to_owned();
+        self.said.borrow_mut().push((hook, text));
+    }
+
     /// The time since the run began, also when it was resumed in between.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -180,7 +191,7 @@ impl<'a> Moment<'a> {
 
     /// Whether the hook that is running now can change nothing.
     fn observing(&self) -> bool {
-        self.shared.roster.observes(self.shared.current.get())
+        self.shared.observing()
     }
 
     /// The metrics logged so far. What was read for an observer alone is among them for observers alone.
@@ -230,13 +241,13 @@ impl<'a> Moment<'a> {
 
     /// Says something to people; the trainer passes it on after the event, and the run's journal keeps it.
     pub fn say(&self, text: impl Into<String>) {
-        self.shared.said.borrow_mut().push((self.hook_name().to_owned(), text.into()));
+        self.shared.say(text.into());
     }
 
     /// The board on which hooks leave values for each other.
     #[must_use]
     pub fn board(&self) -> Places<'a> {
-        Places { board: &self.shared.board, observing: self.observing() }
+        Places { shared: self.shared }
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
