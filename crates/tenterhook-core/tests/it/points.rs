@@ -133,6 +133,8 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
 fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
+    let asked = bench.runner.wants_point("head", Phase::Train, &bench.progress);
+    assert!(asked, "so that it is shown, and the panic judged");
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
     assert!(!bench.runner.listens(Phase::Train, &bench.progress));
