@@ -384,12 +384,7 @@ impl Trainer {
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
-        let (traces, recorded) = (self.settings.trace_updates, self.recording.is_some());
-        run.hooks.trace_updates(traces && recorded);
-        if traces && !recorded && stage == Stage::Fit {
-            let text = "`trace_updates` is on, but without a run directory there is nowhere to write them";
-            run.note(Notice::Said { hook: "trainer".into(), text: text.into() });
-        }
+        run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
         (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();

@@ -89,7 +89,14 @@ impl<M: Module> Running<M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self, seed: u64, resumed_from: Option<&Path>) -> Result<(), Failure> {
-        let Some(recording) = &mut self.recording else { return Ok(()) };
+        let Some(recording) = &mut self.recording else {
+            if self.limits.trace_updates && self.stage == Stage::Fit {
+                let text =
+                    "`trace_updates` is on, but without a run directory there is nowhere to write them";
+                self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
+            }
+            return Ok(());
+        };
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let run = &self.shared.run;

@@ -59,12 +59,16 @@ fn an_update_hook_changes_what_the_optimizer_uses() {
 #[test]
 fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
     let notices = |trace_updates: bool| {
-        let mut trainer = trainer(Settings { trace_updates, ..epochs(1) });
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tell = told.clone();
+        let trainer = trainer(Settings { trace_updates, ..epochs(1) });
+        let mut trainer = trainer.with_notices(move |notice| tell.lock().unwrap().push(notice.to_string()));
         trainer.add_hook(AnyHook::update(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
-        let report = trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        trainer.refusals(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
         let hook = trainer.update_hook::<Scaled>("scaled").expect("it can be looked at afterwards");
         assert_eq!(hook.seen.take().len(), 2);
-        report.notices.iter().map(ToString::to_string).collect::<Vec<_>>()
+        told.lock().unwrap().clone()
     };
     assert_eq!(notices(false), Vec::<String>::new());
     let told = "trainer: `trace_updates` is on, but without a run directory there is nowhere to write them";
