@@ -134,6 +134,10 @@ pub struct RunInfo {
     pub fast_dev_run: bool,
     /// The run only tries something out, and its directory is removed afterwards: nothing is written beside it.
     pub rehearsal: bool,
+    /// The checkpoints that this run has removed itself, in all its parts, as their paths.
+    pub removed_checkpoints: Vec<PathBuf>,
+    /// The checkpoints that were asked for and could not be written, as their paths.
+    pub unsaved_checkpoints: Vec<PathBuf>,
 }
 
 impl RunInfo {

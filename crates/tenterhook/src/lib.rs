@@ -53,7 +53,7 @@ pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 pub mod prelude {
     pub use tenterhook_core::*;
 
-    pub use crate::settings::{Amount, Check, ClipAlgorithm, Switch, Time};
+    pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch, Time};
     pub use crate::{
         BatchData, Cx, DataModule, Loader, Module, ModuleResult, Notice, Report, RunError, Settings,
         StepOutput, Trainer,

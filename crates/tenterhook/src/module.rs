@@ -116,6 +116,57 @@ pub struct OptimizerState {
     pub rest: serde_json::Value,
 }
 
+/// Which parts of a module a checkpoint wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The weights.
+    pub weights: bool,
+    /// The state of optimizers and schedulers.
+    pub optimizers: bool,
+    /// The gradients of an accumulation window that has not ended, or that somebody will still look at.
+    pub gradients: bool,
+}
+
+/// The tensors and numbers of a module as a checkpoint holds them; what was not wanted is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Saved {
+    /// The weights.
+    pub weights: TensorMap,
+    /// The state of optimizers and schedulers.
+    pub optimizers: OptimizerState,
+    /// The gradients.
+    pub gradients: TensorMap,
+}
+
+/// A module as it was at one moment. Taking it should copy nothing; what it takes to bring the numbers over is done
+/// by whoever writes them, on another thread, while training goes on.
+pub struct Snapshot(Box<dyn FnOnce() -> ModuleResult<Saved> + Send>);
+
+impl Snapshot {
+    /// One whose numbers are brought over when they are needed. Nothing that training does afterwards may change them.
+    pub fn new(read: impl FnOnce() -> ModuleResult<Saved> + Send + 'static) -> Snapshot {
+        Snapshot(Box::new(read))
+    }
+
+    /// Brings the numbers over.
+    pub fn read(self) -> ModuleResult<Saved> {
+        (self.0)()
+    }
+}
+
+/// What became of weights that were loaded as far as they fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoadReport {
+    /// The parameters that were set.
+    pub loaded: Vec<String>,
+    /// The parameters that the weights lack; they stay as they were.
+    pub missing: Vec<String>,
+    /// The weights that the module has no parameter for.
+    pub unexpected: Vec<String>,
+    /// The parameters whose weights do not fit, with both shapes; they stay as they were.
+    pub unfit: Vec<String>,
+}
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_module_handler {
@@ -255,6 +306,36 @@ macro_rules! define_module {
 
             /// The state of optimizers and schedulers, from a checkpoint. Comes after `on_fit_start`.
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult;
+
+            /// Itself as it is now, for a checkpoint that is written while training goes on. The default copies
+            /// everything at once; an engine whose tensors are shared copies nothing.
+            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
+                let saved = Saved {
+                    weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
+                    optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
+                    gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
+                };
+                Ok(Snapshot::new(move || Ok(saved)))
+            }
+
+            /// The gradients there are, by parameter name, for a checkpoint within an accumulation window.
+            fn gradients_state(&self) -> ModuleResult<TensorMap> {
+                Err("this module cannot save gradients, so no checkpoint can be written before an accumulation \
+                     window ends; implement `gradients_state` and `load_gradients`"
+                    .into())
+            }
+
+            /// The gradients, from a checkpoint: exactly these, and none where none are. Comes right before training
+            /// goes on.
+            fn load_gradients(&mut self, _gradients: &TensorMap) -> ModuleResult {
+                Err("this module cannot load gradients; implement `gradients_state` and `load_gradients`".into())
+            }
+
+            /// Sets those parameters that the weights have under their names and shapes, for fine-tuning, and says
+            /// which. Comes where [`Module::load_weights`] does.
+            fn load_matching(&mut self, _weights: &TensorMap) -> ModuleResult<LoadReport> {
+                Err("this module cannot load a part of its weights; implement `load_matching`".into())
+            }
 
             /// Before anything else.
             fn setup(&mut self, _stage: Stage) -> ModuleResult {

@@ -14,6 +14,7 @@ use tenterhook_core::{
 use crate::data::{DataModule, Loaders, Split};
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
+use crate::run::FileMark;
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 
@@ -41,6 +42,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) restored: Option<PathBuf>,
     /// The same, for the run's record.
     pub(crate) resumed_from: Option<PathBuf>,
+    /// How long the files of the run were at that checkpoint.
+    pub(crate) marks: Vec<FileMark>,
     /// What the module is prepared with.
     pub(crate) seed: u64,
     pub(crate) deterministic: bool,
@@ -83,6 +86,7 @@ impl<'t, M: Module> Session<'t, M> {
             optimizers_to_restore: None,
             restored: None,
             resumed_from: None,
+            marks: Vec::new(),
             seed: 0,
             deterministic: false,
             lenient: false,
@@ -315,7 +319,7 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        self.run.begin_recording(self.seed, self.resumed_from.as_deref())
+        self.run.begin_recording(self.seed, self.resumed_from.as_deref(), &self.marks)
     }
 }
 

@@ -16,7 +16,7 @@ mod recording;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 
@@ -79,10 +79,30 @@ pub trait Recorder: Send {
         0
     }
 
+    /// How long the files are that a resumed run must cut back, with all that was told so far written to them: what
+    /// a checkpoint notes.
+    fn marks(&mut self) -> Result<Vec<FileMark>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    /// The checkpoints that this run has removed so far, in all its parts.
+    fn removed_checkpoints(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Where the next training goes when it must not go where the last one went.
     fn next_place(&mut self) -> Option<Place> {
         None
     }
+}
+
+/// How long a file of a run was at some moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMark {
+    /// The file, below the run's directory.
+    pub file: PathBuf,
+    /// Its length in bytes.
+    pub length: u64,
 }
 
 /// Where a run leaves its files.
@@ -114,6 +134,8 @@ pub struct Beginning<'a> {
     pub hooks: Vec<HookInfo>,
     /// The checkpoint that it goes on from.
     pub resumed_from: Option<&'a Path>,
+    /// How long the files of the run were at that checkpoint.
+    pub marks: &'a [FileMark],
     /// Where it stands: at 0, unless it was resumed.
     pub progress: Progress,
     /// Seconds since the run began.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
 
-use super::{Beginning, Ending, Entry, Happening, HistogramLine, Line, Recorder};
+use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Line, Recorder};
 use crate::module::Module;
 use crate::notice::Notice;
 use crate::running::{Running, Who};
@@ -88,7 +88,12 @@ impl<M: Module> Running<M> {
     }
 
     /// Everything was accepted: now there may be traces of the run.
-    pub(crate) fn begin_recording(&mut self, seed: u64, resumed_from: Option<&Path>) -> Result<(), Failure> {
+    pub(crate) fn begin_recording(
+        &mut self,
+        seed: u64,
+        resumed_from: Option<&Path>,
+        marks: &[FileMark],
+    ) -> Result<(), Failure> {
         let Some(recording) = &mut self.recording else {
             if self.limits.trace_updates && self.stage == Stage::Fit {
                 let text =
@@ -101,7 +106,7 @@ impl<M: Module> Running<M> {
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let run = &self.shared.run;
         let begun =
-            recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, progress, time });
+            recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time });
         let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenterhook_core::ClipRule;
 
-use super::{Amount, Check, Settings};
+use super::{Amount, Check, OnSaveError, Settings};
 use crate::data::Split;
 
 /// The settings as the loops use them.
@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) fast_dev_run: bool,
     pub(crate) shuffled: bool,
     pub(crate) trace_updates: bool,
+    pub(crate) on_save_error: OnSaveError,
+    pub(crate) background_saves: bool,
     train: Amount,
     val: Amount,
     test: Amount,
@@ -56,6 +58,8 @@ impl Limits {
             fast_dev_run: settings.fast_dev_run.0 > 0,
             shuffled: settings.overfit_batches.is_zero(),
             trace_updates: settings.trace_updates,
+            on_save_error: settings.on_save_error,
+            background_saves: settings.background_saves,
             train: of(settings.limit_train_batches),
             val: of(settings.limit_val_batches),
             test: of(settings.limit_test_batches),

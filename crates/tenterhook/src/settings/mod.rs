@@ -3,6 +3,8 @@
 mod limits;
 mod units;
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::ClipRule;
@@ -79,6 +81,27 @@ pub struct Settings {
     pub seed: u64,
     /// Only algorithms that give the same result every time.
     pub deterministic: bool,
+    /// What happens when a checkpoint cannot be written: `stop` fails the run, `warn` tells and goes on, `retry`
+    /// tries a few times more, then tells and goes on. Older checkpoints stay in any case.
+    pub on_save_error: OnSaveError,
+    /// Write checkpoints on a thread of their own while training goes on. Off, training waits for each of them.
+    pub background_saves: bool,
+    /// How long the program may take to end in good order after a signal, an emergency checkpoint included; then it
+    /// ends at once, and what was saved stays.
+    pub shutdown_timeout: Time,
+}
+
+/// What happens when a checkpoint cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnSaveError {
+    /// The run goes on.
+    Warn,
+    /// It is tried again a few times, ever later; then the run goes on.
+    Retry,
+    /// The run fails.
+    #[default]
+    Stop,
 }
 
 /// When to validate.
@@ -129,6 +152,9 @@ impl Default for Settings {
             trace_updates: false,
             seed: 0,
             deterministic: false,
+            on_save_error: OnSaveError::default(),
+            background_saves: true,
+            shutdown_timeout: Time(Duration::from_mins(5)),
         }
     }
 }
