@@ -14,6 +14,8 @@ pub(super) const STATE: &str = "state.json";
 /// The weights, in the directory of a checkpoint and of a run.
 pub const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZERS: &str = "optimizer.safetensors";
+/// The gradients of an accumulation window that had not ended; only where there are some.
+const GRADIENTS: &str = "gradients.safetensors";
 /// The tensors of hooks' states, as `<hook>/<tensor>`; only where a hook has some.
 pub(super) const HOOKS: &str = "hooks.safetensors";
 
@@ -22,16 +24,16 @@ pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> BoxErro
 }
 
 /// Writes a checkpoint whole or not at all: to a temporary name, synced, renamed.
-pub(super) fn write(path: &Path, contents: &Contents) -> Result<(), BoxError> {
+pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) -> Result<(), BoxError> {
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = parent.join(format!(".{name}.unfinished"));
-    fill(&unfinished, contents)?;
+    fill(&unfinished, contents, hook_tensors)?;
     put_in_place(&unfinished, path).map_err(|error| cannot("write", path, &error))
 }
 
 /// Makes the directory with all its files, each of them synced.
-fn fill(directory: &Path, contents: &Contents) -> Result<(), BoxError> {
+fn fill(directory: &Path, contents: &Contents, hook_tensors: &TensorMap) -> Result<(), BoxError> {
     let begun = || {
         remove(directory)?;
         fs::create_dir_all(directory)
@@ -41,8 +43,11 @@ fn fill(directory: &Path, contents: &Contents) -> Result<(), BoxError> {
     if !contents.weights_only {
         contents.optimizers.tensors.write(&directory.join(OPTIMIZERS))?;
     }
-    if !contents.hook_tensors.is_empty() {
-        contents.hook_tensors.write(&directory.join(HOOKS))?;
+    if !contents.gradients.is_empty() {
+        contents.gradients.write(&directory.join(GRADIENTS))?;
+    }
+    if !hook_tensors.is_empty() {
+        hook_tensors.write(&directory.join(HOOKS))?;
     }
     let path = directory.join(STATE);
     let written = || {
@@ -95,6 +100,10 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
     contents.weights = TensorMap::read(&path.join(WEIGHTS))?;
     if !contents.weights_only {
         contents.optimizers.tensors = TensorMap::read(&path.join(OPTIMIZERS))?;
+    }
+    let gradients = path.join(GRADIENTS);
+    if gradients.exists() {
+        contents.gradients = TensorMap::read(&gradients)?;
     }
     let hooks = path.join(HOOKS);
     if hooks.exists() {

@@ -174,7 +174,9 @@ impl RunDirectory {
     }
 
     fn push(open: &mut Open, mut entry: Entry) -> Result<(), BoxError> {
-        if let Happening::Checkpoint { path, .. } | Happening::CheckpointRemoved { path } = &mut entry.what
+        if let Happening::Checkpoint { path, .. }
+        | Happening::CheckpointFailed { path, .. }
+        | Happening::CheckpointRemoved { path } = &mut entry.what
             && let Ok(below) = path.strip_prefix(&open.path)
         {
             *path = below.to_owned();
