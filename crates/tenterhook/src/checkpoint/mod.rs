@@ -3,6 +3,7 @@
 mod disk;
 mod hook_tensors;
 mod restore;
+mod store;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,9 +14,11 @@ use tenterhook_core::random::Positions;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Failure, Progress, SaveRequest};
 
-pub use disk::{WEIGHTS, read};
-use disk::{cannot, relink, remove, write};
+pub use disk::read;
+use disk::write;
 pub use hook_tensors::weights_to_evaluate;
+use store::RealDisk;
+pub use store::{About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, verify};
 
 pub use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
@@ -23,9 +26,6 @@ use crate::run::Happening;
 use crate::running::{Running, Saved, Who};
 use crate::session::Session;
 use crate::tensors::TensorMap;
-
-/// The version of the format that this program writes.
-pub const FORMAT: u32 = 1;
 
 /// Everything a checkpoint holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,13 +108,13 @@ impl<M: Module> Running<M> {
         let root = &self.shared.run.checkpoints;
         let replaced: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
         for old in replaced.into_iter().filter(|old| *old != path) {
-            let removed = remove(&old).map_err(|error| cannot("remove", &old, &error));
+            let removed = store::remove(&RealDisk, &old);
             self.checked(removed)?;
             self.record_happening(Happening::CheckpointRemoved { path: old });
         }
         if let Some(link) = &request.link {
             let link = self.shared.run.checkpoints.join(link);
-            let linked = relink(&link, &path).map_err(|error| cannot("link", &link, &error));
+            let linked = store::point(&RealDisk, &link, &path);
             self.checked(linked)?;
         }
         self.saved.push(Saved { step: self.progress.step, path });
