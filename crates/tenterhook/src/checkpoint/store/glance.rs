@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::STATE;
 use super::list::About;
-use super::open::{Unreadable, Verified};
+use super::open::{Unreadable, Verified, steady};
 
 /// What can be seen at a glance.
 pub(super) struct Glance {
@@ -45,23 +45,27 @@ struct Metrics {
 /// Looks at a checkpoint.
 pub(super) fn glance(path: &Path) -> Glance {
     let file = path.join(STATE);
-    let checked = Verified::at(path).and_then(|found| found.check_file(STATE));
-    let read =
-        fs::read(&file).map_err(|source| Unreadable::Io { file: file.clone(), source }).and_then(|bytes| {
-            serde_json::from_slice::<State>(&bytes)
-                .map_err(|error| Unreadable::damaged(&file, error.to_string()))
-        });
-    match read {
-        Ok(state) => {
-            let about = About {
-                number: state.number,
-                step: state.progress.step,
-                epoch: state.progress.epoch,
-                weights_only: state.weights_only,
-                metrics: state.metrics.latest,
-            };
-            Glance { about: Some(about), problem: checked.err() }
+    let read = |bytes: &[u8]| {
+        let state = serde_json::from_slice::<State>(bytes);
+        state.map(About::from).map_err(|error| Unreadable::damaged(&file, error.to_string()))
+    };
+    match steady(path, || read(&Verified::at(path)?.bytes(STATE)?)) {
+        Ok(about) => Glance { about: Some(about), problem: None },
+        Err(problem) => {
+            let about = fs::read(&file).ok().and_then(|bytes| read(&bytes).ok());
+            Glance { about, problem: Some(problem) }
         }
-        Err(error) => Glance { about: None, problem: checked.err().or(Some(error)) },
+    }
+}
+
+impl From<State> for About {
+    fn from(state: State) -> About {
+        About {
+            number: state.number,
+            step: state.progress.step,
+            epoch: state.progress.epoch,
+            weights_only: state.weights_only,
+            metrics: state.metrics.latest,
+        }
     }
 }

@@ -75,20 +75,26 @@ pub fn verify(path: &Path) -> Result<(), Unreadable> {
 
 /// Opens a checkpoint that is whole.
 pub(crate) fn open(path: &Path) -> Result<Verified, Unreadable> {
-    let mut seen = identity(path);
+    steady(path, || Verified::at(path).and_then(|found| found.check().map(|()| found)))
+}
+
+/// Looks at a checkpoint again when another process has replaced it meanwhile: half of what was seen may have been
+/// of the one, half of the other.
+pub(super) fn steady<T>(path: &Path, look: impl Fn() -> Result<T, Unreadable>) -> Result<T, Unreadable> {
+    let identity = || {
+        let found = path.metadata().ok()?;
+        // The number of one that is gone may be given to the next.
+        Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+    };
+    let mut seen = identity();
     loop {
-        let found = Verified::at(path).and_then(|found| found.check().map(|()| found));
-        let now = identity(path);
+        let found = look();
+        let now = identity();
         if found.is_ok() || now == seen {
             return found;
         }
-        // Another process has replaced it meanwhile; half of what was read was of the one, half of the other.
         seen = now;
     }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// A checkpoint whose files are known to be whole.
@@ -174,7 +180,7 @@ impl Verified {
     }
 
     /// Checks one of the files, as far as its format allows.
-    pub(super) fn check_file(&self, name: &str) -> Result<(), Unreadable> {
+    fn check_file(&self, name: &str) -> Result<(), Unreadable> {
         let file = self.path.join(name);
         let Some(Some(sum)) = self.files.get(name) else {
             if name == STATE {

@@ -2,15 +2,16 @@
 
 use std::fs;
 
+use super::faulty::Faulty;
 use super::*;
 
 /// Two checkpoints, of which the newer one is to be damaged.
 fn two() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
-    save(&RealDisk, &root.path().join("older"), 1).unwrap();
+    save(&Faulty::never(), &root.path().join("older"), 1).unwrap();
     let newer = root.path().join("newer");
-    save(&RealDisk, &newer, 2).unwrap();
-    point(&RealDisk, &root.path().join("latest"), &newer).unwrap();
+    save(&Faulty::never(), &newer, 2).unwrap();
+    point(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
     (root, newer)
 }
 
@@ -71,8 +72,9 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     let (root, newer) = two();
     let said =
         |path: &Path| verify(path).unwrap_err().to_string().replace(&root.path().display().to_string(), "R");
+    let bytes = fs::read(newer.join(WEIGHTS)).unwrap().len();
     fs::write(newer.join(WEIGHTS), "").unwrap();
-    let length = "it has 0 bytes instead of 584";
+    let length = format!("it has 0 bytes instead of {bytes}");
     assert_eq!(
         said(&newer),
         format!("checkpoint R/newer/weights.safetensors is damaged: {length}; use another one")

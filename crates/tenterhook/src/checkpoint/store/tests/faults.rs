@@ -30,12 +30,12 @@ fn at_every_operation(
 }
 
 fn one_older(root: &Path) {
-    save(&RealDisk, &root.join("older"), 1).unwrap();
+    save(&Faulty::never(), &root.join("older"), 1).unwrap();
 }
 
 fn one_of_the_same_name(root: &Path) {
     one_older(root);
-    save(&RealDisk, &root.join("a"), 2).unwrap();
+    save(&Faulty::never(), &root.join("a"), 2).unwrap();
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
                     assert_eq!(left, before, "{what}");
                 }
             }
-            save(&RealDisk, &path, 4).expect(what);
+            save(&Faulty::never(), &path, 4).expect(what);
             assert_eq!(number_of(&path), 4, "{what}");
-            tidy(&RealDisk, root).expect(what);
+            tidy(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "older"], "{what}");
         });
     }
@@ -82,7 +82,7 @@ fn a_process_killed_in_a_save_leaves_the_old_or_the_new_and_no_litter_once_tidie
             if exchanges && let Some(before) = before {
                 assert!([before, 3].contains(&number_of(&path)), "{what}: at every instant one has the name");
             }
-            tidy(&RealDisk, root).expect(what);
+            tidy(&Faulty::never(), root).expect(what);
             let left = if path.exists() { Some(number_of(&path)) } else { None };
             match done {
                 Ok(()) => assert_eq!(left, Some(3), "{what}"),
@@ -108,9 +108,9 @@ fn a_removal_that_fails_or_is_killed_leaves_no_half_checkpoint() {
             assert!(!path.exists() || number_of(&path) == 2, "{what}");
             assert!(list(root).iter().all(|listed| listed.condition == Condition::Whole), "{what}");
             if fault == Fault::Dies {
-                tidy(&RealDisk, root).expect(what);
+                tidy(&Faulty::never(), root).expect(what);
             } else {
-                remove(&RealDisk, &path).expect(what);
+                remove(&Faulty::never(), &path).expect(what);
                 assert_eq!(names(root), ["older"], "{what}: tried again");
             }
             assert!(names(root).iter().all(|name| !name.starts_with('.')), "{what}");
@@ -124,15 +124,15 @@ fn a_link_leads_to_a_whole_one_whenever_switching_it_fails_or_is_killed() {
     for fault in ERRORS.into_iter().chain([Fault::Dies]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
-            point(&RealDisk, &root.join("latest"), &root.join("older")).unwrap();
+            point(&Faulty::never(), &root.join("latest"), &root.join("older")).unwrap();
         };
         let act = |disk: &dyn Disk, root: &Path| point(disk, &root.join("latest"), &root.join("a"));
         at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
             assert!(done.expect_err(what).starts_with("cannot link checkpoint "), "{what}");
             assert!([1, 2].contains(&number_of(&root.join("latest"))), "{what}");
-            tidy(&RealDisk, root).expect(what);
+            tidy(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "latest", "older"], "{what}");
-            point(&RealDisk, &root.join("latest"), &root.join("a")).expect(what);
+            point(&Faulty::never(), &root.join("latest"), &root.join("a")).expect(what);
             assert_eq!(number_of(&root.join("latest")), 2, "{what}");
         });
     }
@@ -143,8 +143,8 @@ fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
     for fault in ERRORS.into_iter().chain([Fault::Dies]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
-            save(&RealDisk, &root.join("b"), 3).unwrap();
-            save(&RealDisk, &root.join("y"), 4).unwrap();
+            save(&Faulty::never(), &root.join("b"), 3).unwrap();
+            save(&Faulty::never(), &root.join("y"), 4).unwrap();
             for (whole, left) in [("a", ".a.replaced"), ("b", ".x.removed"), ("older", ".y.unfinished")] {
                 std::fs::rename(root.join(whole), root.join(left)).unwrap();
             }
@@ -152,7 +152,7 @@ fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
         let act = |disk: &dyn Disk, root: &Path| tidy(disk, root);
         at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
             assert!(done.expect_err(what).starts_with("cannot tidy the checkpoints in "));
-            tidy(&RealDisk, root).expect(what);
+            tidy(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "y"], "{what}");
             assert_eq!((number_of(&root.join("a")), number_of(&root.join("y"))), (2, 4), "{what}");
         });

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::faulty::Faulty;
 use super::*;
 
 /// Saves with these fields of `state.json` changed.
@@ -11,23 +12,23 @@ fn save_with(path: &Path, number: u64, changes: serde_json::Value) {
         state[name] = value.clone();
     }
     let state = state.to_string().into_bytes();
-    write(&RealDisk, path, &[(STATE, Content::Bytes(&state))]).unwrap();
+    write(&Faulty::never(), path, &[(STATE, Content::Bytes(&state))]).unwrap();
 }
 
 #[test]
 fn all_are_listed_with_what_they_say_the_newest_first() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
-    save(&RealDisk, &at("a"), 1).unwrap();
-    save(&RealDisk, &at("emergency-epoch=1-step=30"), 3).unwrap();
-    save(&RealDisk, &at("deep/er/b"), 2).unwrap();
-    save_with(&at("light"), 4, json!({ "weights_only": true, "metrics": { "latest": { "x": "NaN" } } }));
-    save(&RealDisk, &at(".hidden"), 5).unwrap();
-    save(&RealDisk, &at("broken"), 6).unwrap();
+    save(&Faulty::never(), &at("a"), 1).unwrap();
+    save(&Faulty::never(), &at("emergency-epoch=1-step=30"), 3).unwrap();
+    save(&Faulty::never(), &at("deep/er/b"), 2).unwrap();
+    save_with(&at("light"), 4, json!({ "weights_only": true, "metrics": { "latest": { "x": "nan" } } }));
+    save(&Faulty::never(), &at(".hidden"), 5).unwrap();
+    save(&Faulty::never(), &at("broken"), 6).unwrap();
     fs::write(at("broken").join(STATE), "{").unwrap();
     fs::create_dir(at("empty")).unwrap();
-    point(&RealDisk, &at("latest"), &at("deep/er/b")).unwrap();
-    point(&RealDisk, &at("last"), &at("deep/er/b")).unwrap();
+    point(&Faulty::never(), &at("latest"), &at("deep/er/b")).unwrap();
+    point(&Faulty::never(), &at("last"), &at("deep/er/b")).unwrap();
     std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
     let all = list(root.path());
     let names: Vec<_> = all.iter().map(|listed| listed.name.as_str()).collect();
@@ -62,14 +63,14 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
         save_with(&at(name), 0, json!({ "progress": { "epoch": 0, "step": step } }));
     }
     assert_eq!(newest(), Some(at("a")), "the one with most steps");
-    point(&RealDisk, &at("latest"), &at("b")).unwrap();
+    point(&Faulty::never(), &at("latest"), &at("b")).unwrap();
     assert_eq!(newest(), Some(at("b")), "or the one that is said to be");
-    save(&RealDisk, &at("c"), 1).unwrap();
+    save(&Faulty::never(), &at("c"), 1).unwrap();
     assert_eq!(newest(), Some(at("c")), "but not when another was written later");
     save_with(&at("d"), 2, json!({ "weights_only": true }));
     let found = newest_whole(root.path());
     assert_eq!(found, Newest { path: Some(at("c")), skipped: Vec::new() });
-    remove(&RealDisk, &at("b")).unwrap();
+    remove(&Faulty::never(), &at("b")).unwrap();
     assert_eq!(newest(), Some(at("c")), "a link that leads nowhere is passed over");
 }
 
@@ -77,9 +78,9 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
 fn one_that_lies_elsewhere_is_found_by_its_link() {
     let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let far = elsewhere.path().canonicalize().unwrap().join("far");
-    save(&RealDisk, &far, 7).unwrap();
-    save(&RealDisk, &root.path().join("near"), 6).unwrap();
-    point(&RealDisk, &root.path().join("latest"), &far).unwrap();
+    save(&Faulty::never(), &far, 7).unwrap();
+    save(&Faulty::never(), &root.path().join("near"), 6).unwrap();
+    point(&Faulty::never(), &root.path().join("latest"), &far).unwrap();
     assert_eq!(newest_whole(root.path()).path, Some(far.clone()));
     let all = list(root.path());
     assert_eq!((all[0].path.clone(), all[0].links.clone()), (far, vec!["latest".to_owned()]));
@@ -91,12 +92,12 @@ fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
-    save(&RealDisk, &path, 1).unwrap();
+    save(&Faulty::never(), &path, 1).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 2..200 {
-                save(&RealDisk, &path, number).unwrap();
+                save(&Faulty::never(), &path, number).unwrap();
             }
             done.store(true, Ordering::Release);
         });

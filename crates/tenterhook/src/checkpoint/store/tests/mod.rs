@@ -21,7 +21,7 @@ use crate::tensors::TensorMap;
 /// What a checkpoint of the tests holds: one that can be told from every other by its number.
 fn state(number: u64) -> Vec<u8> {
     let progress = json!({ "epoch": number / 2, "step": 10 * number });
-    let metrics = json!({ "latest": { "val/loss": 1.0 / number as f64 } });
+    let metrics = json!({ "latest": { "val/loss": 1.0 / number.max(1) as f64 } });
     let state = json!({ "format": FORMAT, "number": number, "progress": progress, "metrics": metrics });
     serde_json::to_vec_pretty(&state).unwrap()
 }
