@@ -12,14 +12,12 @@ use tenterhook_core::{BoxError, Progress};
 
 use super::position::{Loops, Position};
 use super::saving::Announcement;
+use super::store::FORMAT;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
 use crate::run::FileMark;
 use crate::running::Running;
 use crate::tensors::TensorMap;
-
-/// The version of the format that this program writes. 2 added the manifest, the position and all that follows it.
-pub const FORMAT: u32 = 2;
 
 /// Everything a checkpoint holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Checkpoints: what they hold, how they are taken and written, and how a run goes on from one.
 //!
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the places from which a run can go on
-//! (`position.rs`), and the writer (`writer.rs`) makes it durable (`disk.rs`) while training goes on.
+//! (`position.rs`), and the writer (`writer.rs`) makes it durable (`store/`) while training goes on.
 
 mod contents;
 mod disk;
@@ -10,13 +10,15 @@ mod hook_tensors;
 mod position;
 mod restore;
 mod saving;
+mod store;
 mod writer;
 
-pub use contents::{Contents, FORMAT};
-pub use disk::{WEIGHTS, read};
+pub use contents::Contents;
+pub use disk::read;
 pub use hook_tensors::weights_to_evaluate;
 pub use position::{Place, Position};
 pub use saving::Announcement;
 pub(crate) use saving::Saves;
+pub use store::{About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, verify};
 
 pub use crate::losses::LossesState;

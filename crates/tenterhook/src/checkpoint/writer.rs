@@ -12,8 +12,9 @@ use tenterhook_core::failure::panic_message;
 use tenterhook_core::{BoxError, NamedTensors};
 
 use super::contents::Contents;
-use super::disk::{self, cannot};
+use super::disk;
 use super::hook_tensors;
+use super::store::{self, RealDisk};
 use crate::module::{Saved, Snapshot};
 use crate::tensors::TensorMap;
 
@@ -91,13 +92,13 @@ impl Job {
             }
             written?;
             for link in latest.iter().chain(&link) {
-                disk::relink(link, &path).map_err(|error| cannot("link", link, &error))?;
+                store::point(&RealDisk, link, &path)?;
             }
             Ok(())
         };
         let result = write().map(|()| {
             // A checkpoint that cannot be removed is one too many, which is no reason to fail.
-            replaces.iter().filter(|old| disk::remove(old).is_ok()).cloned().collect()
+            replaces.iter().filter(|old| store::remove(&RealDisk, old).is_ok()).cloned().collect()
         });
         let (step, epoch) = (progress.step, progress.epoch);
         Done { path, step, epoch, weights_only, replaces, result }
