@@ -3,6 +3,8 @@
 //! An engine crate implements this trait once for its own kind of module; a user of that engine
 //! never sees it. Whoever computes with plain numbers implements it himself, as [`crate::toy`] does.
 
+mod report;
+
 use std::any::Any;
 
 use serde::{Deserialize, Serialize};
