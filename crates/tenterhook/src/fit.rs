@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenterhook_core::{Event, Failure, Phase, Scalar, Status};
 
-use crate::data::{BatchData, Split};
+use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
 use crate::running::Who;
@@ -109,8 +109,12 @@ impl<M: Module> Session<'_, M> {
         while !self.epoch_is_done() && !self.run.is_interrupted() {
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
-            let fetched = training.feed.next();
-            let Some(fetched) = self.run.checked(fetched)? else { break };
+            let fetched = training.feed.next(&|| self.run.interrupt.is_requested());
+            let fetched = match self.run.checked(fetched)? {
+                Waited::Batch(fetched) => fetched,
+                Waited::Ended => break,
+                Waited::GaveUp => continue,
+            };
             let wait = self.run.since(timed);
             if self.run.is_interrupted() {
                 // While waiting for data: this batch has not begun.

@@ -105,8 +105,16 @@ impl<M: Module> Running<M> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let run = &self.shared.run;
-        let begun =
-            recording.recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time });
+        let begun = recording.recorder.begin(&Beginning {
+            stage,
+            run,
+            seed,
+            hooks,
+            resumed_from,
+            marks,
+            progress,
+            time,
+        });
         let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
