@@ -5,6 +5,7 @@ use std::path::Path;
 use tenterhook_core::Moment;
 
 use super::Checkpoint;
+use super::naming::leave_names;
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
@@ -23,7 +24,7 @@ impl Checkpoint {
                  best",
                 names.join("`, `")
             ));
-            self.leave_names(moment, &missing);
+            leave_names(moment, &missing);
         }
     }
 
