@@ -2,25 +2,40 @@
 
 use std::path::Path;
 
-use tenterhook_core::BoxError;
 use tenterhook_core::runner::HookStates;
+use tenterhook_core::{BoxError, NamedTensors};
 
-use super::disk::{HOOKS, STATE, WEIGHTS, read_state};
+use super::disk::read_state;
+use super::store::{self, HOOKS, WEIGHTS};
 use crate::tensors::TensorMap;
 
 /// The entry of a checkpoint that names the hook whose tensors are to be evaluated instead of the weights,
 /// such as an average of them.
 const EVALUATE_WITH: &str = tenterhook_core::state::EVALUATE_WITH;
 
-/// Takes the tensors out of the states, as `<hook>/<tensor>`.
-pub(super) fn take(states: &mut HookStates) -> TensorMap {
+/// The tensors of hooks, by hook: they are shared with the hooks, so holding them copies nothing.
+pub(super) type Held = Vec<(String, NamedTensors)>;
+
+/// Takes the tensors out of the states.
+pub(super) fn take_held(states: &mut HookStates) -> Held {
+    let held = states.iter_mut().map(|(hook, state)| (hook.clone(), std::mem::take(&mut state.tensors)));
+    held.filter(|(_, tensors)| !tensors.is_empty()).collect()
+}
+
+/// The tensors as a checkpoint holds them: as `<hook>/<tensor>`.
+pub(super) fn read(held: Held) -> TensorMap {
     let mut all = TensorMap::default();
-    for (hook, state) in states {
-        for (name, shape, values) in std::mem::take(&mut state.tensors).iter() {
+    for (hook, tensors) in held {
+        for (name, shape, values) in tensors.iter() {
             all.insert_f32(format!("{hook}/{name}"), shape, values);
         }
     }
     all
+}
+
+/// Takes the tensors out of the states, as a checkpoint holds them.
+pub(super) fn take(states: &mut HookStates) -> TensorMap {
+    read(take_held(states))
 }
 
 /// Gives the tensors back to the states that they were taken from.
@@ -44,15 +59,16 @@ pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), 
 /// average; else the weights themselves.
 pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
     let weights = directory.join(WEIGHTS);
-    // The directory of a run has no state.
-    let mut averaging = None;
-    if directory.join(STATE).exists() || !weights.is_file() {
-        let contents = read_state(directory)?;
-        averaging = contents.entries.get(EVALUATE_WITH).and_then(|hook| Some(hook.as_str()?.to_owned()));
+    // The directory of a run has weights and no state.
+    if store::holds_weights_alone(directory) {
+        return Ok(TensorMap::read(&weights)?);
     }
-    let Some(hook) = averaging else { return Ok(TensorMap::read(&weights)?) };
+    let files = store::open(directory)?;
+    let contents = read_state(directory, &files)?;
+    let averaging = contents.entries.get(EVALUATE_WITH).and_then(serde_json::Value::as_str);
+    let Some(hook) = averaging else { return files.tensors(WEIGHTS) };
     let prefix = format!("{hook}/");
-    let of_hook = TensorMap::read(&directory.join(HOOKS))?;
+    let of_hook = files.tensors(HOOKS)?;
     let own = of_hook
         .into_iter()
         .filter_map(|(name, tensor)| Some((name.strip_prefix(&prefix)?.to_owned(), tensor)));
@@ -61,7 +77,7 @@ pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_core::{NamedTensors, State};
+    use tenterhook_core::State;
 
     use super::*;
 

@@ -18,7 +18,9 @@ pub use data::{ToyBatch, ToyData};
 pub use task::{ToyDataOptions, ToyOptimizerOptions, ToyOptions, ToyTask};
 
 use crate::cx::Cx;
-use crate::module::{Horizon, Module, ModuleResult, Optimization, OptimizerState, SchedulerPlan, StepOutput};
+use crate::module::{
+    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, SchedulerPlan, StepOutput,
+};
 use crate::tensors::TensorMap;
 
 /// The loss of the toy, with the gradient it will propagate back.
@@ -142,6 +144,18 @@ impl Toy {
             part.replace(0, self.gradients.at(index));
         }
     }
+
+    /// Brings all gradients in line with those by optimizer, which hooks may have changed.
+    fn gather(&mut self) {
+        for (index, part) in self.apart.iter().enumerate() {
+            self.gradients.replace(index, part.at(0));
+        }
+    }
+
+    /// Name and shape of each parameter.
+    fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.params.iter().map(|(name, shape, _)| (name, shape))
+    }
 }
 
 impl ModelView for Toy {
@@ -212,6 +226,7 @@ impl Module for Toy {
     }
 
     fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
+        self.gather();
         for index in self.owned_by(optimizer) {
             let zeros = vec![0.0; self.params.at(index).len()];
             self.gradients.replace(index, &zeros);
@@ -221,6 +236,7 @@ impl Module for Toy {
     }
 
     fn backward(&mut self, loss: &ToyLoss, divide_by: f64) -> ModuleResult {
+        self.gather();
         for (index, gradient) in loss.gradient.iter().enumerate() {
             self.gradients.edit(index, &mut |values| {
                 for (value, added) in values.iter_mut().zip(gradient) {
@@ -310,5 +326,114 @@ impl Module for Toy {
     fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
         self.optimizers.lrs = serde_json::from_value(state.rest.clone())?;
         Ok(())
+    }
+
+    fn saves_gradients(&self) -> bool {
+        true
+    }
+    fn gradients_state(&self) -> ModuleResult<TensorMap> {
+        let mut there = TensorMap::default();
+        let parts = if self.apart.is_empty() { std::slice::from_ref(&self.gradients) } else { &self.apart };
+        for part in parts {
+            let present = part.iter().enumerate().filter(|(index, _)| part.is_present(*index));
+            for (_, (name, shape, values)) in present {
+                there.insert_f32(name, shape, values);
+            }
+        }
+        Ok(there)
+    }
+
+    fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
+        let report = LoadReport::of(self.shapes(), gradients);
+        if let Some(wrong) = report.unfit.iter().chain(&report.unexpected).next() {
+            return Err(format!("these gradients are not of the toy: {wrong}").into());
+        }
+        for index in 0..self.gradients.count() {
+            let (name, shape) = (self.gradients.name(index), self.gradients.shape(index));
+            let values = gradients.get(name).is_ok().then(|| gradients.f32(name, shape)).transpose()?;
+            self.gradients.replace(index, &values.unwrap_or_default());
+        }
+        self.sync_apart();
+        Ok(())
+    }
+
+    fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
+        let report = LoadReport::of(self.shapes(), weights);
+        for name in &report.loaded {
+            let index = usize::from(name == "bias");
+            let values = weights.f32(name, self.params.shape(index))?;
+            self.params.replace(index, &values);
+        }
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(x: f32) -> ToyBatch {
+        ToyBatch::of(vec![([x, 1.0], 2.0)])
+    }
+
+    fn backward(toy: &mut Toy, x: f32) {
+        let loss = toy.loss(&batch(x));
+        toy.backward(&loss, 1.0).expect("it adds up");
+    }
+
+    #[test]
+    fn a_window_goes_on_in_another_toy_whatever_hooks_did_to_the_gradients() {
+        for optimizers in [1, 2] {
+            let mut first = Toy::new(optimizers);
+            backward(&mut first, 3.0);
+            first.gradients_mut(0).scale(0, 0.5);
+            let saved = first.gradients_state().expect("they are saved");
+            assert_eq!(saved.f32("weight", &[2]).expect("it is there"), [-6.0, -2.0]);
+            let mut second = Toy::new(optimizers);
+            backward(&mut second, 7.0);
+            second.load_gradients(&saved).expect("they fit");
+            for toy in [&mut first, &mut second] {
+                backward(toy, 5.0);
+                (0..optimizers).for_each(|optimizer| toy.optimizer_step(optimizer, false).expect("it steps"));
+            }
+            assert_eq!(first.weights().expect("they are there"), second.weights().expect("they are there"));
+        }
+    }
+
+    #[test]
+    fn a_gradient_that_was_taken_away_is_not_there_after_loading() {
+        for optimizers in [1, 2] {
+            let mut toy = Toy::new(optimizers);
+            backward(&mut toy, 3.0);
+            toy.gradients_mut(0).remove(0);
+            let saved = toy.gradients_state().expect("they are saved");
+            assert_eq!(saved.names().collect::<Vec<_>>(), ["bias"]);
+            let mut again = Toy::new(optimizers);
+            again.load_gradients(&saved).expect("they fit");
+            assert!(!again.gradients_mut(0).is_present(0), "{optimizers} optimizers");
+            assert_eq!(again.gradients_state().expect("they are saved"), saved);
+        }
+        let mut strange = TensorMap::default();
+        strange.insert_f32("wait", [1], &[1.0]);
+        let error = Toy::default().load_gradients(&strange).expect_err("it has no such parameter");
+        assert_eq!(error.to_string(), "these gradients are not of the toy: wait");
+    }
+
+    #[test]
+    fn weights_are_loaded_as_far_as_they_fit() {
+        let mut given = TensorMap::default();
+        given.insert_f32("weight", [2], &[1.0, 2.0]);
+        given.insert_f32("bias", [2], &[3.0, 4.0]);
+        given.insert_f32("slope", [1], &[5.0]);
+        let mut toy = Toy::default();
+        let report = toy.load_matching(&given).expect("it is no error");
+        assert_eq!((toy.param("weight"), toy.param("bias")), (&[1.0, 2.0][..], &[0.0][..]));
+        assert_eq!((report.loaded, report.missing), (vec!["weight".to_owned()], vec![]));
+        assert_eq!(report.unexpected, ["slope"]);
+        assert_eq!(report.unfit, ["`bias` has the shape [2], the model's [1]"]);
+        assert_eq!(
+            toy.load_matching(&TensorMap::default()).expect("nothing fits").missing,
+            ["weight", "bias"]
+        );
     }
 }
