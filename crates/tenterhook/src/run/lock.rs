@@ -188,7 +188,10 @@ mod tests {
         let who = holder(dir.path()).expect("it is held");
         assert_eq!((who.pid, who.command[2].as_str()), (std::process::id(), "my run.toml"));
         let second = Lock::take(dir.path(), "r", &[]).err().expect("it is refused").to_string();
-        assert!(second.starts_with("run r is in use by another trainer of this process since 20"), "{second}");
+        assert!(
+            second.starts_with("run r is in use by another trainer of this process since 20"),
+            "{second}"
+        );
         drop(lock);
         assert_eq!(holder(dir.path()), None);
         assert!(!dir.path().join(LOCK).exists());
