@@ -193,25 +193,41 @@ impl TensorMap {
     /// Writes a file and waits until it is on the disk. Whoever replaces another file writes to a
     /// temporary name and renames.
     pub fn write(&self, path: &Path) -> Result<(), TensorError> {
-        let header = self.header(path)?;
+        let content = self.as_file().map_err(|error| match error {
+            TensorError::Unfit { tensor, problem } => {
+                TensorError::InFile { path: path.to_owned(), tensor, problem }
+            }
+            other => other,
+        })?;
         let written = File::create(path).and_then(|file| {
             let mut file = BufWriter::with_capacity(1 << 20, file);
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(&header)?;
-            for (_, tensor) in self.largest_numbers_first() {
-                file.write_all(&tensor.bytes)?;
-            }
+            content.write_to(&mut file)?;
             file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
         });
         written.map_err(|source| TensorError::Io { what: "write", path: path.to_owned(), source })
     }
 
+    /// The tensors as the content of a file, when all of them are in order.
+    pub(crate) fn as_file(&self) -> Result<AsFile<'_>, TensorError> {
+        let tensors = self.largest_numbers_first();
+        let header = header(&tensors)?;
+        Ok(AsFile { header, tensors: tensors.into_iter().map(|(_, tensor)| tensor).collect() })
+    }
+
     /// Reads a file, whoever wrote it.
     pub fn read(path: &Path) -> Result<TensorMap, TensorError> {
+        let bytes = fs::read(path).map_err(|source| TensorError::Io {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        TensorMap::from_file(path, &bytes)
+    }
+
+    /// The tensors of a file with this content.
+    pub(crate) fn from_file(path: &Path, bytes: &[u8]) -> Result<TensorMap, TensorError> {
         let path_of = || path.to_owned();
-        let bytes =
-            fs::read(path).map_err(|source| TensorError::Io { what: "read", path: path_of(), source })?;
-        let file = SafeTensors::deserialize(&bytes)
+        let file = SafeTensors::deserialize(bytes)
             .map_err(|source| TensorError::Damaged { path: path_of(), source })?;
         let tensors = file.iter().map(|(name, view)| {
             let dtype = dtype_of(view.dtype()).ok_or_else(|| TensorError::InFile {
@@ -232,27 +248,40 @@ impl TensorMap {
         all.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
         all
     }
+}
 
-    /// Our own, because the crate's writes the metadata in the order of a hash.
-    fn header(&self, path: &Path) -> Result<Vec<u8>, TensorError> {
-        let mut header = BTreeMap::from([("__metadata__", Entry::Metadata(BTreeMap::from(METADATA)))]);
-        let mut offset = 0;
-        for (name, tensor) in self.largest_numbers_first() {
-            let end = offset + tensor.bytes.len();
-            let dtype = tensor.dtype.name();
-            let described = Entry::Tensor { dtype, shape: &tensor.shape, data_offsets: [offset, end] };
-            let taken = header.insert(name, described).map(|_| "this name is taken by the format".to_owned());
-            if let Some(problem) = taken.or_else(|| tensor.problem()) {
-                let (path, tensor) = (path.to_owned(), name.to_owned());
-                return Err(TensorError::InFile { path, tensor, problem });
-            }
-            offset = end;
+/// The header for tensors in this order. Our own, because the crate's writes the metadata in the order of a hash.
+fn header(tensors: &[(&str, &TensorBytes)]) -> Result<Vec<u8>, TensorError> {
+    let mut header = BTreeMap::from([("__metadata__", Entry::Metadata(BTreeMap::from(METADATA)))]);
+    let unfit = |tensor: &str, problem| TensorError::Unfit { tensor: tensor.to_owned(), problem };
+    let mut offset = 0;
+    for (name, tensor) in tensors {
+        let end = offset + tensor.bytes.len();
+        let dtype = tensor.dtype.name();
+        let described = Entry::Tensor { dtype, shape: &tensor.shape, data_offsets: [offset, end] };
+        let taken = header.insert(name, described).map(|_| "this name is taken by the format".to_owned());
+        if let Some(problem) = taken.or_else(|| tensor.problem()) {
+            return Err(unfit(name, problem));
         }
-        let bytes = serde_json::to_vec(&header).map_err(std::io::Error::from);
-        let mut bytes =
-            bytes.map_err(|source| TensorError::Io { what: "write", path: path.to_owned(), source })?;
-        bytes.resize(bytes.len().next_multiple_of(8), b' ');
-        Ok(bytes)
+        offset = end;
+    }
+    let mut bytes = serde_json::to_vec(&header).map_err(|error| unfit("__metadata__", error.to_string()))?;
+    bytes.resize(bytes.len().next_multiple_of(8), b' ');
+    Ok(bytes)
+}
+
+/// The content of a file of tensors, to be written.
+pub(crate) struct AsFile<'a> {
+    header: Vec<u8>,
+    tensors: Vec<&'a TensorBytes>,
+}
+
+impl AsFile<'_> {
+    /// Writes it, to wherever.
+    pub(crate) fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        out.write_all(&(self.header.len() as u64).to_le_bytes())?;
+        out.write_all(&self.header)?;
+        self.tensors.iter().try_for_each(|tensor| out.write_all(&tensor.bytes))
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, NamedTensors};
 
-use super::disk::{HOOKS, STATE, WEIGHTS, read_state};
+use super::disk::read_state;
+use super::store::{self, HOOKS, WEIGHTS};
 use crate::tensors::TensorMap;
 
 /// The entry of a checkpoint that names the hook whose tensors are to be evaluated instead of the weights,
@@ -58,15 +59,16 @@ pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), 
 /// average; else the weights themselves.
 pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
     let weights = directory.join(WEIGHTS);
-    // The directory of a run has no state.
-    let mut averaging = None;
-    if directory.join(STATE).exists() || !weights.is_file() {
-        let contents = read_state(directory)?;
-        averaging = contents.entries.get(EVALUATE_WITH).and_then(|hook| Some(hook.as_str()?.to_owned()));
+    // The directory of a run has weights and no state.
+    if store::holds_weights_alone(directory) {
+        return Ok(TensorMap::read(&weights)?);
     }
-    let Some(hook) = averaging else { return Ok(TensorMap::read(&weights)?) };
+    let files = store::open(directory)?;
+    let contents = read_state(directory, &files)?;
+    let averaging = contents.entries.get(EVALUATE_WITH).and_then(serde_json::Value::as_str);
+    let Some(hook) = averaging else { return files.tensors(WEIGHTS) };
     let prefix = format!("{hook}/");
-    let of_hook = TensorMap::read(&directory.join(HOOKS))?;
+    let of_hook = files.tensors(HOOKS)?;
     let own = of_hook
         .into_iter()
         .filter_map(|(name, tensor)| Some((name.strip_prefix(&prefix)?.to_owned(), tensor)));

@@ -70,6 +70,11 @@ impl<M: Module> Running<M> {
 
     pub(crate) fn record_happening(&mut self, what: Happening) {
         let Progress { step, epoch, .. } = self.progress;
+        self.record_happening_at(step, epoch, what);
+    }
+
+    /// Writes down what happened to something of an earlier step.
+    pub(crate) fn record_happening_at(&mut self, step: u64, epoch: u64, what: Happening) {
         let time = self.shared.elapsed().as_secs_f64();
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }

@@ -18,6 +18,7 @@ mod document_004;
 mod early_stopping;
 mod ema_weights;
 mod failures;
+mod format_1;
 mod gradient_monitor;
 mod hook_examples;
 mod horizon;

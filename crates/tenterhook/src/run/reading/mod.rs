@@ -190,7 +190,7 @@ impl Run {
 /// Names of checkpoints may have slashes; so many are looked behind.
 const DEPTH: usize = 8;
 
-fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
+pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     let text = fs::read(path).map_err(|error| match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, Some(directory)) => ReadError::NotARun { path: directory.to_owned() },
         _ => ReadError::unreadable(path)(error),

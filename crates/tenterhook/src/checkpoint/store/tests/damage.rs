@@ -1,0 +1,129 @@
+//! A checkpoint of which anything is cut, flipped or gone.
+
+use std::fs;
+
+use super::faulty::Faulty;
+use super::*;
+
+/// Two checkpoints, of which the newer one is to be damaged.
+fn two() -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    save(&Faulty::never(), &root.path().join("older"), 1).unwrap();
+    let newer = root.path().join("newer");
+    save(&Faulty::never(), &newer, 2).unwrap();
+    point(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
+    (root, newer)
+}
+
+/// The newer one must be found damaged, with this file to blame, and the older one taken.
+fn check(root: &Path, newer: &Path, file: &str, what: &str) {
+    let error = verify(newer).expect_err(what).to_string();
+    assert!(error.contains(&format!("newer/{file} is damaged: ")), "{file} {what}: {error}");
+    let newest = newest_whole(root);
+    assert_eq!(newest.path.as_deref(), Some(&*root.join("older")), "{file} {what}");
+    assert_eq!(newest.skipped, [(newer.to_owned(), error.clone())], "{file} {what}");
+    let listed = list(root).into_iter().find(|listed| listed.name == "newer").expect("it is listed");
+    assert_eq!(listed.condition, Condition::Damaged(error), "{file} {what}");
+}
+
+#[test]
+fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
+    let (root, newer) = two();
+    assert_eq!(newest_whole(root.path()), Newest { path: Some(newer.clone()), skipped: Vec::new() });
+    for file in [WEIGHTS, OPTIMIZERS, STATE, MANIFEST] {
+        let path = newer.join(file);
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 1, 7, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..length]).unwrap();
+            check(root.path(), &newer, file, &format!("cut to {length}"));
+        }
+        fs::write(&path, [&whole[..], b"\n"].concat()).unwrap();
+        check(root.path(), &newer, file, "longer");
+        fs::remove_file(&path).unwrap();
+        check(root.path(), &newer, file, "gone");
+        fs::write(&path, &whole).unwrap();
+        verify(&newer).expect("as it was");
+    }
+}
+
+#[test]
+fn no_flipped_bit_of_any_byte_goes_unnoticed() {
+    let (root, newer) = two();
+    for file in [WEIGHTS, OPTIMIZERS, STATE, MANIFEST] {
+        let path = newer.join(file);
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(&path, &flipped).unwrap();
+            // Every one of them is found; what follows from that is looked at for some.
+            if at % 41 == 0 {
+                check(root.path(), &newer, file, &format!("flipped at {at}"));
+            }
+            verify(&newer).expect_err("it is not what was written");
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    verify(&newer).expect("as it was");
+}
+
+#[test]
+fn messages_say_what_is_wrong_and_what_to_do() {
+    let (root, newer) = two();
+    let said =
+        |path: &Path| verify(path).unwrap_err().to_string().replace(&root.path().display().to_string(), "R");
+    let bytes = fs::read(newer.join(WEIGHTS)).unwrap().len();
+    fs::write(newer.join(WEIGHTS), "").unwrap();
+    let length = format!("it has 0 bytes instead of {bytes}");
+    assert_eq!(
+        said(&newer),
+        format!("checkpoint R/newer/weights.safetensors is damaged: {length}; use another one")
+    );
+    fs::remove_file(newer.join(MANIFEST)).unwrap();
+    assert_eq!(said(&newer), "checkpoint R/newer/manifest.json is damaged: it is missing; use another one");
+    assert_eq!(said(&root.path().join("none")), "there is no checkpoint R/none");
+    assert_eq!(said(root.path()), "R is not a checkpoint: it is no directory with a state.json");
+    assert_eq!(
+        said(&newer.join(STATE)),
+        "R/newer/state.json is not a checkpoint: it is no directory with a state.json"
+    );
+}
+
+#[test]
+fn a_newer_format_is_refused_and_says_so() {
+    let (root, newer) = two();
+    let say = |format: u32| {
+        let text = fs::read_to_string(newer.join(STATE)).unwrap();
+        fs::write(newer.join(STATE), text.replace("\"format\": 2", &format!("\"format\": {format}")))
+            .unwrap();
+    };
+    let refusal =
+        format!("checkpoint {} has format 3, this program reads up to 2; use a newer one", newer.display());
+    let refused = || {
+        assert_eq!(verify(&newer).unwrap_err().to_string(), refusal);
+        let newest = newest_whole(root.path());
+        assert_eq!(newest.path, Some(root.path().join("older")));
+        assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
+        assert!(list(root.path()).iter().any(|listed| listed.condition == Condition::Newer(refusal.clone())));
+    };
+    // With a manifest that has more to say than this program understands.
+    let text = manifest::Manifest::text(3, std::collections::BTreeMap::new()).unwrap();
+    fs::write(newer.join(MANIFEST), text).unwrap();
+    refused();
+    // And with none that this program knows of.
+    fs::remove_file(newer.join(MANIFEST)).unwrap();
+    say(3);
+    refused();
+}
+
+#[test]
+fn a_manifest_leads_to_no_file_elsewhere() {
+    let (_root, newer) = two();
+    for name in ["../older/state.json", "/etc/hostname", ".", ""] {
+        let sum = manifest::Sum { bytes: 0, blake3: String::new() };
+        let text = manifest::Manifest::text(2, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
+        fs::write(newer.join(MANIFEST), text).unwrap();
+        let error = verify(&newer).unwrap_err().to_string();
+        assert!(error.contains("which is no name of a file"), "{error}");
+    }
+}

@@ -1,0 +1,160 @@
+//! A disk that fails or a process that dies at every single operation.
+
+use super::faulty::{EIO, ENOSPC, Fault, Faulty};
+use super::*;
+
+const ERRORS: [Fault; 4] =
+    [Fault::Fails(EIO), Fault::Fails(ENOSPC), Fault::FailsHalfway(EIO), Fault::FailsHalfway(ENOSPC)];
+
+/// Does something with a fault at every operation in turn, until it needs fewer. `prepare` makes a new directory
+/// each time; `check` is told whether it was done.
+fn at_every_operation(
+    fault: Fault,
+    exchanges: bool,
+    prepare: &dyn Fn(&Path),
+    act: &dyn Fn(&dyn Disk, &Path) -> Result<(), BoxError>,
+    check: &dyn Fn(&Path, Result<(), String>, &str),
+) {
+    for at in 0.. {
+        let root = tempfile::tempdir().unwrap();
+        prepare(root.path());
+        let disk = Faulty::new(at, fault);
+        let disk = if exchanges { disk } else { disk.without_exchange() };
+        let done = act(&disk, root.path()).map_err(|error| error.to_string());
+        if !disk.has_failed() {
+            assert!(at > 2, "there are some");
+            return done.expect("nothing was in the way");
+        }
+        check(root.path(), done, &format!("{fault:?} at {at} of {:?}", disk.asked()));
+    }
+}
+
+fn one_older(root: &Path) {
+    save(&Faulty::never(), &root.join("older"), 1).unwrap();
+}
+
+fn one_of_the_same_name(root: &Path) {
+    one_older(root);
+    save(&Faulty::never(), &root.join("a"), 2).unwrap();
+}
+
+#[test]
+fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
+    for (fault, exchanges, before) in ERRORS
+        .iter()
+        .flat_map(|fault| [(*fault, true, None), (*fault, true, Some(2)), (*fault, false, Some(2))])
+    {
+        let prepare = if before.is_some() { one_of_the_same_name } else { one_older };
+        let act = |disk: &dyn Disk, root: &Path| save(disk, &root.join("a"), 3);
+        at_every_operation(fault, exchanges, &prepare, &act, &|root, done, what| {
+            let path = root.join("a");
+            assert_eq!(number_of(&root.join("older")), 1, "{what}");
+            match done {
+                // Only what was replaced could not be removed.
+                Ok(()) => assert_eq!(number_of(&path), 3, "{what}"),
+                Err(error) => {
+                    let fix = if format!("{fault:?}").contains("28") {
+                        "; make room there"
+                    } else {
+                        "; check that disk"
+                    };
+                    assert!(error.starts_with("cannot write checkpoint "), "{what}: {error}");
+                    assert!(error.contains(fix) && error.contains("/a"), "{what}: {error}");
+                    let left = if path.exists() { Some(number_of(&path)) } else { None };
+                    assert_eq!(left, before, "{what}");
+                }
+            }
+            save(&Faulty::never(), &path, 4).expect(what);
+            assert_eq!(number_of(&path), 4, "{what}");
+            tidy(&Faulty::never(), root).expect(what);
+            assert_eq!(names(root), ["a", "older"], "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_process_killed_in_a_save_leaves_the_old_or_the_new_and_no_litter_once_tidied() {
+    for (exchanges, before) in [(true, None), (true, Some(2)), (false, Some(2))] {
+        let prepare = if before.is_some() { one_of_the_same_name } else { one_older };
+        let act = |disk: &dyn Disk, root: &Path| save(disk, &root.join("a"), 3);
+        at_every_operation(Fault::Dies, exchanges, &prepare, &act, &|root, done, what| {
+            let path = root.join("a");
+            if exchanges && let Some(before) = before {
+                assert!([before, 3].contains(&number_of(&path)), "{what}: at every instant one has the name");
+            }
+            tidy(&Faulty::never(), root).expect(what);
+            let left = if path.exists() { Some(number_of(&path)) } else { None };
+            match done {
+                Ok(()) => assert_eq!(left, Some(3), "{what}"),
+                Err(_) => assert!(left == before || left == Some(3), "{what}: {left:?}"),
+            }
+            let expected: &[_] = if left.is_some() { &["a", "older"] } else { &["older"] };
+            assert_eq!(names(root), expected, "{what}");
+            assert!(list(root).iter().all(|listed| listed.condition == Condition::Whole), "{what}");
+            let newest = if left.is_some() { "a" } else { "older" };
+            assert_eq!(newest_whole(root).path, Some(root.join(newest)), "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_removal_that_fails_or_is_killed_leaves_no_half_checkpoint() {
+    for fault in ERRORS.into_iter().chain([Fault::Dies]) {
+        let act = |disk: &dyn Disk, root: &Path| remove(disk, &root.join("a"));
+        at_every_operation(fault, true, &one_of_the_same_name, &act, &|root, done, what| {
+            let error = done.expect_err(what);
+            assert!(error.starts_with("cannot remove checkpoint "), "{error}");
+            let path = root.join("a");
+            assert!(!path.exists() || number_of(&path) == 2, "{what}");
+            assert!(list(root).iter().all(|listed| listed.condition == Condition::Whole), "{what}");
+            if fault == Fault::Dies {
+                tidy(&Faulty::never(), root).expect(what);
+            } else {
+                remove(&Faulty::never(), &path).expect(what);
+                assert_eq!(names(root), ["older"], "{what}: tried again");
+            }
+            assert!(names(root).iter().all(|name| !name.starts_with('.')), "{what}");
+            assert_eq!(number_of(&root.join("older")), 1, "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_link_leads_to_a_whole_one_whenever_switching_it_fails_or_is_killed() {
+    for fault in ERRORS.into_iter().chain([Fault::Dies]) {
+        let prepare = |root: &Path| {
+            one_of_the_same_name(root);
+            point(&Faulty::never(), &root.join("latest"), &root.join("older")).unwrap();
+        };
+        let act = |disk: &dyn Disk, root: &Path| point(disk, &root.join("latest"), &root.join("a"));
+        at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
+            assert!(done.expect_err(what).starts_with("cannot link checkpoint "), "{what}");
+            assert!([1, 2].contains(&number_of(&root.join("latest"))), "{what}");
+            tidy(&Faulty::never(), root).expect(what);
+            assert_eq!(names(root), ["a", "latest", "older"], "{what}");
+            point(&Faulty::never(), &root.join("latest"), &root.join("a")).expect(what);
+            assert_eq!(number_of(&root.join("latest")), 2, "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
+    for fault in ERRORS.into_iter().chain([Fault::Dies]) {
+        let prepare = |root: &Path| {
+            one_of_the_same_name(root);
+            save(&Faulty::never(), &root.join("b"), 3).unwrap();
+            save(&Faulty::never(), &root.join("y"), 4).unwrap();
+            for (whole, left) in [("a", ".a.replaced"), ("b", ".x.removed"), ("older", ".y.unfinished")] {
+                std::fs::rename(root.join(whole), root.join(left)).unwrap();
+            }
+        };
+        let act = |disk: &dyn Disk, root: &Path| tidy(disk, root);
+        at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
+            assert!(done.expect_err(what).starts_with("cannot tidy the checkpoints in "));
+            tidy(&Faulty::never(), root).expect(what);
+            assert_eq!(names(root), ["a", "y"], "{what}");
+            assert_eq!((number_of(&root.join("a")), number_of(&root.join("y"))), (2, 4), "{what}");
+        });
+    }
+}

@@ -1,0 +1,111 @@
+//! What there is, and which is the newest.
+
+use std::fs;
+
+use super::faulty::Faulty;
+use super::*;
+
+/// Saves with these fields of `state.json` changed.
+fn save_with(path: &Path, number: u64, changes: serde_json::Value) {
+    let mut state: serde_json::Value = serde_json::from_slice(&state(number)).unwrap();
+    for (name, value) in changes.as_object().unwrap() {
+        state[name] = value.clone();
+    }
+    let state = state.to_string().into_bytes();
+    write(&Faulty::never(), path, &[(STATE, Content::Bytes(&state))]).unwrap();
+}
+
+#[test]
+fn all_are_listed_with_what_they_say_the_newest_first() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    save(&Faulty::never(), &at("a"), 1).unwrap();
+    save(&Faulty::never(), &at("emergency-epoch=1-step=30"), 3).unwrap();
+    save(&Faulty::never(), &at("deep/er/b"), 2).unwrap();
+    save_with(&at("light"), 4, json!({ "weights_only": true, "metrics": { "latest": { "x": "nan" } } }));
+    save(&Faulty::never(), &at(".hidden"), 5).unwrap();
+    save(&Faulty::never(), &at("broken"), 6).unwrap();
+    fs::write(at("broken").join(STATE), "{").unwrap();
+    fs::create_dir(at("empty")).unwrap();
+    point(&Faulty::never(), &at("latest"), &at("deep/er/b")).unwrap();
+    point(&Faulty::never(), &at("last"), &at("deep/er/b")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
+    let all = list(root.path());
+    let names: Vec<_> = all.iter().map(|listed| listed.name.as_str()).collect();
+    assert_eq!(names, ["light", "emergency-epoch=1-step=30", "deep/er/b", "a", "broken"]);
+    assert_eq!(
+        all.iter().map(|listed| listed.emergency).collect::<Vec<_>>(),
+        [false, true, false, false, false]
+    );
+    assert_eq!(all[2].links, ["last", "latest"]);
+    assert!(all.iter().enumerate().all(|(index, listed)| index == 2 || listed.links.is_empty()));
+    let about = all[2].about.clone().unwrap();
+    assert_eq!((about.number, about.step, about.epoch, about.weights_only), (2, 20, 1, false));
+    assert_eq!(about.metrics, [("val/loss".to_owned(), 0.5)].into());
+    assert!(all[0].about.as_ref().is_some_and(|about| about.weights_only && about.metrics["x"].is_nan()));
+    let files = [WEIGHTS, OPTIMIZERS, STATE, MANIFEST];
+    let bytes: usize = files.iter().map(|file| fs::read(at("a").join(file)).unwrap().len()).sum();
+    assert_eq!((all[3].bytes, &all[3].path), (bytes as u64, &at("a")));
+    assert!(all[..4].iter().all(|listed| listed.condition == Condition::Whole));
+    assert!(matches!(&all[4].condition, Condition::Damaged(why) if why.contains("broken/state.json")));
+    assert_eq!(all[4].about, None);
+    assert!(list(&at("nowhere")).is_empty());
+}
+
+#[test]
+fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let newest = || newest_whole(root.path()).path;
+    assert_eq!(newest(), None);
+    // As in format 1, which did not count.
+    for (name, step) in [("a", 3), ("b", 1)] {
+        save_with(&at(name), 0, json!({ "progress": { "epoch": 0, "step": step } }));
+    }
+    assert_eq!(newest(), Some(at("a")), "the one with most steps");
+    point(&Faulty::never(), &at("latest"), &at("b")).unwrap();
+    assert_eq!(newest(), Some(at("b")), "or the one that is said to be");
+    save(&Faulty::never(), &at("c"), 1).unwrap();
+    assert_eq!(newest(), Some(at("c")), "but not when another was written later");
+    save_with(&at("d"), 2, json!({ "weights_only": true }));
+    let found = newest_whole(root.path());
+    assert_eq!(found, Newest { path: Some(at("c")), skipped: Vec::new() });
+    remove(&Faulty::never(), &at("b")).unwrap();
+    assert_eq!(newest(), Some(at("c")), "a link that leads nowhere is passed over");
+}
+
+#[test]
+fn one_that_lies_elsewhere_is_found_by_its_link() {
+    let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let far = elsewhere.path().canonicalize().unwrap().join("far");
+    save(&Faulty::never(), &far, 7).unwrap();
+    save(&Faulty::never(), &root.path().join("near"), 6).unwrap();
+    point(&Faulty::never(), &root.path().join("latest"), &far).unwrap();
+    assert_eq!(newest_whole(root.path()).path, Some(far.clone()));
+    let all = list(root.path());
+    assert_eq!((all[0].path.clone(), all[0].links.clone()), (far, vec!["latest".to_owned()]));
+    assert_eq!(all[1].name, "near");
+}
+
+#[test]
+fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a");
+    save(&Faulty::never(), &path, 1).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 2..200 {
+                save(&Faulty::never(), &path, number).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let all = list(root.path());
+            assert_eq!(all.len(), 1);
+            assert_eq!(all[0].condition, Condition::Whole);
+            assert_eq!(newest_whole(root.path()).path.as_ref(), Some(&path));
+        }
+    });
+}

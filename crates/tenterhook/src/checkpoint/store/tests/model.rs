@@ -1,0 +1,140 @@
+//! Random sequences of saves, removals and crashes, against a simple model of what must exist.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::faulty::{EIO, ENOSPC, Fault, Faulty};
+use super::*;
+
+/// What somebody may do to a directory of checkpoints.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Saves under one of a few names, which may be taken; then removes those that it replaces; then switches `latest`.
+    Save { name: usize, replaces: Vec<usize> },
+    /// Removes one.
+    Prune { name: usize },
+    /// Removes what a killed process left.
+    Tidy,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "emergency-c", "deep/d"];
+
+/// An act, and what goes wrong at which operation of it, if anything does.
+type Step = (Act, Option<(usize, Fault)>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = || 0..NAMES.len();
+    let save = (name(), prop::collection::vec(name(), 0..3))
+        .prop_map(|(name, replaces)| Act::Save { name, replaces });
+    let act = prop_oneof![6 => save, 1 => name().prop_map(|name| Act::Prune { name }), 1 => Just(Act::Tidy)];
+    let faults = vec![
+        Fault::Dies,
+        Fault::Fails(EIO),
+        Fault::Fails(ENOSPC),
+        Fault::FailsHalfway(EIO),
+        Fault::FailsHalfway(ENOSPC),
+    ];
+    let fault = prop::option::of((0..24_usize, prop::sample::select(faults)));
+    prop::collection::vec((act, fault), 1..12)
+}
+
+/// What must exist: by name, the number of the checkpoint; several where a fault leaves it open which of them it is,
+/// and `None` where it may be gone.
+type Model = BTreeMap<usize, Vec<Option<u64>>>;
+
+fn at(root: &Path, name: usize) -> PathBuf {
+    root.join(NAMES[name])
+}
+
+/// Saves as a trainer does; notes in the model what may be there after each part.
+fn save_and_replace(
+    disk: &dyn Disk,
+    root: &Path,
+    (name, number): (usize, u64),
+    replaces: &[usize],
+    model: &mut Model,
+) -> Result<(), BoxError> {
+    let path = at(root, name);
+    model.entry(name).or_insert_with(|| vec![None]).push(Some(number));
+    save(disk, &path, number)?;
+    // It is durable: whatever happens from here on, it must be found.
+    model.insert(name, vec![Some(number)]);
+    point(disk, &root.join("latest"), &path)?;
+    for old in replaces.iter().filter(|old| **old != name) {
+        prune(disk, root, *old, model)?;
+    }
+    Ok(())
+}
+
+fn prune(disk: &dyn Disk, root: &Path, name: usize, model: &mut Model) -> Result<(), BoxError> {
+    model.entry(name).or_default().push(None);
+    remove(disk, &at(root, name))?;
+    model.insert(name, vec![None]);
+    Ok(())
+}
+
+/// What is under each name; every one that is there must be whole.
+fn check(root: &Path, model: &mut Model) {
+    for name in 0..NAMES.len() {
+        let path = at(root, name);
+        let left = exists(&path).then(|| number_of(&path));
+        let allowed = model.entry(name).or_insert_with(|| vec![None]);
+        assert!(allowed.contains(&left), "{}: {left:?} is none of {allowed:?}", NAMES[name]);
+        *allowed = vec![left];
+    }
+    let newest = (0..NAMES.len()).filter_map(|name| Some((model[&name][0]?, at(root, name)))).max();
+    assert_eq!(newest_whole(root), Newest { path: newest.map(|(_, path)| path), skipped: Vec::new() });
+    let listed = list(root);
+    assert!(listed.iter().all(|listed| listed.condition == Condition::Whole), "{listed:?}");
+    assert_eq!(listed.len(), (0..NAMES.len()).filter(|name| model[name][0].is_some()).count());
+}
+
+/// Whether anything hidden is left.
+fn litter(root: &Path) -> Vec<String> {
+    let deep = root.join("deep");
+    let deep = if deep.exists() { names(&deep) } else { Vec::new() };
+    names(root).into_iter().chain(deep).filter(|name| name.starts_with('.')).collect()
+}
+
+fn play(steps: &[Step], exchanges: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let mut model = Model::new();
+    for (number, (act, fault)) in (1..).zip(steps) {
+        let disk = fault.map_or_else(Faulty::never, |(at, fault)| Faulty::new(at, fault));
+        let disk = if exchanges { disk } else { disk.without_exchange() };
+        let done = match act {
+            Act::Save { name, replaces } => {
+                save_and_replace(&disk, root, (*name, number), replaces, &mut model)
+            }
+            Act::Prune { name } => prune(&disk, root, *name, &mut model),
+            Act::Tidy => tidy(&disk, root),
+        };
+        assert!(done.is_ok() || disk.has_failed(), "{done:?}");
+        let killed = disk.has_failed() && matches!(fault, Some((_, Fault::Dies)));
+        if !killed || exchanges {
+            check(root, &mut model);
+        }
+        if killed {
+            // As the next process does before all else.
+            tidy(&Faulty::never(), root).unwrap();
+            check(root, &mut model);
+            assert_eq!(litter(root), [""; 0]);
+        }
+    }
+    tidy(&Faulty::never(), root).unwrap();
+    check(root, &mut model);
+    assert_eq!(litter(root), [""; 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_durable_is_found_again_whatever_is_saved_removed_and_killed(
+        steps in steps(), exchanges in any::<bool>(),
+    ) {
+        play(&steps, exchanges);
+    }
+}

@@ -1,0 +1,35 @@
+//! Removing what a process left that was killed while it wrote or removed a checkpoint.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use tenterhook_core::BoxError;
+
+use super::disk::{Disk, DiskError};
+use super::place::clear;
+use super::{DEPTH, hidden_for, looks_like_one};
+
+/// Tidies a directory of checkpoints. Nobody else may be writing there.
+pub(crate) fn tidy(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
+    Ok(tidy_below(disk, root, 0).map_err(DiskError::of("tidy the checkpoints in", root))?)
+}
+
+fn tidy_below(disk: &dyn Disk, directory: &Path, depth: usize) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    for entry in entries {
+        let path = entry.path();
+        if let Some(name) = hidden_for(&entry.file_name()) {
+            clear(disk, &path.with_file_name(name))?;
+            continue;
+        }
+        let ours = !entry.file_name().as_encoded_bytes().starts_with(b".") && !looks_like_one(&path);
+        if ours && depth < DEPTH && entry.file_type()?.is_dir() {
+            tidy_below(disk, &path, depth + 1)?;
+        }
+    }
+    Ok(())
+}
