@@ -328,6 +328,9 @@ macro_rules! implement_module {
                 optimizer_state::load_optimizers(self, state)
             }
 
+            fn saves_gradients(&self) -> bool {
+                true
+            }
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
                 self.gradients.held().read()
             }

@@ -5,7 +5,7 @@ use tenterhook_core::{Failure, Phase, Stage};
 
 use crate::checkpoint::{Place, Position};
 use crate::cx::Cx;
-use crate::data::{BatchData, Split};
+use crate::data::{BatchData, Split, Waited};
 use crate::module::Module;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
@@ -134,7 +134,8 @@ impl<M: Module> Session<'_, M> {
         if phase == Phase::Predict {
             self.predictions.push(Vec::new());
         }
-        for index in 0..batches {
+        let mut index = 0;
+        while index < batches {
             if self.run.is_interrupted() {
                 if phase == Phase::Validate && self.run.stage == Stage::Fit {
                     self.run.save_emergency(self.module, Place::ValidationDue)?;
@@ -142,11 +143,16 @@ impl<M: Module> Session<'_, M> {
                 break;
             }
             self.run.at(Who::Data, "next");
-            let batch = self.evaluation.0[loader].next();
-            let Some(batch) = self.run.checked(batch)? else { break };
+            let batch = self.evaluation.0[loader].next_unless(&|| self.run.interrupt.is_requested());
+            let batch = match self.run.checked(batch)? {
+                Waited::Batch(batch) => batch,
+                Waited::Ended => break,
+                Waited::GaveUp => continue,
+            };
             self.run.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
             self.run.shared.metrics.set_batch_size(batch.size());
             self.evaluate_batch(phase, &batch, &name)?;
+            index += 1;
         }
         Ok(())
     }

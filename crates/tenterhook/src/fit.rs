@@ -8,7 +8,7 @@ use tenterhook_core::moment::LossHistory;
 use tenterhook_core::{Event, Failure, Phase, Scalar, Status};
 
 use crate::checkpoint::{Place, Position};
-use crate::data::{BatchData, Split};
+use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
 use crate::running::Who;
@@ -165,8 +165,12 @@ impl<M: Module> Session<'_, M> {
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
-            let fetched = training.feed.next();
-            let Some(fetched) = self.run.checked(fetched)? else { break };
+            let fetched = training.feed.next(&|| self.run.interrupt.is_requested());
+            let fetched = match self.run.checked(fetched)? {
+                Waited::Batch(fetched) => fetched,
+                Waited::Ended => break,
+                Waited::GaveUp => continue,
+            };
             let wait = self.run.since(timed);
             if self.run.is_interrupted() {
                 // While waiting for data: this batch has not begun.
@@ -250,8 +254,9 @@ impl<M: Module> Session<'_, M> {
             self.run.at(Who::Data, "next");
             let again = training.feed.begin(self.run.progress.epoch, self.run.batch.index);
             self.run.checked(again)?;
-            let fetched = training.feed.next();
-            if let Some(Fetched { batch, loader, .. }) = self.run.checked(fetched)? {
+            // Nothing of it has been seen again yet, so whoever wants it to end may as well wait.
+            let fetched = training.feed.next(&|| false);
+            if let Waited::Batch(Fetched { batch, loader, .. }) = self.run.checked(fetched)? {
                 let (run, module) = (&mut self.run, &mut *self.module);
                 let name = training.feed.name(loader);
                 let loss = run.losses.latest();

@@ -151,6 +151,9 @@ macro_rules! recording_module {
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
                 self.toy.load_optimizer_state(state)
             }
+            fn saves_gradients(&self) -> bool {
+                true
+            }
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
                 self.toy.gradients_state()
             }

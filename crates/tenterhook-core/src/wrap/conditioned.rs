@@ -126,12 +126,13 @@ impl Gate for Conditioned {
     }
 
     fn state(&self) -> Value {
-        json!({ "told": self.told, "batch": self.batch })
+        json!({ "told": self.told, "batch": self.batch, "validation": self.validation })
     }
 
     fn load(&mut self, state: &Value) {
         self.told = state["told"].as_bool().unwrap_or(false);
         self.batch = PerBatch::from(state);
+        self.validation = state["validation"].as_bool();
     }
 }
 

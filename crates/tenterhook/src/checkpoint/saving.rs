@@ -10,6 +10,7 @@ use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Progress,
 
 use super::contents::Contents;
 use super::position::{Place, Position};
+use super::store::{RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
 use crate::module::{Module, Wanted};
 use crate::notice::Notice;
@@ -207,6 +208,15 @@ impl<M: Module> Running<M> {
     /// A path as a checkpoint notes it: the directory of a run may be moved.
     fn short(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.shared.run.checkpoints).unwrap_or(path).to_owned()
+    }
+
+    /// Nobody else saves here from now on: removes what a killed process left, and counts on from what is there.
+    pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
+        let root = &self.shared.run.checkpoints;
+        self.saves.number = self.saves.number.max(largest_number(root));
+        let tidied = tidy(&RealDisk, root);
+        self.at(Who::Trainer, "begin");
+        self.checked(tidied)
     }
 
     /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.

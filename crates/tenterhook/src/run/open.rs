@@ -73,6 +73,7 @@ impl Open {
         note_removal(&mut self.removed, &self.path, &entry.what);
         match &mut entry.what {
             Happening::Checkpoint { path, .. }
+            | Happening::CheckpointFailed { path, .. }
             | Happening::CheckpointRemoved { path }
             | Happening::Start { resumed_from: Some(path), .. } => *path = below(&self.path, path),
             _ => {}

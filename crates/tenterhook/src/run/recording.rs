@@ -121,8 +121,13 @@ impl<M: Module> Running<M> {
             time,
         });
         let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
+        let removed = recording.recorder.removed_checkpoints();
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
+        self.shared.run.removed_checkpoints = removed;
+        if stage == Stage::Fit {
+            self.take_over_checkpoints()?;
+        }
         if let Some(lacks) = lacks {
             self.note(Notice::Unwritten(lacks));
         }

@@ -330,6 +330,9 @@ impl Module for Toy {
         Ok(())
     }
 
+    fn saves_gradients(&self) -> bool {
+        true
+    }
     fn gradients_state(&self) -> ModuleResult<TensorMap> {
         let mut there = TensorMap::default();
         let parts = if self.apart.is_empty() { std::slice::from_ref(&self.gradients) } else { &self.apart };

@@ -193,6 +193,9 @@ macro_rules! lab_module {
                 self.note("load_optimizer_state")?;
                 self.toy.load_optimizer_state(state)
             }
+            fn saves_gradients(&self) -> bool {
+                true
+            }
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
                 self.toy.gradients_state()
             }

@@ -210,6 +210,9 @@ impl Module for Line {
     fn load_optimizer_state(&mut self, _: &OptimizerState) -> ModuleResult {
         Err("a line is not restored".into())
     }
+    fn saves_gradients(&self) -> bool {
+        true
+    }
     fn gradients_state(&self) -> ModuleResult<TensorMap> {
         Ok(TensorMap::from_iter([("w".to_owned(), TensorBytes::from_f32([1], self.gradients.at(0)))]))
     }
