@@ -116,11 +116,12 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
         .with_optimizers(|_| Ok(Optimizer::new("adamw", AdamWConfig::new().build(), 1e-4).into()));
     let collate = move |samples: Vec<u64>| {
         let number = |sample: &u64, at: usize| ((sample * 31 + at as u64 * 7) % 97) as f32 / 97.0;
-        let rows = samples.iter().flat_map(|sample| (0..INPUTS).map(move |at| number(sample, at))).collect();
-        let data: Vec<f32> = rows;
-        Ok(Pairs { x: Tensor::from_data(TensorData::new(data, [samples.len(), INPUTS]), &device) })
+        let row = |sample| (0..INPUTS).map(move |at| number(sample, at));
+        let numbers: Vec<f32> = samples.iter().flat_map(row).collect();
+        Ok(Pairs { x: Tensor::from_data(TensorData::new(numbers, [samples.len(), INPUTS]), &device) })
     };
-    let mut data = Loading::new().train(Batches::new("train", (0..256).collect(), collate).size(BATCH));
+    let mut data =
+        Loading::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
     let steps = WARM_UP + SAVES * APART;
     let settings = Settings {
         max_steps: i64::try_from(steps)?,
