@@ -143,6 +143,14 @@ impl Trainer {
         self
     }
 
+    /// Says what the whole configuration is, of which the trainer knows its settings alone. Hooks see it, and a
+    /// checkpoint keeps it, so it must hold no secrets.
+    #[must_use]
+    pub fn with_config(mut self, config: serde_json::Value) -> Trainer {
+        self.shared.run.config = config;
+        self
+    }
+
     /// Tells about contained failures and decisions in another way than on standard error.
     #[must_use]
     pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {

@@ -21,9 +21,12 @@ pub const FORMAT: u32 = 1;
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// Under way, or killed.
+    /// Under way. In a file it can also mean that the run was killed.
     #[default]
     Running,
+    /// It wrote no end, and no process writes to its directory any more. No file says so; it is found when a run is
+    /// read.
+    Killed,
     /// It reached its limit.
     Completed,
     /// Somebody asked to stop.
@@ -58,6 +61,7 @@ impl RunStatus {
     pub fn word(&self) -> &'static str {
         match self {
             RunStatus::Running => "running",
+            RunStatus::Killed => "killed",
             RunStatus::Completed => "completed",
             RunStatus::Stopped { .. } => "stopped",
             RunStatus::Interrupted { .. } => "interrupted",
