@@ -3,7 +3,10 @@
 use std::ops::{Deref, DerefMut};
 
 use burn::tensor::Device;
-use tenterhook::module::{Horizon, Module, ModuleResult, Optimization, OptimizerState, StepOutput};
+use tenterhook::module::{
+    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, Saved, Snapshot, StepOutput,
+    Wanted,
+};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::schedule::{Scheduler, Tick};
 use tenterhook::tensors::TensorMap;
@@ -15,10 +18,12 @@ use tenterhook::{
 use crate::gradients::Gradients;
 use crate::module::{BurnModule, Step};
 use crate::optimizer::Optimizers;
+use crate::optimizer_state::HeldOptimizers;
 use crate::params::{self, Live};
+use crate::saved::Held;
 use crate::scalar::Loss;
 use crate::stepper::Stepper;
-use crate::{assign, saved};
+use crate::{assign, optimizer_state, saved};
 
 /// A Burn model under the trainer. It stands for its model: `burn.forward(..)` is the model's.
 pub struct Burn<M: BurnModule> {
@@ -90,6 +95,13 @@ impl<M: BurnModule> Burn<M> {
         match self.live.model {
             Some(model) => model,
             None => unreachable!("the model is only away within an optimizer's step"),
+        }
+    }
+
+    /// Evaluates the weights that it has now, if it evaluates.
+    fn swap_in(&mut self) {
+        if self.evaluated.is_some() {
+            self.evaluated = Some(self.valid());
         }
     }
 
@@ -293,24 +305,52 @@ macro_rules! implement_module {
             }
 
             fn weights(&self) -> ModuleResult<TensorMap> {
-                saved::weights(&self.live)
+                saved::weights(&self.live)?.read()
             }
 
             fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
                 saved::load_weights(&mut self.live, weights)?;
-                if self.evaluated.is_some() {
-                    // Swapped in to be evaluated.
-                    self.evaluated = Some(self.valid());
-                }
+                self.swap_in();
                 Ok(())
             }
 
+            fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
+                let report = saved::load_matching(&mut self.live, weights)?;
+                self.swap_in();
+                Ok(report)
+            }
+
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
-                saved::optimizers(self)
+                optimizer_state::optimizers(self)?.read()
             }
 
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
-                saved::load_optimizers(self, state)
+                optimizer_state::load_optimizers(self, state)
+            }
+
+            fn saves_gradients(&self) -> bool {
+                true
+            }
+            fn gradients_state(&self) -> ModuleResult<TensorMap> {
+                self.gradients.held().read()
+            }
+
+            fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
+                self.gradients.load(gradients)
+            }
+
+            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
+                self.live.present()?;
+                let weights = wanted.weights.then(|| saved::weights(&self.live)).transpose()?;
+                let optimizers = wanted.optimizers.then(|| optimizer_state::optimizers(self)).transpose()?;
+                let gradients = wanted.gradients.then(|| self.gradients.held());
+                Ok(Snapshot::new(move || {
+                    Ok(Saved {
+                        weights: weights.map(Held::read).transpose()?.unwrap_or_default(),
+                        optimizers: optimizers.map(HeldOptimizers::read).transpose()?.unwrap_or_default(),
+                        gradients: gradients.map(Held::read).transpose()?.unwrap_or_default(),
+                    })
+                }))
             }
 
             fn setup(&mut self, stage: Stage) -> ModuleResult {

@@ -114,6 +114,12 @@ impl Erased {
         with_rank!(self.rank, D => self.into_tensor::<D>().into_data())
     }
 
+    /// These numbers as a tensor, of the type they are of.
+    pub(crate) fn from_data(data: TensorData, device: &Device) -> Erased {
+        let kind = data.dtype();
+        with_rank!(data.shape().num_dims(), D => Erased::new(Tensor::<D>::from_data(data, (device, kind))))
+    }
+
     /// These values as a tensor of this shape and element type.
     pub(crate) fn from_values(values: &[f32], shape: &[usize], kind: DType, device: &Device) -> Erased {
         let data = TensorData::new(values.to_vec(), shape.to_vec());

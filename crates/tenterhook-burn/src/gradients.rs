@@ -6,10 +6,13 @@ use std::ops::Range;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
 use tenterhook::update::Kept;
-use tenterhook::{ClipRule, DType, GradientsMut, Stats, TensorSource, UpdateError};
+use tenterhook::{
+    BoxError, ClipRule, DType, GradientsMut, ModuleResult, Stats, TensorMap, TensorSource, UpdateError,
+};
 
 use crate::erased::Erased;
 use crate::params::ParamFacts;
+use crate::saved::{Held, data};
 use crate::scalar::Loss;
 
 /// What a norm is raised by before one divides by it, as `PyTorch` does.
@@ -210,6 +213,41 @@ impl Gradients {
     /// Where the gradient of a parameter of the model stands.
     pub(crate) fn place(&self, parameter: usize) -> Option<(usize, usize)> {
         self.places[parameter]
+    }
+
+    /// Those that have arrived, by parameter name. Nothing is copied.
+    pub(crate) fn held(&self) -> Held {
+        let all = self.parts.iter().flat_map(|part| part.facts.iter().zip(&part.values));
+        Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.clone()?))))
+    }
+
+    /// Exactly these, and none where none are. Nothing is changed unless all of them fit.
+    pub(crate) fn load(&mut self, gradients: &TensorMap) -> ModuleResult {
+        let facts = || self.parts.iter().flat_map(|part| &part.facts);
+        let unknown = |name: &&str| !facts().any(|facts| facts.name == *name);
+        let unknown = gradients.names().filter(unknown);
+        let unknown = unknown.map(|name| format!("`{name}` is no parameter of an optimizer"));
+        let unfit = facts().filter_map(|facts| {
+            let given = gradients.get(&facts.name).ok()?;
+            let fits = given.shape == facts.shape && given.dtype == facts.dtype;
+            let expected = (facts.dtype, &facts.shape);
+            (!fits).then(|| {
+                format!("`{}` is {given:?}, its parameter {:?}{:?}", facts.name, expected.0, expected.1)
+            })
+        });
+        let wrong: Vec<_> = unknown.chain(unfit).collect();
+        if !wrong.is_empty() {
+            return Err(format!("these gradients are not of this model: {}", wrong.join(", ")).into());
+        }
+        for Part { facts, values, device } in &mut self.parts {
+            for (facts, value) in facts.iter().zip(values) {
+                let given = gradients.get(&facts.name).ok();
+                *value = given
+                    .map(|given| Ok::<_, BoxError>(Erased::from_data(data(given)?, device)))
+                    .transpose()?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds what a backward pass yielded.

@@ -12,6 +12,7 @@ mod gradients;
 mod module;
 mod native;
 mod optimizer;
+mod optimizer_state;
 pub mod options;
 mod params;
 mod points;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use tenterhook::{DType, TensorSource};
+use tenterhook::{BoxError, DType, TensorSource};
 
 use crate::erased::{Erased, dtype};
 
@@ -65,9 +65,24 @@ pub(crate) fn each<M: Module>(model: &M, visit: impl FnMut(usize, Erased)) {
 
 /// A model, readable by parameter name.
 pub(crate) struct Live<M> {
-    /// `None` only while the optimizer has it.
+    /// `None` while the optimizer has it, and for good when its step panicked.
     pub(crate) model: Option<M>,
     pub(crate) facts: Vec<ParamFacts>,
+}
+
+/// Said of a model that an optimizer had when it panicked.
+const LOST: &str = "the model was lost when a step of its optimizer panicked; go on from a checkpoint";
+
+impl<M> Live<M> {
+    /// The model. Without it there is nothing to save, and nothing must look as if it were saved.
+    pub(crate) fn present(&self) -> Result<&M, BoxError> {
+        self.model.as_ref().ok_or_else(|| LOST.into())
+    }
+
+    /// The model, to be put back.
+    pub(crate) fn take(&mut self) -> Result<M, BoxError> {
+        self.model.take().ok_or_else(|| LOST.into())
+    }
 }
 
 impl<M: Module> Live<M> {

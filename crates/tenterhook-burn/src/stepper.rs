@@ -12,6 +12,7 @@ use crate::assign::Owners;
 use crate::erased::dtype;
 use crate::gradients::Gradients;
 use crate::optimizer::{Group, Optimizer};
+use crate::optimizer_state::HeldSlot;
 use crate::params::ParamFacts;
 
 /// A group with the learning rate that schedules and hooks have made of its own.
@@ -131,9 +132,18 @@ impl Stepper {
         model.map(&mut Apply { parameter: 0, optimizer: index, stepper: self, gradients, keep })
     }
 
-    /// What the algorithm remembers of each parameter, by name.
-    pub(crate) fn states(&self) -> impl Iterator<Item = (&str, StateSink)> {
-        self.slots.iter().filter_map(|slot| Some((slot.name.as_str(), self.flattened(slot)?)))
+    /// The names of its parameters.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().map(|slot| slot.name.as_str())
+    }
+
+    /// What the algorithm remembers of each parameter, shared: the next step makes new tensors.
+    pub(crate) fn held(&self) -> impl Iterator<Item = HeldSlot> {
+        self.slots.iter().map(|slot| HeldSlot {
+            name: slot.name.clone(),
+            algorithm: self.groups[slot.group].algorithm.clone(),
+            state: slot.state.clone(),
+        })
     }
 
     fn flattened(&self, slot: &Slot) -> Option<StateSink> {
@@ -142,14 +152,16 @@ impl Stepper {
         Some(sink)
     }
 
-    /// Gives every parameter back what its algorithm remembered; `read` yields it.
+    /// Gives every parameter back what its algorithm remembered; `read` yields it. All of them, or none.
     pub(crate) fn load_states(
         &mut self,
         mut read: impl FnMut(&str, &dyn DynOptimizer) -> Result<Option<DynState>, BoxError>,
     ) -> Result<(), BoxError> {
+        let states = self.slots.iter().map(|slot| read(&slot.name, &*self.groups[slot.group].algorithm));
+        let states: Vec<_> = states.collect::<Result<_, _>>()?;
         self.leaves.take();
-        for slot in &mut self.slots {
-            slot.state = read(&slot.name, &*self.groups[slot.group].algorithm)?;
+        for (slot, state) in self.slots.iter_mut().zip(states) {
+            slot.state = state;
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! The table of events, from which handlers, the erased twin, wrappers and closures are made.
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Calls `$then!` with every event, one row each: how it is answered, its handler and its name.
 ///
 /// `steer`: a controller's decision counts here. `watch`: nobody decides anything here, whatever
@@ -213,6 +216,20 @@ macro_rules! define_event {
 }
 
 for_each_event!(define_event);
+
+/// An event is written by the name of its handler.
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.handler())
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Event, D::Error> {
+        let handler = String::deserialize(deserializer)?;
+        Event::of_handler(&handler).ok_or_else(|| D::Error::custom(format!("there is no event `{handler}`")))
+    }
+}
 
 impl Event {
     /// How many events there are.

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::named::NamedTensors;
 
 /// How training goes on after an event, from weakest to strongest. When controllers disagree, each
 /// decision has its effect and all are logged; the strongest says how the run ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Flow {
     /// As if nobody had said anything.
     #[default]
@@ -28,7 +31,8 @@ pub enum Flow {
 }
 
 /// A change of a learning rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lr {
     /// To this value.
     Set(f64),
@@ -37,7 +41,8 @@ pub enum Lr {
 }
 
 /// Something a controller wants done, besides how training goes on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Change the learning rate of one optimizer, or of all.
     Lr {
@@ -58,8 +63,23 @@ pub enum Request {
 }
 
 /// The weights to swap in, by parameter name. Shared, so that asking for them copies nothing.
+///
+/// A checkpoint that holds the request holds no second copy of them: they are the tensors of the hook that asked,
+/// and are found there when the request is restored.
 #[derive(Clone, PartialEq)]
 pub struct Weights(pub Arc<NamedTensors>);
+
+impl Serialize for Weights {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+impl<'de> Deserialize<'de> for Weights {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Weights, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Weights(Arc::default()))
+    }
+}
 
 impl std::fmt::Debug for Weights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -68,7 +88,7 @@ impl std::fmt::Debug for Weights {
 }
 
 /// Where and how to save.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveRequest {
     /// The checkpoint's directory below the checkpoints' root, or an absolute one; `None` names it by epoch and step.
     pub path: Option<PathBuf>,
@@ -81,10 +101,10 @@ pub struct SaveRequest {
 }
 
 /// A controller's answer to an event. Saying nothing costs nothing.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision(Option<Box<Orders>>);
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Orders {
     flows: Vec<Flow>,
     requests: Vec<Request>,
@@ -180,6 +200,15 @@ impl Decision {
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         self.0.as_ref().map_or(&[], |orders| &orders.requests)
+    }
+
+    /// The same, with every request changed by this.
+    #[must_use]
+    pub(crate) fn map_requests(mut self, change: impl FnMut(&mut Request)) -> Decision {
+        if let Some(orders) = &mut self.0 {
+            orders.requests.iter_mut().for_each(change);
+        }
+        self
     }
 
     /// Takes the decision apart.

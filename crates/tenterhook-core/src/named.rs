@@ -1,11 +1,13 @@
 //! Named tensors in plain memory: for engines without devices, and for tests.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::tensor::{Stats, TensorSource, Tensors, norm};
 use crate::update::GradientsMut;
 
-/// A list of named tensors that holds its values itself.
+/// A list of named tensors that holds its values itself. Clones share them until one of them is changed.
 ///
 /// ```
 /// use tenterhook_core::NamedTensors;
@@ -23,7 +25,24 @@ pub struct NamedTensors(Vec<Named>);
 struct Named {
     name: String,
     shape: Vec<usize>,
-    values: Vec<f32>,
+    /// Shared by clones: whoever changes them copies, and only what it changes.
+    #[serde(with = "shared")]
+    values: Arc<Vec<f32>>,
+}
+
+/// The values as they have always been written: a list of numbers.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &Arc<Vec<f32>>, to: S) -> Result<S::Ok, S::Error> {
+        (**values).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<f32>>, D::Error> {
+        Vec::deserialize(from).map(Arc::new)
+    }
 }
 
 impl NamedTensors {
@@ -47,7 +66,7 @@ impl NamedTensors {
             "`{name}` of shape {shape:?} was given {} values",
             values.len()
         );
-        self.0.push(Named { name, shape, values });
+        self.0.push(Named { name, shape, values: Arc::new(values) });
         self
     }
 
@@ -57,7 +76,7 @@ impl NamedTensors {
         let copied = tensors.iter().map(|tensor| Named {
             name: tensor.name().to_owned(),
             shape: tensor.shape().to_vec(),
-            values: tensor.to_vec(),
+            values: Arc::new(tensor.to_vec()),
         });
         NamedTensors(copied.collect())
     }
@@ -75,7 +94,9 @@ impl NamedTensors {
 
     /// The values of each, to be changed in place, with its name.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
-        self.0.iter_mut().map(|tensor| (tensor.name.as_str(), tensor.values.as_mut_slice()))
+        self.0
+            .iter_mut()
+            .map(|tensor| (tensor.name.as_str(), Arc::make_mut(&mut tensor.values).as_mut_slice()))
     }
 
     /// The values of one; none of a gradient that was taken away.
@@ -88,8 +109,7 @@ impl NamedTensors {
     /// Makes them all zeros, also those that were taken away.
     pub fn zero(&mut self) {
         for Named { shape, values, .. } in &mut self.0 {
-            values.clear();
-            values.resize(shape.iter().product(), 0.0);
+            *values = Arc::new(vec![0.0; shape.iter().product()]);
         }
     }
 
@@ -116,8 +136,8 @@ impl NamedTensors {
 impl<S: Into<String>, V: Into<Vec<f32>>, const N: usize> From<[(S, V); N]> for NamedTensors {
     fn from(tensors: [(S, V); N]) -> NamedTensors {
         let named = tensors.map(|(name, values)| {
-            let values = values.into();
-            Named { name: name.into(), shape: vec![values.len()], values }
+            let values: Vec<f32> = values.into();
+            Named { name: name.into(), shape: vec![values.len()], values: Arc::new(values) }
         });
         NamedTensors(named.into())
     }
@@ -135,7 +155,7 @@ impl TensorSource for NamedTensors {
     }
     fn read(&self, index: usize) -> Vec<f32> {
         let Named { shape, values, .. } = &self.0[index];
-        if values.is_empty() { vec![0.0; shape.iter().product()] } else { values.clone() }
+        if values.is_empty() { vec![0.0; shape.iter().product()] } else { values.to_vec() }
     }
     fn stats(&self, index: usize) -> Stats {
         let values = &self.0[index].values;
@@ -148,16 +168,77 @@ impl GradientsMut for NamedTensors {
         self
     }
     fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
-        change(&mut self.0[index].values);
+        change(Arc::make_mut(&mut self.0[index].values).as_mut_slice());
     }
     fn replace(&mut self, index: usize, values: &[f32]) {
-        self.0[index].values = values.to_vec();
+        self.0[index].values = Arc::new(values.to_vec());
     }
     fn remove(&mut self, index: usize) {
-        self.0[index].values = Vec::new();
+        self.0[index].values = Arc::default();
     }
     fn is_present(&self, index: usize) -> bool {
         let Named { shape, values, .. } = &self.0[index];
         !values.is_empty() || shape.contains(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> NamedTensors {
+        NamedTensors::from([("weight", vec![1.0, 2.0]), ("bias", vec![3.0])])
+    }
+
+    fn places(tensors: &NamedTensors) -> Vec<*const f32> {
+        tensors.iter().map(|(_, _, values)| values.as_ptr()).collect()
+    }
+
+    #[test]
+    fn a_clone_shares_all_values_until_one_is_changed() {
+        let first = some();
+        let mut second = first.clone();
+        assert_eq!(places(&first), places(&second));
+        second.edit(1, &mut |values| values[0] = 9.0);
+        assert_eq!(places(&first)[0], places(&second)[0], "what nobody changed is still shared");
+        assert_eq!((first.get("bias"), second.get("bias")), (Some(&[3.0][..]), Some(&[9.0][..])));
+        assert_eq!(first, some());
+    }
+
+    #[test]
+    fn no_change_of_a_clone_reaches_the_other() {
+        let changes: [fn(&mut NamedTensors); 5] = [
+            |tensors| tensors.iter_mut().for_each(|(_, values)| values.fill(7.0)),
+            |tensors| tensors.edit(0, &mut |values| values.fill(7.0)),
+            |tensors| tensors.replace(0, &[7.0, 7.0]),
+            |tensors| tensors.remove(0),
+            NamedTensors::zero,
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let first = some();
+            let mut second = first.clone();
+            change(&mut second);
+            assert_ne!(second, first, "change {at}");
+            assert_eq!(first, some(), "change {at}");
+        }
+    }
+
+    #[test]
+    fn who_is_alone_changes_the_values_where_they_are() {
+        let mut alone = some();
+        let before = places(&alone);
+        alone.iter_mut().for_each(|(_, values)| values.fill(0.5));
+        alone.edit(0, &mut |values| values.fill(0.25));
+        assert_eq!(places(&alone), before);
+    }
+
+    #[test]
+    fn they_are_written_as_lists_of_numbers() {
+        let text = serde_json::to_string(&NamedTensors::from([("w", [1.5])])).expect("it is written");
+        assert_eq!(text, r#"[{"name":"w","shape":[1],"values":[1.5]}]"#);
+        assert_eq!(
+            serde_json::from_str::<NamedTensors>(&text).expect("it is read").get("w"),
+            Some(&[1.5][..])
+        );
     }
 }

@@ -123,18 +123,20 @@ pub struct EarlyStopping {
     options: EarlyStoppingOptions,
     mode: Mode,
     memory: Memory,
-    /// That the metric is missing has been said.
-    missed: bool,
 }
 
 /// What a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
+    #[serde(with = "tenterhook_core::number::option")]
     best: Option<f64>,
     waited: u64,
     /// The step of the value that was checked last.
     #[serde(default)]
     checked: Option<u64>,
+    /// That the metric is missing has been said.
+    #[serde(default)]
+    missed: bool,
 }
 
 impl FromOptions for EarlyStopping {
@@ -156,7 +158,7 @@ impl EarlyStopping {
     /// With these options, which are checked.
     pub fn new(options: EarlyStoppingOptions) -> Result<EarlyStopping, OptionError> {
         let mode = options.check()?;
-        Ok(EarlyStopping { options, mode, memory: Memory::default(), missed: false })
+        Ok(EarlyStopping { options, mode, memory: Memory::default() })
     }
 
     fn checks_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
@@ -178,7 +180,7 @@ impl EarlyStopping {
             if self.options.strict {
                 return Err(missing.into());
             }
-            if !std::mem::replace(&mut self.missed, true) {
+            if !std::mem::replace(&mut self.memory.missed, true) {
                 moment.say(format!("warning: {missing}; it is not checked"));
             }
             return Ok(Decision::CONTINUE);

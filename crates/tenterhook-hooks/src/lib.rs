@@ -28,6 +28,8 @@ mod pace;
 mod plateau_detector;
 mod points;
 mod profiler;
+#[cfg(test)]
+mod resuming;
 mod scale;
 mod stages;
 mod stopwatch;

@@ -52,8 +52,6 @@ pub struct Logging {
     options: LoggingOptions,
     memory: Kept<Memory>,
     evaluation: Mark,
-    /// What was told of the last validation of this epoch already.
-    told: BTreeMap<String, f64>,
 }
 
 /// What a checkpoint keeps.
@@ -63,6 +61,9 @@ struct Memory {
     epoch: Stopwatch,
     epoch_mark: Mark,
     best: Option<Best>,
+    /// What was told of the last validation of this epoch already.
+    #[serde(default, with = "tenterhook_core::number::map")]
+    told: BTreeMap<String, f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,8 +85,8 @@ impl FromOptions for Logging {
                 "`log_every_n_epochs` must be 1 or more; to be told nothing, write `enabled = false`",
             ));
         }
-        let (memory, evaluation, told) = Default::default();
-        Ok(Logging { options, memory, evaluation, told })
+        let (memory, evaluation) = Default::default();
+        Ok(Logging { options, memory, evaluation })
     }
 }
 
@@ -150,7 +151,7 @@ impl Observer for Logging {
         self.memory.epoch = Stopwatch::default();
         self.memory.epoch.start(cx.elapsed());
         self.memory.epoch_mark = cx.metrics().mark();
-        self.told.clear();
+        self.memory.told.clear();
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
@@ -158,10 +159,11 @@ impl Observer for Logging {
             let time = self.memory.epoch.read(cx.elapsed());
             let mut line = format!("{} done in {}", epoch_of(cx), text::duration(time));
             let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_mark);
-            metrics.retain(|name, _| !self.told.contains_key(name));
+            metrics.retain(|name, _| !self.memory.told.contains_key(name));
             text::add_metrics(&mut line, &metrics);
             cx.print(line);
         }
+        self.memory.epoch.stop(cx.elapsed());
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) {
@@ -173,12 +175,12 @@ impl Observer for Logging {
             return;
         }
         if cx.stage != Stage::Fit || self.is_due(cx) {
-            self.told = cx.metrics().since(self.evaluation);
+            self.memory.told = cx.metrics().since(self.evaluation);
             let mut line = match cx.stage {
                 Stage::Fit => format!("validation after step {}", cx.step),
                 _ => "validation".into(),
             };
-            text::add_metrics(&mut line, &self.told);
+            text::add_metrics(&mut line, &self.memory.told);
             cx.print(line);
         }
         if cx.stage == Stage::Fit {
@@ -216,6 +218,7 @@ impl Observer for Logging {
             let _ = write!(text, "; best {BEST_OF} {} in epoch {}", text::number(value), epoch + 1);
         }
         cx.say(text);
+        self.memory.training.stop(cx.elapsed());
     }
 
     fn on_exception(&mut self, cx: &Exception) {

@@ -60,8 +60,6 @@ pub struct PlateauDetector {
     /// What it logs under.
     logged_as: String,
     memory: Memory,
-    /// That the metric is missing has been said.
-    missed: bool,
 }
 
 /// What a checkpoint keeps.
@@ -76,6 +74,9 @@ struct Memory {
     said: bool,
     /// The epoch from which on plateaus are said again.
     quiet_until: u64,
+    /// That the metric is missing has been said.
+    #[serde(default)]
+    missed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,7 +111,7 @@ impl PlateauDetector {
             return Err(OptionError::new(format!("`threshold` is {threshold}; it must be above 0")));
         }
         let logged_as = format!("plateau/{}", options.monitor);
-        Ok(PlateauDetector { options, logged_as, memory: Memory::default(), missed: false })
+        Ok(PlateauDetector { options, logged_as, memory: Memory::default() })
     }
 
     /// Whether the metric is on a plateau now.
@@ -125,8 +126,8 @@ impl PlateauDetector {
         let Some(value) = metrics.get(monitor) else {
             // What a validation logs that comes only every few epochs is not missed before it is due.
             let validation = &moment.run.validation;
-            if !self.missed && (!validation.enabled || validation.due_in(moment.epoch)) {
-                self.missed = true;
+            if !self.memory.missed && (!validation.enabled || validation.due_in(moment.epoch)) {
+                self.memory.missed = true;
                 let known = metrics.names().join("`, `");
                 moment.say(format!("warning: metric `{monitor}` was not logged; there are: `{known}`"));
             }

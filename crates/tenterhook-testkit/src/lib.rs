@@ -70,7 +70,7 @@
 //! |---|---|
 //! | how do I say what the event finds? | the setters of [`Rig`] |
 //! | how do I send a whole run? | [`Fit`], [`Rig::play`] |
-//! | does my hook resume to the same? | [`Rig::resumed`] |
+//! | does my hook resume to the same? | [`check_resume`]; by hand, [`Rig::resumed`] |
 //! | what did it do wrong, and what came of it? | [`Rig::failures`], [`Reply::failure`] |
 //! | parameters, gradients, activations? | [`NamedTensors`] |
 
@@ -80,11 +80,13 @@ mod given;
 mod kinds;
 mod model;
 mod probe;
+mod resume;
 mod rig;
 mod script;
 mod world;
 
 pub use findings::{Effect, Failed, Reply};
+pub use resume::check_resume;
 pub use rig::Rig;
 pub use script::{Cue, Fit};
 #[doc(no_inline)]

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, RosterError, State, UpdateHook};
 
@@ -139,18 +141,24 @@ impl<H> Rig<H> {
     #[must_use]
     #[track_caller]
     pub fn resumed(&mut self, fresh: H) -> Rig<H> {
-        let text = match serde_json::to_string(&self.state_dict()) {
-            Ok(text) => text,
-            Err(error) => panic!("the state of `{}` has no JSON form: {error}", self.name),
-        };
-        let state: State = match serde_json::from_str(&text) {
-            Ok(state) => state,
-            Err(error) => panic!("the state of `{}` does not come back from JSON: {error}", self.name),
-        };
+        let state = through_json(&self.state_dict(), &self.name);
         let mut rig = Rig::made(fresh, self.name.clone(), self.how.clone(), self.register);
         rig.world = self.world.resumed();
         rig.runner.publish(&rig.world.shared);
         rig.load_state_dict(&state);
         rig
+    }
+}
+
+/// What comes back when a checkpoint has held it.
+#[track_caller]
+pub(crate) fn through_json<T: Serialize + DeserializeOwned>(state: &T, of: &str) -> T {
+    let text = match serde_json::to_string(state) {
+        Ok(text) => text,
+        Err(error) => panic!("the state of `{of}` has no JSON form: {error}"),
+    };
+    match serde_json::from_str(&text) {
+        Ok(state) => state,
+        Err(error) => panic!("the state of `{of}` does not come back from JSON: {error}"),
     }
 }

@@ -23,18 +23,35 @@ macro_rules! emit {
     ($run:expr, $module:expr, $Part:ident, $Event:ident { $($field:tt)* }) => {
         if $run.hooks.wants(::tenterhook_core::Event::$Event) {
             let event = ::tenterhook_core::Event::$Event;
-            let mut cursor = $run.hooks.cursor(event, ::tenterhook_core::Part::$Part);
-            loop {
-                let moment = moment!($run, $module);
-                let delivered =
-                    $run.hooks.deliver(&::tenterhook_core::$Event { moment, $($field)* }, &mut cursor)?;
-                match delivered {
-                    ::tenterhook_core::Delivered::Done => break,
-                    ::tenterhook_core::Delivered::Paused(saves) => $run.save_within($module, &saves)?,
-                }
-            }
+            let cursor = $run.hooks.cursor(event, ::tenterhook_core::Part::$Part);
+            emit!(@from cursor, $run, $module, $Event { $($field)* });
             $run.after_event($module)?;
         }
+    };
+    (@from $cursor:expr, $run:expr, $module:expr, $Event:ident { $($field:tt)* }) => {
+        let mut cursor = $cursor;
+        loop {
+            let moment = moment!($run, $module);
+            let delivered =
+                $run.hooks.deliver(&::tenterhook_core::$Event { moment, $($field)* }, &mut cursor)?;
+            match delivered {
+                ::tenterhook_core::Delivered::Done => break,
+                ::tenterhook_core::Delivered::Paused(saves) => {
+                    $run.save_within($module, ::tenterhook_core::Event::$Event, &saves)?;
+                }
+            }
+        }
+    };
+}
+
+/// Delivers the rest of an event that a checkpoint was taken in: first what else was to be saved then, then the
+/// hooks behind the one that saved, then what the event's hooks had decided.
+macro_rules! emit_rest {
+    ($run:expr, $module:expr, $position:expr, $Event:ident { $($field:tt)* }) => {
+        if let Some(cursor) = $run.rest_of($module, $position, ::tenterhook_core::Event::$Event)? {
+            emit!(@from cursor, $run, $module, $Event { $($field)* });
+        }
+        $run.after_event($module)?;
     };
 }
 

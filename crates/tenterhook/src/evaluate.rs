@@ -3,8 +3,9 @@
 use tenterhook_core::random::seed_at;
 use tenterhook_core::{Failure, Phase, Stage};
 
+use crate::checkpoint::{Place, Position};
 use crate::cx::Cx;
-use crate::data::{BatchData, Split};
+use crate::data::{BatchData, Split, Waited};
 use crate::module::Module;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
@@ -63,7 +64,8 @@ impl<M: Module> Session<'_, M> {
         if self.evaluation.0.is_empty() || batches.iter().all(|batches| *batches == 0) {
             return Ok(());
         }
-        let train_place = self.run.batch;
+        self.run.note_before_validation(phase)?;
+        self.run.train_batch = self.run.batch;
         self.run.phase = phase;
         self.run.shared.metrics.begin_evaluation();
         self.module.eval_mode();
@@ -79,19 +81,46 @@ impl<M: Module> Session<'_, M> {
         self.run.shared.metrics.close();
         evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd
             on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
-        evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
-            on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
+        if phase == Phase::Validate {
+            emit!(self.run, self.module, ValidationEnd {});
+            self.run.save_asked(self.module, Place::ValidationEnd)?;
+            self.tell_validation_end()?;
+        } else {
+            evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
+                on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
+        }
+        self.end_evaluation(phase)
+    }
+
+    /// A validation whose `on_validation_end` a checkpoint was taken in: the rest of it.
+    pub(crate) fn rest_of_validation(&mut self, position: &Position) -> Result<(), Failure> {
+        self.run.phase = Phase::Validate;
+        self.module.eval_mode();
+        emit_rest!(self.run, self.module, position, ValidationEnd {});
+        self.tell_validation_end()?;
+        self.end_evaluation(Phase::Validate)
+    }
+
+    fn tell_validation_end(&mut self) -> Result<(), Failure> {
+        tell!(&mut self.run, self.module, on_validation_end);
+        tell_strategy!(self, on_validation_end);
+        Ok(())
+    }
+
+    /// Everybody has been told of its end; training goes on as if it had not been.
+    fn end_evaluation(&mut self, phase: Phase) -> Result<(), Failure> {
         // Whoever swapped weights in for this may have been disabled or gated since; training needs its own.
         self.run.swap_back(self.module)?;
-        if !sanity {
+        if phase != Phase::SanityCheck {
             self.run.record_all_metrics(phase);
         }
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
-            self.last_validation = self.run.shared.elapsed();
+            self.run.last_validation = self.run.shared.elapsed();
         }
-        self.run.batch = train_place;
+        self.run.saves.before_validation = None;
+        self.run.batch = self.run.train_batch;
         Ok(())
     }
 
@@ -105,16 +134,25 @@ impl<M: Module> Session<'_, M> {
         if phase == Phase::Predict {
             self.predictions.push(Vec::new());
         }
-        for index in 0..batches {
+        let mut index = 0;
+        while index < batches {
             if self.run.is_interrupted() {
+                if phase == Phase::Validate && self.run.stage == Stage::Fit {
+                    self.run.save_emergency(self.module, Place::ValidationDue)?;
+                }
                 break;
             }
             self.run.at(Who::Data, "next");
-            let batch = self.evaluation.0[loader].next();
-            let Some(batch) = self.run.checked(batch)? else { break };
+            let batch = self.evaluation.0[loader].next_unless(&|| self.run.interrupt.is_requested());
+            let batch = match self.run.checked(batch)? {
+                Waited::Batch(batch) => batch,
+                Waited::Ended => break,
+                Waited::GaveUp => continue,
+            };
             self.run.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
             self.run.shared.metrics.set_batch_size(batch.size());
             self.evaluate_batch(phase, &batch, &name)?;
+            index += 1;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use tenterhook_core::BoxError;
 
 use crate::data::rota::Rota;
-use crate::data::{Loaders, Turns, TurnsError};
+use crate::data::{Loaders, Turns, TurnsError, Waited};
 
 /// A batch, and where it came from.
 pub(crate) struct Fetched<B> {
@@ -23,6 +23,10 @@ pub(crate) struct Feed<B> {
     /// Without a known length, one batch is fetched ahead to know which is the last. A limit counts as a
     /// length, as in Lightning: a loader that ends before it does so unforeseen.
     ahead: Option<(B, usize)>,
+    /// What comes before this is drawn and dropped.
+    first: u64,
+    /// Nothing was fetched ahead yet.
+    is_fresh: bool,
 }
 
 impl<B> Feed<B> {
@@ -40,7 +44,7 @@ impl<B> Feed<B> {
         let is_computable = loaders.len() == 1 || loaders.iter().all(|loader| loader.batches().is_some());
         let rota = Rota::new(turns, limits, seed);
         let length = rota.length();
-        Ok(Feed { loaders, rota, shuffled, length, is_computable, ahead: None })
+        Ok(Feed { loaders, rota, shuffled, length, is_computable, ahead: None, first: 0, is_fresh: true })
     }
 
     /// How many batches an epoch has, where that is known.
@@ -55,43 +59,65 @@ impl<B> Feed<B> {
 
     /// Goes to a batch of an epoch. Who gave how many of the batches before it is worked out, so that each
     /// loader goes straight to its place. Only where several loaders do not know their length must the
-    /// batches be drawn and dropped to learn who gave them.
+    /// batches be drawn and dropped to learn who gave them, which happens when the first is asked for.
     pub(crate) fn begin(&mut self, epoch: u64, batch: u64) -> Result<(), BoxError> {
         self.rota.begin(epoch);
         self.rota.advance(if self.is_computable { batch } else { 0 });
         for (loader, taken) in self.loaders.iter_mut().zip(self.rota.taken()) {
             loader.seek(epoch, taken, self.shuffled)?;
         }
-        for _ in self.rota.position()..batch {
-            if self.draw()?.is_none() {
-                break;
-            }
-        }
-        self.ahead = if self.length.is_some() { None } else { self.draw()? };
+        (self.first, self.ahead, self.is_fresh) = (batch, None, true);
         Ok(())
     }
 
-    /// The next batch.
-    pub(crate) fn next(&mut self) -> Result<Option<Fetched<B>>, BoxError> {
+    /// The next batch, unless the waiting for it is given up, which loses nothing.
+    pub(crate) fn next(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<Fetched<B>>, BoxError> {
+        while self.rota.position() < self.first {
+            match self.draw(given_up)? {
+                Waited::Batch(_) => {}
+                Waited::Ended => return Ok(Waited::Ended),
+                Waited::GaveUp => return Ok(Waited::GaveUp),
+            }
+        }
         if let Some(length) = self.length {
-            let drawn = self.draw()?;
+            let drawn = self.draw(given_up)?;
             let is_last = self.rota.position() == length;
             return Ok(drawn.map(|(batch, loader)| Fetched { batch, loader, is_last }));
         }
-        let Some((batch, loader)) = self.ahead.take() else { return Ok(None) };
-        self.ahead = self.draw()?;
-        Ok(Some(Fetched { batch, loader, is_last: self.ahead.is_none() }))
+        if std::mem::take(&mut self.is_fresh) {
+            match self.draw(given_up)? {
+                Waited::Batch(drawn) => self.ahead = Some(drawn),
+                Waited::Ended => {}
+                Waited::GaveUp => {
+                    self.is_fresh = true;
+                    return Ok(Waited::GaveUp);
+                }
+            }
+        }
+        let Some((batch, loader)) = self.ahead.take() else { return Ok(Waited::Ended) };
+        match self.draw(given_up)? {
+            Waited::Batch(drawn) => self.ahead = Some(drawn),
+            Waited::Ended => {}
+            Waited::GaveUp => {
+                self.ahead = Some((batch, loader));
+                return Ok(Waited::GaveUp);
+            }
+        }
+        Ok(Waited::Batch(Fetched { batch, loader, is_last: self.ahead.is_none() }))
     }
 
-    fn draw(&mut self) -> Result<Option<(B, usize)>, BoxError> {
+    fn draw(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<(B, usize)>, BoxError> {
         while let Some(loader) = self.rota.next().filter(|next| *next < self.loaders.len()) {
-            if let Some(batch) = self.loaders[loader].next()? {
-                self.rota.took(loader);
-                return Ok(Some((batch, loader)));
+            match self.loaders[loader].next_unless(given_up)? {
+                Waited::Batch(batch) => {
+                    self.rota.took(loader);
+                    return Ok(Waited::Batch((batch, loader)));
+                }
+                Waited::Ended => self.rota.ended(loader),
+                Waited::GaveUp => return Ok(Waited::GaveUp),
             }
-            self.rota.ended(loader);
         }
-        Ok(None)
+        Ok(Waited::Ended)
     }
 }
 
@@ -163,7 +189,7 @@ mod tests {
     fn rest(feed: &mut Feed<u64>, epoch: u64, from: u64) -> Vec<Served> {
         feed.begin(epoch, from).expect("it begins");
         let mut all = Vec::new();
-        while let Some(fetched) = feed.next().expect("it yields") {
+        while let Waited::Batch(fetched) = feed.next(&|| false).expect("it yields") {
             all.push((fetched.loader, fetched.batch, fetched.is_last));
         }
         all

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use tenterhook_core::moment::LossHistory;
 use tenterhook_core::{Event, Failure, Phase, Scalar, Status};
 
-use crate::data::{BatchData, Split};
+use crate::checkpoint::{Place, Position};
+use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
 use crate::running::Who;
@@ -36,11 +38,10 @@ impl<M: Module> Session<'_, M> {
     /// A few validation batches, to find mistakes early. Leaves no trace in metrics, board or random
     /// streams; only a request to stop counts, as in Lightning.
     fn sanity_check(&mut self) -> Result<(), Failure> {
-        let resumed = self.run.progress.total_batches > 0;
+        let resumed = self.resumed_at.is_some();
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
-        let logged = self.run.shared.metrics.take_changes();
         let streams = self.run.shared.streams.borrow().clone();
         let metrics = self.run.shared.metrics.state();
         let board = self.run.shared.board.clone();
@@ -54,7 +55,6 @@ impl<M: Module> Session<'_, M> {
         tell_strategy!(self, on_sanity_check_end);
         self.run.phase = Phase::Train;
         self.run.shared.metrics.restore(metrics);
-        self.run.shared.metrics.give_back_changes(logged.iter().flat_map(|logged| logged.keys()));
         self.run.shared.streams.replace(streams);
         self.run.shared.board = board;
         Ok(())
@@ -62,10 +62,14 @@ impl<M: Module> Session<'_, M> {
 
     fn train(&mut self) -> Result<(), Failure> {
         let mut training = self.training()?;
-        self.train_began = self.run.shared.elapsed();
-        self.last_validation = self.train_began;
+        let mut resumed = self.resumed_at.take();
+        if resumed.is_none() {
+            self.run.train_began = self.run.shared.elapsed();
+            self.run.last_validation = self.run.train_began;
+        }
         self.stop_when_time_is_over();
-        let nothing_to_do = self.is_done(&training) || self.run.limits.amount(Split::Train).is_zero();
+        let nothing_to_do =
+            self.run.limits.amount(Split::Train).is_zero() || (resumed.is_none() && self.is_done(&training));
         if nothing_to_do || self.run.is_interrupted() {
             self.run.note_outcome();
             return Ok(());
@@ -74,16 +78,32 @@ impl<M: Module> Session<'_, M> {
         self.begin_recording()?;
         self.run.status = Status::Training;
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
+        self.run.save_asked(self.module, Place::TrainStart)?;
         tell!(&mut self.run, self.module, on_train_start);
         tell_strategy!(self, on_train_start);
-        while !self.is_done(&training) && !self.run.is_interrupted() {
-            self.epoch(&mut training)?;
+        let mut within = resumed.take_if(|position| position.place.is_within_epoch());
+        while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
+            self.epoch(&mut training, within.take().as_ref())?;
             self.run.progress.epoch += 1;
             self.run.progress.batches = 0;
             self.announce_checkpoints()?;
+            // The run has more to do than when it ended.
+            resumed = None;
         }
+        if self.run.signals.interrupted.is_some() {
+            self.run.save_emergency(self.module, Place::BetweenEpochs)?;
+        }
+        self.finish_saves()?;
         self.run.note_outcome();
-        emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
+        match resumed.filter(|position| position.place == Place::TrainEnd) {
+            None => {
+                emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
+                self.run.save_asked(self.module, Place::TrainEnd)?;
+            }
+            Some(position) => {
+                emit_rest!(self.run, self.module, &position, TrainEnd { outcome: &self.run.outcome });
+            }
+        }
         tell!(&mut self.run, self.module, on_train_end);
         tell_strategy!(self, on_train_end);
         self.run.record_all_metrics(Phase::Train);
@@ -91,63 +111,166 @@ impl<M: Module> Session<'_, M> {
         Ok(())
     }
 
-    fn epoch(&mut self, training: &mut Training<M::Batch>) -> Result<(), Failure> {
-        self.run.batch.is_last = false;
-        self.run.signals.end_epoch = false;
-        self.run.at(Who::Data, "seek");
-        let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
-        self.run.checked(begun)?;
-
-        // A resumed epoch has begun already, and its first batches are done.
-        if self.run.progress.batches == 0 {
-            self.run.losses.begin_epoch();
-            self.run.shared.metrics.begin_epoch();
-            emit!(self.run, self.module, TrainEpochStart {});
-            tell!(&mut self.run, self.module, on_train_epoch_start);
+    /// One epoch, or the rest of one that has begun.
+    fn epoch(
+        &mut self,
+        training: &mut Training<M::Batch>,
+        resumed: Option<&Position>,
+    ) -> Result<(), Failure> {
+        if let Some(position) = resumed.filter(|position| position.place == Place::EpochEnd) {
+            emit_rest!(self.run, self.module, position, TrainEpochEnd {});
+        } else {
+            self.batches(training, resumed)?;
+            self.run.progress.epochs_done += 1;
+            self.log_epoch_loss();
+            self.run.shared.metrics.close();
+            emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
+            tell!(&mut self.run, self.module, on_train_epoch_end);
+            emit!(self.run, self.module, Monitors, TrainEpochEnd {});
+            self.run.save_asked(self.module, Place::EpochEnd)?;
         }
-
-        while !self.epoch_is_done() && !self.run.is_interrupted() {
-            let timed = self.run.stopwatch(Event::TrainBatchStart);
-            self.run.at(Who::Data, "next");
-            let fetched = training.feed.next();
-            let Some(fetched) = self.run.checked(fetched)? else { break };
-            let wait = self.run.since(timed);
-            if self.run.is_interrupted() {
-                // While waiting for data: this batch has not begun.
-                break;
-            }
-            let left = self.batch(&training.feed, fetched, wait)?;
-            if left {
-                break;
-            }
-            self.run.record_metrics(Phase::Train);
-            if !self.run.is_interrupted() && self.validation_is_due(training) {
-                self.evaluate(Phase::Validate)?;
-                self.run.phase = Phase::Train;
-            }
-            if self.run.progress.step_counted && self.run.signals.interrupted.is_none() {
-                self.run.step_schedulers(self.module, Interval::Step, true)?;
-            }
-            self.announce_checkpoints()?;
-            if std::mem::take(&mut self.run.signals.end_epoch) {
-                if !std::mem::replace(&mut self.run.batch.is_last, true) {
-                    self.run.step_schedulers(self.module, Interval::Epoch, false)?;
-                }
-                break;
-            }
-        }
-
-        self.run.progress.epochs_done += 1;
-        self.log_epoch_loss();
-        self.run.shared.metrics.close();
-        emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
-        tell!(&mut self.run, self.module, on_train_epoch_end);
-        emit!(self.run, self.module, Monitors, TrainEpochEnd {});
         // What a scheduler on a plateau waits for is missing when its validation was cut short.
         if self.run.batch.is_last && self.run.signals.interrupted.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
         }
         self.run.record_all_metrics(Phase::Train);
+        Ok(())
+    }
+
+    /// The batches of an epoch with the validations between them, from its start or from where it was left.
+    fn batches(
+        &mut self,
+        training: &mut Training<M::Batch>,
+        resumed: Option<&Position>,
+    ) -> Result<(), Failure> {
+        self.run.at(Who::Data, "seek");
+        let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
+        self.run.checked(begun)?;
+        let ended = match resumed {
+            Some(position) => self.take_up(training, position)?,
+            None => {
+                self.run.batch.is_last = false;
+                self.run.signals.end_epoch = false;
+                self.run.losses.begin_epoch();
+                self.run.shared.metrics.begin_epoch();
+                emit!(self.run, self.module, TrainEpochStart {});
+                self.run.save_asked(self.module, Place::EpochStart)?;
+                tell!(&mut self.run, self.module, on_train_epoch_start);
+                false
+            }
+        };
+        while !ended && !self.epoch_is_done() {
+            if self.run.is_interrupted() {
+                return self.run.save_emergency(self.module, Place::BatchDone);
+            }
+            let timed = self.run.stopwatch(Event::TrainBatchStart);
+            self.run.at(Who::Data, "next");
+            let fetched = training.feed.next(&|| self.run.interrupt.is_requested());
+            let fetched = match self.run.checked(fetched)? {
+                Waited::Batch(fetched) => fetched,
+                Waited::Ended => break,
+                Waited::GaveUp => continue,
+            };
+            let wait = self.run.since(timed);
+            if self.run.is_interrupted() {
+                // While waiting for data: this batch has not begun.
+                return self.run.save_emergency(self.module, Place::BatchDone);
+            }
+            let left = self.batch(&training.feed, fetched, wait)?;
+            if left || self.after_batch(training)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on in the middle of an epoch, right where a checkpoint was taken. `true` when the epoch ends there.
+    fn take_up(&mut self, training: &mut Training<M::Batch>, position: &Position) -> Result<bool, Failure> {
+        match position.place {
+            Place::EpochStart => {
+                emit_rest!(self.run, self.module, position, TrainEpochStart {});
+                tell!(&mut self.run, self.module, on_train_epoch_start);
+                Ok(false)
+            }
+            Place::BatchEnd => {
+                self.rest_of_batch(training, position)?;
+                self.after_batch(training)
+            }
+            Place::ValidationDue => {
+                self.evaluate(Phase::Validate)?;
+                self.run.phase = Phase::Train;
+                self.after_validation()
+            }
+            Place::ValidationEnd => {
+                self.rest_of_validation(position)?;
+                self.run.phase = Phase::Train;
+                self.after_validation()
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// What follows a batch: its line of metrics, and a validation when it is due. `true` when the epoch ends here.
+    fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
+        self.run.record_metrics(Phase::Train);
+        if self.validation_is_due(training) {
+            if self.run.is_interrupted() {
+                self.run.save_emergency(self.module, Place::ValidationDue)?;
+                return Ok(true);
+            }
+            self.evaluate(Phase::Validate)?;
+            self.run.phase = Phase::Train;
+        }
+        self.after_validation()
+    }
+
+    /// What follows a batch and its validation. `true` when the epoch ends here.
+    fn after_validation(&mut self) -> Result<bool, Failure> {
+        if self.run.progress.step_counted && self.run.signals.interrupted.is_none() {
+            self.run.step_schedulers(self.module, Interval::Step, true)?;
+        }
+        self.announce_checkpoints()?;
+        let ends = std::mem::take(&mut self.run.signals.end_epoch);
+        if ends && !std::mem::replace(&mut self.run.batch.is_last, true) {
+            self.run.step_schedulers(self.module, Interval::Epoch, false)?;
+        }
+        Ok(ends)
+    }
+
+    /// The rest of a batch whose `on_train_batch_end` a checkpoint was taken in. The batch itself comes again only
+    /// if somebody is left who may look at it.
+    fn rest_of_batch(
+        &mut self,
+        training: &mut Training<M::Batch>,
+        position: &Position,
+    ) -> Result<(), Failure> {
+        self.run.within_batch = true;
+        self.run.shared.metrics.set_step(self.run.progress.current_step());
+        if let Some(cursor) = self.run.rest_of(self.module, position, Event::TrainBatchEnd)? {
+            self.run.at(Who::Data, "next");
+            let again = training.feed.begin(self.run.progress.epoch, self.run.batch.index);
+            self.run.checked(again)?;
+            // Nothing of it has been seen again yet, so whoever wants it to end may as well wait.
+            let fetched = training.feed.next(&|| false);
+            if let Waited::Batch(Fetched { batch, loader, .. }) = self.run.checked(fetched)? {
+                let (run, module) = (&mut self.run, &mut *self.module);
+                let name = training.feed.name(loader);
+                let loss = run.losses.latest();
+                emit!(@from cursor, run, module, TrainBatchEnd {
+                    batch: run.view(&batch, name),
+                    loss: loss.as_ref().map(|loss| Scalar::new(loss)),
+                });
+            }
+        }
+        self.run.after_event(self.module)?;
+        self.end_batch()
+    }
+
+    /// All hooks have been told of the batch's end.
+    fn end_batch(&mut self) -> Result<(), Failure> {
+        tell!(&mut self.run, self.module, on_train_batch_end);
+        self.run.leave_batch();
+        self.stop_when_time_is_over();
         Ok(())
     }
 
@@ -165,6 +288,7 @@ impl<M: Module> Session<'_, M> {
         run.batch.loader = loader;
         run.batch.is_last = is_last;
         run.within_batch = true;
+        run.before_batch = run.progress;
         run.progress.batches += 1;
         run.progress.total_batches += 1;
         run.progress.step_counted = false;
@@ -234,9 +358,8 @@ impl<M: Module> Session<'_, M> {
                 loss: has_loss.then(|| Scalar::new(run.losses.current())),
             }
         );
-        tell!(run, module, on_train_batch_end);
-        run.leave_batch();
-        self.stop_when_time_is_over();
+        run.save_asked(module, Place::BatchEnd)?;
+        self.end_batch()?;
         Ok(false)
     }
 }
@@ -259,7 +382,7 @@ impl<M: Module> Session<'_, M> {
 
     fn stop_when_time_is_over(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.shared.elapsed().saturating_sub(self.train_began) >= max {
+        if self.run.shared.elapsed().saturating_sub(self.run.train_began) >= max {
             self.run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
@@ -274,7 +397,7 @@ impl<M: Module> Session<'_, M> {
             return true;
         }
         if let Check::Time(interval) = run.limits.val_check {
-            return run.shared.elapsed().saturating_sub(self.last_validation) >= interval.0;
+            return run.shared.elapsed().saturating_sub(run.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position = if across_epochs { run.progress.total_batches } else { run.progress.batches };

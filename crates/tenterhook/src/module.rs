@@ -3,6 +3,8 @@
 //! An engine crate implements this trait once for its own kind of module; a user of that engine
 //! never sees it. Whoever computes with plain numbers implements it himself, as [`crate::toy`] does.
 
+mod report;
+
 use std::any::Any;
 
 use serde::{Deserialize, Serialize};
@@ -318,11 +320,16 @@ macro_rules! define_module {
                 Ok(Snapshot::new(move || Ok(saved)))
             }
 
-            /// The gradients there are, by parameter name, for a checkpoint within an accumulation window.
+            /// Whether gradients can be saved and loaded, so that a checkpoint can be taken within an accumulation
+            /// window.
+            fn saves_gradients(&self) -> bool {
+                false
+            }
+
+            /// The gradients there are, by parameter name, for a checkpoint within an accumulation window. Asked only
+            /// of a module that says so in [`Module::saves_gradients`].
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
-                Err("this module cannot save gradients, so no checkpoint can be written before an accumulation \
-                     window ends; implement `gradients_state` and `load_gradients`"
-                    .into())
+                Ok(TensorMap::default())
             }
 
             /// The gradients, from a checkpoint: exactly these, and none where none are. Comes right before training

@@ -1,5 +1,7 @@
 //! What a person should know of a run while it goes on.
 
+use std::path::PathBuf;
+
 use tenterhook_core::failure::Contained;
 use tenterhook_core::{BoxError, Changed, Decided, PlanError, RosterError, RosterRequest};
 
@@ -44,6 +46,13 @@ pub enum Notice {
         /// Which.
         signal: String,
     },
+    /// A checkpoint could not be written, and the run goes on.
+    Unsaved {
+        /// Where it would have been.
+        path: PathBuf,
+        /// Why.
+        error: BoxError,
+    },
     /// Something of the run could not be written down. This is told once; the report counts.
     Unwritten(BoxError),
 }
@@ -81,6 +90,9 @@ impl std::fmt::Display for Notice {
             }
             Notice::Interrupted { signal } => {
                 write!(f, "{signal}: the run ends in good order when the current batch is done")
+            }
+            Notice::Unsaved { error, .. } => {
+                write!(f, "{error}; the run goes on, and older checkpoints stay")
             }
             Notice::Unwritten(error) => {
                 write!(f, "{error}; the run goes on, and what cannot be written is counted")
@@ -142,6 +154,7 @@ impl Notice {
             | Notice::Began(_)
             | Notice::NoGradient { .. }
             | Notice::Interrupted { .. }
+            | Notice::Unsaved { .. }
             | Notice::Unwritten(_) => true,
         }
     }

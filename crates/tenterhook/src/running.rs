@@ -1,14 +1,16 @@
 //! The state of a running call: what the loops share, apart from module, data and strategy.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin, Outcome,
-    Phase, Progress, Request, SaveRequest, Shared, Stage, Status, Tensors, Weights,
+    Phase, Progress, Request, Shared, Stage, Status, Tensors, Weights,
 };
 
+use crate::checkpoint::Saves;
 use crate::data::BatchData;
 use crate::losses::Losses;
 use crate::module::{Module, Optimization};
@@ -38,7 +40,7 @@ impl From<Who> for Origin {
 }
 
 /// Where the current batch came from.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BatchPlace {
     pub(crate) index: u64,
     pub(crate) loader: usize,
@@ -57,12 +59,6 @@ pub(crate) struct Signals {
     pub(crate) validate: bool,
 }
 
-/// A checkpoint that is durable and not yet announced.
-pub(crate) struct Saved {
-    pub(crate) step: u64,
-    pub(crate) path: PathBuf,
-}
-
 pub struct Running<M: Module> {
     pub(crate) hooks: HookRunner,
     pub(crate) shared: Shared,
@@ -78,8 +74,15 @@ pub struct Running<M: Module> {
     pub(crate) module_decisions: Vec<Decision>,
     pub(crate) optimization: Optimization,
     /// The module's own weights while it has others.
-    pub(crate) own_weights: Option<TensorMap>,
+    pub(crate) own_weights: Option<Arc<TensorMap>>,
     pub(crate) batch: BatchPlace,
+    /// The training batch, while a validation has its own.
+    pub(crate) train_batch: BatchPlace,
+    /// Where training stood before the batch that is under way.
+    pub(crate) before_batch: Progress,
+    /// How long the run had taken when training began, and when the last validation ended (or else training began).
+    pub(crate) train_began: Duration,
+    pub(crate) last_validation: Duration,
     /// The names of the training loaders, and of those of the evaluation.
     pub(crate) loaders: [Vec<String>; 2],
     pub(crate) within_batch: bool,
@@ -92,7 +95,7 @@ pub struct Running<M: Module> {
     /// The optimizers whose gradients have been looked at for missing ones.
     pub(crate) gradients_seen: Vec<usize>,
     pub(crate) outcome: Outcome,
-    pub(crate) saved: Vec<Saved>,
+    pub(crate) saves: Saves,
     pub(crate) notices: Notices,
     pub(crate) recording: Option<Recording>,
     pub(crate) interrupt: Interrupt,
@@ -125,6 +128,10 @@ impl<M: Module> Running<M> {
             optimization: Optimization::default(),
             own_weights: None,
             batch: BatchPlace::default(),
+            train_batch: BatchPlace::default(),
+            before_batch: Progress::default(),
+            train_began: Duration::ZERO,
+            last_validation: Duration::ZERO,
             loaders: [Vec::new(), Vec::new()],
             within_batch: false,
             window_open: false,
@@ -132,7 +139,7 @@ impl<M: Module> Running<M> {
             stepped_itself: false,
             gradients_seen: Vec::new(),
             outcome: Outcome::Completed,
-            saved: Vec::new(),
+            saves: Saves::default(),
             notices,
             recording: None,
             interrupt: Interrupt::new(),
@@ -237,7 +244,8 @@ impl<M: Module> Running<M> {
         for request in requests {
             match request {
                 Request::Validate => self.signals.validate = true,
-                Request::Save(save) => self.save(module, &save)?,
+                // Not here: what else was decided must come first, and a run must be able to go on from it.
+                Request::Save(save) => self.saves.asked.push(save),
                 Request::SwapWeights(weights) => self.swap_weights(module, &weights)?,
                 Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
@@ -259,7 +267,7 @@ impl<M: Module> Running<M> {
         self.at(Who::Module, "weights");
         if self.own_weights.is_none() {
             let own = module.weights();
-            self.own_weights = Some(self.checked(own)?);
+            self.own_weights = Some(Arc::new(self.checked(own)?));
         }
         let mut others = TensorMap::default();
         for (name, shape, values) in weights.0.iter() {
@@ -306,16 +314,6 @@ impl<M: Module> Running<M> {
         let origin = if by.hook == "module" { Origin::Module } else { Origin::Hook(by.hook.clone()) };
         let place = by.event.handler();
         Err(Failure { origin, place, epoch, step, panicked: false, error: error.into() })
-    }
-
-    /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then.
-    pub(crate) fn save_within(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
-        self.hooks.pause();
-        // A panic of the module must not leave the hooks paused.
-        let done =
-            catch_unwind(AssertUnwindSafe(|| saves.iter().try_for_each(|save| self.save(module, save))));
-        self.hooks.resume();
-        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Reads the losses when it is time to, or when somebody judges every one of them. Where only observers want

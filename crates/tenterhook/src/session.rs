@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
@@ -11,12 +10,14 @@ use tenterhook_core::{
     Teardown,
 };
 
+use crate::checkpoint::Position;
 use crate::data::{DataModule, Loaders, Split};
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
 use crate::run::FileMark;
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
+use crate::tensors::TensorMap;
 
 pub(crate) struct Session<'t, M: Module> {
     pub(crate) run: Running<M>,
@@ -29,15 +30,14 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) feed: Option<Feed<M::Batch>>,
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
-    pub(crate) train_began: Duration,
-    /// When the last validation ended, or else when training began.
-    pub(crate) last_validation: Duration,
     /// The checkpoint to restore from.
     pub(crate) restore_from: Option<PathBuf>,
     /// Its hooks need not be those that are registered.
     pub(crate) accepts_other_hooks: bool,
     /// What it holds of the optimizers, until they exist.
-    pub(crate) optimizers_to_restore: Option<OptimizerState>,
+    pub(crate) optimizers_to_restore: Option<(OptimizerState, TensorMap)>,
+    /// How far the loop had come at that checkpoint, until it goes on from there.
+    pub(crate) resumed_at: Option<Position>,
     /// The checkpoint that was restored, until that is announced.
     pub(crate) restored: Option<PathBuf>,
     /// The same, for the run's record.
@@ -79,11 +79,10 @@ impl<'t, M: Module> Session<'t, M> {
             evaluation: Default::default(),
             feed: None,
             predictions: Vec::new(),
-            train_began: Duration::ZERO,
-            last_validation: Duration::ZERO,
             restore_from: None,
             accepts_other_hooks: false,
             optimizers_to_restore: None,
+            resumed_at: None,
             restored: None,
             resumed_from: None,
             marks: Vec::new(),
@@ -108,7 +107,7 @@ impl<'t, M: Module> Session<'t, M> {
                 self.run.status = Status::Interrupted;
                 self.run.outcome = Outcome::Interrupted { signal };
             }
-            self.announce_checkpoints()?;
+            self.finish_saves()?;
             self.tear_down()
         }));
         let failure = match ran {
@@ -222,13 +221,15 @@ impl<'t, M: Module> Session<'t, M> {
             match delivered {
                 Ok(Delivered::Done) => break,
                 Ok(Delivered::Paused(saves)) => {
-                    self.shielded(later, |session| session.run.save_within(session.module, &saves));
+                    self.shielded(later, |session| {
+                        session.run.save_within(session.module, Event::Exception, &saves)
+                    });
                 }
                 Err(failure) => later.push(failure),
             }
         }
         self.shielded(later, |session| session.run.after_event(session.module));
-        self.shielded(later, Session::announce_checkpoints);
+        self.shielded(later, Session::finish_saves);
         self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
         self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
         self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));

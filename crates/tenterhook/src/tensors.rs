@@ -2,6 +2,8 @@
 //!
 //! The file format is safetensors. The same tensors always give the same file, to the byte.
 
+mod bytes;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -10,6 +12,8 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
+
+pub use bytes::Bytes;
 
 /// What stands in every file that this program writes.
 const METADATA: [(&str, &str); 2] = [("format", "tenterhook"), ("version", "1")];
@@ -36,7 +40,7 @@ pub struct TensorBytes {
     /// Its shape; empty for a single number.
     pub shape: Vec<usize>,
     /// Its numbers.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl std::fmt::Debug for TensorBytes {
@@ -49,8 +53,11 @@ impl TensorBytes {
     /// A tensor of 32-bit numbers.
     #[must_use]
     pub fn from_f32(shape: impl Into<Vec<usize>>, values: &[f32]) -> TensorBytes {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        TensorBytes { dtype: DType::F32, shape: shape.into(), bytes }
+        let mut bytes = vec![0; 4 * values.len()];
+        for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
+        TensorBytes { dtype: DType::F32, shape: shape.into(), bytes: bytes.into() }
     }
 
     /// Its numbers, when they are 32-bit ones.
@@ -228,7 +235,8 @@ impl TensorMap {
                 tensor: name.to_owned(),
                 problem: format!("numbers of type {} are not supported", view.dtype()),
             })?;
-            let tensor = TensorBytes { dtype, shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+            let tensor =
+                TensorBytes { dtype, shape: view.shape().to_vec(), bytes: view.data().to_vec().into() };
             Ok((name.to_owned(), tensor))
         });
         tensors.collect::<Result<_, _>>().map(TensorMap)
@@ -299,9 +307,10 @@ mod tests {
     fn some() -> TensorMap {
         let mut tensors = TensorMap::default();
         tensors.insert_f32("weight", [2, 2], &[1.0, -0.0, f32::NAN, 1e-45]);
-        tensors.insert("mask", TensorBytes { dtype: DType::Bool, shape: vec![3], bytes: vec![1, 0, 1] });
-        tensors.insert("steps", TensorBytes { dtype: DType::U64, shape: vec![], bytes: vec![7; 8] });
-        tensors.insert("none", TensorBytes { dtype: DType::F32, shape: vec![0, 5], bytes: vec![] });
+        tensors
+            .insert("mask", TensorBytes { dtype: DType::Bool, shape: vec![3], bytes: vec![1, 0, 1].into() });
+        tensors.insert("steps", TensorBytes { dtype: DType::U64, shape: vec![], bytes: vec![7; 8].into() });
+        tensors.insert("none", TensorBytes { dtype: DType::F32, shape: vec![0, 5], bytes: vec![].into() });
         tensors
     }
 
@@ -345,7 +354,7 @@ mod tests {
         let error = TensorMap::read(&path).expect_err("it is cut").to_string();
         assert!(error.contains("w.safetensors is not a whole safetensors file"), "{error}");
         let mut wrong = TensorMap::default();
-        wrong.insert("w", TensorBytes { dtype: DType::F16, shape: vec![2], bytes: vec![0; 3] });
+        wrong.insert("w", TensorBytes { dtype: DType::F16, shape: vec![2], bytes: vec![0; 3].into() });
         let error = wrong.write(&path).expect_err("it does not fit").to_string();
         assert!(error.ends_with("w.safetensors: tensor `w`: F16[2] cannot have 3 bytes"), "{error}");
         let error = some().f32("weight", &[4]).expect_err("another shape").to_string();

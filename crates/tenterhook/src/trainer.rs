@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
     AnyHook, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
-    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, UpdateHook,
+    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook,
 };
 
 use crate::data::DataModule;
@@ -51,6 +51,10 @@ pub struct Trainer {
     notify: Box<dyn FnMut(&Notice) + Send>,
     recording: Option<Recording>,
     interrupt: Interrupt,
+    /// Somebody else has the handle, so a signal may come.
+    interruptible: bool,
+    /// Somebody said where checkpoints go.
+    placed: bool,
 }
 
 /// Why a hook could not be made and registered.
@@ -112,6 +116,8 @@ impl Trainer {
             notify: Box::new(tell),
             recording: None,
             interrupt: Interrupt::new(),
+            interruptible: false,
+            placed: false,
         })
     }
 
@@ -133,6 +139,15 @@ impl Trainer {
     #[must_use]
     pub fn with_checkpoints_in(mut self, root: impl Into<PathBuf>) -> Trainer {
         self.shared.run.checkpoints = root.into();
+        self.placed = true;
+        self
+    }
+
+    /// Says what the whole configuration is, of which the trainer knows its settings alone. Hooks see it, and a
+    /// checkpoint keeps it, so it must hold no secrets.
+    #[must_use]
+    pub fn with_config(mut self, config: serde_json::Value) -> Trainer {
+        self.shared.run.config = config;
         self
     }
 
@@ -165,13 +180,14 @@ impl Trainer {
     /// Ends calls when this handle says so.
     #[must_use]
     pub fn with_interrupt(mut self, interrupt: Interrupt) -> Trainer {
-        self.interrupt = interrupt;
+        (self.interrupt, self.interruptible) = (interrupt, true);
         self
     }
 
-    /// The handle that ends calls from outside, in good order.
+    /// The handle that ends calls from outside, in good order. Where the run keeps checkpoints, it leaves one.
     #[must_use]
-    pub fn interrupt_handle(&self) -> Interrupt {
+    pub fn interrupt_handle(&mut self) -> Interrupt {
+        self.interruptible = true;
         self.interrupt.clone()
     }
 
@@ -386,6 +402,11 @@ impl Trainer {
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
         run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
         (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
+        run.saves.interruptible = self.interruptible;
+        let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
+        let keeps = self.placed || run.recording.is_some() || run.hooks.list().iter().any(saves_some);
+        run.saves.kept =
+            keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !run.shared.run.rehearsal;
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;

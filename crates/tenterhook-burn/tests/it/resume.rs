@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use burn::optim::AdamWConfig;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::module::{Horizon, OptimizerState};
 use tenterhook::moment::FixedClock;
 use tenterhook::schedule::Cosine;
-use tenterhook::{Settings, TensorMap};
+use tenterhook::{Module as _, Settings, TensorMap};
 use tenterhook_burn::{Burn, Group, Optimizer, Schedule};
 
 use crate::lab::{Bench, Net, epochs, trainer, weights};
@@ -86,4 +87,71 @@ fn state_that_is_missing_in_a_checkpoint_is_an_error_that_names_its_parameter() 
     let mut trainer = trainer(epochs(3)).restoring(&checkpoint).accepting_other_hooks();
     let error = trainer.fit(&mut module(&bench, 1), &mut bench.pairs()).unwrap_err().to_string();
     assert!(error.contains("fc2.weight"), "{error}");
+}
+
+/// A module with its optimizers, and the state of one that was trained.
+fn with_state(bench: &Bench) -> (Burn<Net>, OptimizerState) {
+    let mut module = module(bench, 1);
+    trainer(epochs(1)).fit(&mut module, &mut bench.pairs()).unwrap();
+    let state = module.optimizer_state().unwrap();
+    (module, state)
+}
+
+#[test]
+fn state_of_other_parameters_than_the_optimizers_have_is_an_error_that_names_them() {
+    let bench = Bench::new();
+    let (mut module, whole) = with_state(&bench);
+    module.load_optimizer_state(&whole).unwrap();
+    let mut refused = |change: &dyn Fn(&mut OptimizerState), expected: &str| {
+        let mut state = whole.clone();
+        change(&mut state);
+        let error = module.load_optimizer_state(&state).unwrap_err().to_string();
+        assert!(error.contains(expected), "`{expected}` is not in: {error}");
+    };
+    let parameters = |state: &mut OptimizerState, change: &dyn Fn(&mut Vec<serde_json::Value>)| {
+        change(state.rest["optimizers"][0]["parameters"].as_array_mut().unwrap());
+    };
+    refused(
+        &|state| parameters(state, &|names| names.push("fc3.weight".into())),
+        "the checkpoint has a state of `fc3.weight`, which is no parameter of optimizer `adamw`",
+    );
+    refused(
+        &|state| parameters(state, &|names| names.retain(|name| name != "fc2.bias")),
+        "the checkpoint says nothing of `fc2.bias`, which is a parameter of optimizer `adamw`",
+    );
+    refused(
+        &|state| state.tensors.insert_f32("fc2.bias.moment_3", [2], &[0.0; 2]),
+        "no use for these tensors of the checkpoint: `fc2.bias.moment_3`",
+    );
+    let of_bias = whole.tensors.names().find(|name| name.starts_with("fc2.bias")).unwrap();
+    refused(
+        &|state| drop(state.tensors.remove(of_bias)),
+        &format!("the tensor `{of_bias}` of optimizer `adamw` is missing"),
+    );
+}
+
+#[test]
+fn state_from_before_optimizers_said_what_they_do_not_remember_is_loaded() {
+    let bench = Bench::new();
+    let (mut module, whole) = with_state(&bench);
+    let mut old = whole.clone();
+    let optimizer = old.rest["optimizers"][0].as_object_mut().unwrap();
+    assert!(optimizer.remove("untouched").is_some() && optimizer.remove("tensors").is_some());
+    module.load_optimizer_state(&old).unwrap();
+    assert_eq!(module.optimizer_state().unwrap(), whole);
+}
+
+#[test]
+fn a_parameter_that_no_gradient_has_reached_is_known_to_have_no_state() {
+    let bench = Bench::new();
+    let mut module = module(&bench, 1);
+    module.configure_optimizers(Horizon { steps: Some(9), epochs: Some(1) }).unwrap();
+    let loss = module.fc1.weight.val().sum();
+    module.backward(&loss.into(), 1.0).unwrap();
+    module.optimizer_step(0, false).unwrap();
+    let state = module.optimizer_state().unwrap();
+    let untouched = &state.rest["optimizers"][0]["untouched"];
+    assert_eq!(*untouched, serde_json::json!(["fc1.bias", "fc2.weight", "fc2.bias"]));
+    module.load_optimizer_state(&state).unwrap();
+    assert_eq!(module.optimizer_state().unwrap(), state);
 }

@@ -1,6 +1,6 @@
 //! The toy module, recording everything that is asked of it.
 
-use tenterhook::module::{Horizon, Interval, Optimization, OptimizerState, SchedulerPlan};
+use tenterhook::module::{Horizon, Interval, LoadReport, Optimization, OptimizerState, SchedulerPlan};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
     ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, Module, ModuleResult, OptimizerSource,
@@ -150,6 +150,18 @@ macro_rules! recording_module {
             }
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
                 self.toy.load_optimizer_state(state)
+            }
+            fn saves_gradients(&self) -> bool {
+                true
+            }
+            fn gradients_state(&self) -> ModuleResult<TensorMap> {
+                self.toy.gradients_state()
+            }
+            fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
+                self.toy.load_gradients(gradients)
+            }
+            fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
+                self.toy.load_matching(weights)
             }
             fn setup(&mut self, _: Stage) -> ModuleResult {
                 self.act("setup")

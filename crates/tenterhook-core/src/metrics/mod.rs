@@ -6,7 +6,7 @@ mod logged;
 mod since;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +94,19 @@ pub struct MetricsState {
     #[serde(default)]
     place: Place,
     train: Epoch,
+    /// What an evaluation is aggregating, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    evaluate: Option<Epoch>,
+    /// What was logged and not yet taken by whoever writes it down.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    changed: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    histograms: BTreeMap<String, Histogram>,
+    /// The step that what is logged next belongs to.
+    #[serde(default)]
+    step: u64,
+    #[serde(default)]
+    batch_size: usize,
 }
 
 impl Metrics {
@@ -307,17 +320,6 @@ impl Metrics {
         Some(changed.collect())
     }
 
-    /// Counts these as logged again: whoever took them did not use them.
-    pub fn give_back_changes<'a>(&self, names: impl IntoIterator<Item = &'a String>) {
-        let mut latest = self.latest.borrow_mut();
-        for name in names {
-            if let Some(latest) = latest.get_mut(name) {
-                latest.changed = true;
-                self.changed.set(true);
-            }
-        }
-    }
-
     /// As a checkpoint holds them.
     #[must_use]
     pub fn state(&self) -> MetricsState {
@@ -328,27 +330,46 @@ impl Metrics {
         let observed = observed.iter().map(|(name, Latest { value, step, place, .. })| {
             (name.clone(), Observed { value: *value, step: *step, place: *place })
         });
-        let (observed, train) = (observed.collect(), self.train.borrow().clone());
-        MetricsState { latest: self.to_map(), steps, observed, places, place, train }
+        MetricsState {
+            latest: self.to_map(),
+            steps,
+            observed: observed.collect(),
+            places,
+            place,
+            train: self.train.borrow().clone(),
+            evaluate: (self.scope.get() == Scope::Evaluate).then(|| self.evaluate.borrow().clone()),
+            changed: latest
+                .iter()
+                .filter(|(_, latest)| latest.changed)
+                .map(|(name, _)| name.clone())
+                .collect(),
+            histograms: self.histograms.borrow().clone(),
+            step: self.step.get(),
+            batch_size: self.batch_size.get(),
+        }
     }
 
-    /// As they were when this state was taken; of an evaluation nothing is kept.
+    /// As they were when this state was taken.
     pub fn restore(&self, state: MetricsState) {
-        let MetricsState { latest, steps, places, .. } = &state;
-        let unchanged = |(name, value): (&String, &f64)| {
+        let MetricsState { latest, steps, places, changed, .. } = &state;
+        let as_it_was = |(name, value): (&String, &f64)| {
             let step = steps.get(name).copied().unwrap_or(0);
             let place = places.get(name).copied().unwrap_or_default();
-            (name.clone(), Latest { value: *value, changed: false, step, place })
+            (name.clone(), Latest { value: *value, changed: changed.contains(name), step, place })
         };
-        *self.latest.borrow_mut() = latest.iter().map(unchanged).collect();
+        *self.latest.borrow_mut() = latest.iter().map(as_it_was).collect();
+        self.changed.set(!changed.is_empty());
         let observed = state.observed.into_iter().map(|(name, Observed { value, step, place })| {
             (name, Latest { value, changed: false, step, place })
         });
         *self.observed.borrow_mut() = observed.collect();
-        self.changed.set(false);
         self.place.set(state.place);
         *self.train.borrow_mut() = state.train;
-        *self.evaluate.borrow_mut() = Epoch::default();
+        self.scope.set(if state.evaluate.is_some() { Scope::Evaluate } else { Scope::Train });
+        *self.evaluate.borrow_mut() = state.evaluate.unwrap_or_default();
+        *self.histograms.borrow_mut() = state.histograms;
+        self.step.set(state.step);
+        self.batch_size.set(state.batch_size);
     }
 }
 

@@ -6,13 +6,17 @@
 mod gradients;
 mod points;
 mod received;
+mod resuming;
 mod slots;
 mod standing;
 mod states;
 mod wanting;
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::erased::{Reply, Said};
@@ -26,6 +30,8 @@ use crate::roster::{Change, RosterRequest};
 use crate::update::Touched;
 
 pub use received::Received;
+pub use resuming::RunnerState;
+use resuming::{Awaited, Held};
 pub use slots::{Registration, RosterError};
 use slots::{Slot, UpdateSlot};
 use standing::Mishap;
@@ -60,10 +66,16 @@ pub struct HookRunner {
     received: Option<Vec<Received>>,
     /// The hooks have not been told yet who is registered.
     unpublished: Cell<bool>,
+    /// The names of hooks that were removed.
+    gone: BTreeSet<String>,
+    /// What hooks had that were added while the run went on, until they are added again.
+    awaited: BTreeMap<String, Awaited>,
+    /// What waited for an event that a checkpoint was taken in, until its delivery goes on.
+    held: Held,
 }
 
 /// A decision, and whose it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
     /// The hook's name.
     pub hook: String,

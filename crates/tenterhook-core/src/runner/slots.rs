@@ -108,7 +108,8 @@ impl HookRunner {
         let policy = how.policy.unwrap_or_else(|| hook.policy());
         let (enabled, number) = (!how.disabled, self.registered);
         self.registered += 1;
-        let standing = Standing { enabled, number, ..Standing::new(name, policy) };
+        self.gone.remove(&name);
+        let standing = Standing { enabled, registered: enabled, number, ..Standing::new(name, policy) };
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
@@ -149,6 +150,7 @@ impl HookRunner {
         } else {
             return Err(self.unknown(name));
         }
+        self.gone.insert(name.to_owned());
         self.replan();
         Ok(())
     }
@@ -218,8 +220,7 @@ impl HookRunner {
     /// The names of all hooks of every kind, in registration order.
     #[must_use]
     pub fn in_order(&self) -> Vec<&str> {
-        let live = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.standing);
-        let mut all: Vec<_> = live.chain(self.updates.iter().map(|slot| &slot.standing)).collect();
+        let mut all: Vec<_> = self.standings().collect();
         all.sort_by_key(|standing| standing.number);
         all.into_iter().map(|standing| standing.name.as_str()).collect()
     }
@@ -292,20 +293,37 @@ impl HookRunner {
             Change::Enable(name) => self.enable(&name),
             Change::Disable(name) => self.disable(&name),
             Change::Remove(name) => self.remove(&name),
-            Change::Add(hook) => self.add(hook),
+            Change::Add(hook) => {
+                let name = hook.name();
+                self.add(hook)?;
+                if let Some(standing) = self.standing_mut(&name) {
+                    standing.added = true;
+                }
+                self.take_up(&name);
+                Ok(())
+            }
         }
     }
 
     fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
-            slot.standing.enabled = on;
-        } else if let Some(slot) = self.updates.iter_mut().find(|slot| slot.standing.name == name) {
-            slot.standing.enabled = on;
-        } else {
-            return Err(self.unknown(name));
+        match self.standing_mut(name) {
+            Some(standing) => standing.enabled = on,
+            None => return Err(self.unknown(name)),
         }
         self.replan();
         Ok(())
+    }
+
+    /// How the hooks stand that are registered now.
+    pub(super) fn standings(&self) -> impl Iterator<Item = &Standing> {
+        let slots = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.standing);
+        slots.chain(self.updates.iter().map(|slot| &slot.standing))
+    }
+
+    pub(super) fn standing_mut(&mut self, name: &str) -> Option<&mut Standing> {
+        let slots = self.slots.iter_mut().filter(|slot| !slot.removed).map(|slot| &mut slot.standing);
+        let mut all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
+        all.find(|standing| standing.name == name)
     }
 
     pub(super) fn replan(&mut self) {

@@ -9,6 +9,10 @@ pub(super) struct Standing {
     pub(super) name: String,
     pub(super) policy: Policy,
     pub(super) enabled: bool,
+    /// Whether it was enabled when it was registered.
+    pub(super) registered: bool,
+    /// It was added while the run went on.
+    pub(super) added: bool,
     pub(super) failures: u32,
     /// How many were registered before it.
     pub(super) number: usize,
@@ -41,7 +45,7 @@ pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mish
 
 impl Standing {
     pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing { name, policy, enabled: true, failures: 0, number: 0 }
+        Standing { name, policy, enabled: true, registered: true, added: false, failures: 0, number: 0 }
     }
 
     /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every

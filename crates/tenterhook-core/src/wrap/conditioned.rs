@@ -126,12 +126,13 @@ impl Gate for Conditioned {
     }
 
     fn state(&self) -> Value {
-        json!({ "told": self.told, "batch": self.batch })
+        json!({ "told": self.told, "batch": self.batch, "validation": self.validation })
     }
 
     fn load(&mut self, state: &Value) {
         self.told = state["told"].as_bool().unwrap_or(false);
         self.batch = PerBatch::from(state);
+        self.validation = state["validation"].as_bool();
     }
 }
 
@@ -158,5 +159,21 @@ fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand>
             moment.metrics().get("loss").or_else(|| moment.metrics().get(TRAIN_LOSS)).map(Operand::Number)
         }
         metric => moment.metrics().get(metric).map(Operand::Number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_decided_for_a_validation_holds_over_a_resume_at_its_end() {
+        let condition = || Conditioned::new("val/loss < 0.5".parse().expect("a condition"));
+        for decided in [None, Some(true), Some(false)] {
+            let (mut gate, mut fresh) = (condition(), condition());
+            gate.validation = decided;
+            fresh.load(&gate.state());
+            assert_eq!(fresh.validation, decided);
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Access, Activation, Batch, Cadence, Events, FromOptions, HookResult, Moment, Observer, OptionError,
     Phase, Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier,
@@ -39,8 +40,8 @@ use crate::text::count;
 ///   `loader_index` as texts. Values are 32-bit floats, whatever the engine computes in. A file of the same batch of
 ///   an earlier call makes way; one that this hook wrote itself stays, and the new one ends in `-v1`. Below a `dir`
 ///   that begins with "/" each run has a directory of its id. A dry run and an evaluation that has no run directory write nothing. With `to = "memory"` the program that trains finds them in
-///   `trainer.hook::<ActivationStore>("activation_store")`, by [`stored`](ActivationStore::stored). A checkpoint keeps
-///   none of it, and a resumed run counts anew.
+///   `trainer.hook::<ActivationStore>("activation_store")`, by [`stored`](ActivationStore::stored). A checkpoint
+///   keeps none of it but the count, so that a resumed run keeps the batches that it would have kept.
 /// - **Cost**: a copy of each activation that it keeps, and the writing of a file. In the other batches and at the other
 ///   points nothing is read.
 /// - **When it fails** it is disabled at once, and training goes on. It fails before it would keep more than `max_bytes`
@@ -63,6 +64,12 @@ pub struct ActivationStore {
     /// The batch at hand, if it is one to keep.
     current: Option<StoredBatch>,
     in_memory: Vec<StoredBatch>,
+    memory: Memory,
+}
+
+/// What a checkpoint keeps: how much there is, so that a resumed run keeps what the untouched one would.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Memory {
     files: Vec<PathBuf>,
     /// How many files there are of each name.
     named: BTreeMap<String, u64>,
@@ -96,11 +103,7 @@ impl ActivationStore {
             options,
             current: None,
             in_memory: Vec::new(),
-            files: Vec::new(),
-            named: BTreeMap::new(),
-            batches: 0,
-            bytes: 0,
-            said: false,
+            memory: Memory::default(),
         })
     }
 
@@ -112,19 +115,19 @@ impl ActivationStore {
     /// The files that were written, in the order of their batches.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {
-        &self.files
+        &self.memory.files
     }
 
     /// How many bytes are kept: of values in memory, or of files.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        self.bytes
+        self.memory.bytes
     }
 
     /// Whether a batch is one to keep.
     fn is_due(&self, moment: &Moment<'_>, batch: &Batch<'_>) -> bool {
         let number = if moment.phase == Phase::Train { moment.total_batches } else { batch.index + 1 };
-        let enough = self.options.max_batches.is_some_and(|most| self.batches >= most);
+        let enough = self.options.max_batches.is_some_and(|most| self.memory.batches >= most);
         ActivationStage::of(moment.phase, &self.options.stages).is_some()
             && number.is_multiple_of(self.options.every_n_batches)
             && !enough
@@ -147,7 +150,7 @@ impl ActivationStore {
     /// Whether what it keeps can go anywhere; where not, that is said.
     fn has_a_place(&mut self, moment: &Moment<'_>) -> bool {
         let nowhere = self.options.to == ActivationTarget::Safetensors && self.directory(moment).is_none();
-        if nowhere && !std::mem::replace(&mut self.said, true) && !moment.run.fast_dev_run {
+        if nowhere && !std::mem::replace(&mut self.memory.said, true) && !moment.run.fast_dev_run {
             moment.say(
                 "this call has no run directory, so no activations are written; set `dir` to a path that begins \
                  with \"/\"",
@@ -165,7 +168,7 @@ impl ActivationStore {
     }
 
     fn room(&self) -> u64 {
-        self.options.max_bytes.0.saturating_sub(self.bytes)
+        self.options.max_bytes.0.saturating_sub(self.memory.bytes)
     }
 
     fn keep(&mut self, moment: &Moment<'_>, batch: StoredBatch) -> HookResult {
@@ -174,7 +177,7 @@ impl ActivationStore {
         }
         match self.options.to {
             ActivationTarget::Memory => {
-                self.bytes += batch.bytes;
+                self.memory.bytes += batch.bytes;
                 self.in_memory.push(batch);
             }
             ActivationTarget::Safetensors => {
@@ -185,19 +188,22 @@ impl ActivationStore {
                     return Err(self.no_room(&place, file.size()).into());
                 }
                 self.write(&directory, &place, &file)?;
-                self.bytes += file.size();
+                self.memory.bytes += file.size();
             }
         }
-        self.batches += 1;
-        if self.options.max_batches == Some(self.batches) {
-            moment.say(format!("`max_batches` is {}, and so many are kept; no more will be", self.batches));
+        self.memory.batches += 1;
+        if self.options.max_batches == Some(self.memory.batches) {
+            moment.say(format!(
+                "`max_batches` is {}, and so many are kept; no more will be",
+                self.memory.batches
+            ));
         }
         Ok(())
     }
 
     fn write(&mut self, directory: &Path, place: &Place, file: &TensorFile) -> HookResult {
         let name = place.file_name();
-        let before = self.named.entry(name.clone()).or_default();
+        let before = self.memory.named.entry(name.clone()).or_default();
         let version = if *before == 0 { String::new() } else { format!("-v{before}") };
         *before += 1;
         let path = directory.join(format!("{name}{version}.safetensors"));
@@ -207,7 +213,7 @@ impl ActivationStore {
             let fix = if full { "make room, or choose another `dir`" } else { "choose another `dir`" };
             format!("cannot write {}: {error}; {fix}", path.display())
         })?;
-        self.files.push(path);
+        self.memory.files.push(path);
         Ok(())
     }
 
@@ -220,7 +226,7 @@ impl ActivationStore {
              `max_batches`",
             bytes(self.options.max_bytes.0),
             bytes(needed),
-            bytes(self.bytes),
+            bytes(self.memory.bytes),
         )
     }
 }
@@ -231,7 +237,7 @@ fn bytes(number: u64) -> String {
     format!("{} byte{plural}", count(number))
 }
 
-#[hook]
+#[hook(state = "memory")]
 impl Observer for ActivationStore {
     fn access(&self) -> Access {
         let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenterhook_core::{Moment, Phase, Stage};
+use tenterhook_core::{Moment, Phase, Stage, Status};
 
 use super::options::Rhythm;
 use super::{Checkpoint, nanoseconds};
@@ -19,7 +19,7 @@ impl Checkpoint {
     pub(super) fn is_saved(&self, moment: &Moment<'_>) -> bool {
         let rests =
             moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run;
-        rests || moment.step == self.memory.last_step
+        rests || is_interrupted(moment) || moment.step == self.memory.last_step
     }
 
     pub(super) fn batch_is_due(&mut self, moment: &Moment<'_>) -> bool {
@@ -51,7 +51,13 @@ impl Checkpoint {
     pub(super) fn wait_is_over(&mut self, moment: &Moment<'_>) -> bool {
         let monitor = self.options.monitor.as_ref();
         let is_missing = monitor.is_some_and(|name| moment.metrics().get(name).is_none());
-        let over = !self.awaits_metric(moment) || (is_missing && self.validated);
+        let over = !self.awaits_metric(moment) || (is_missing && self.memory.validated);
         if over { std::mem::take(&mut self.memory.deferred) } else { false }
     }
+}
+
+/// Whether the run is being ended by a signal. The trainer has saved what there is to resume from, and the ends that
+/// follow are none that training would have come to.
+pub(super) fn is_interrupted(moment: &Moment<'_>) -> bool {
+    moment.status == Status::Interrupted
 }

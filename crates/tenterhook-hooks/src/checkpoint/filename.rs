@@ -55,6 +55,29 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
     Ok(())
 }
 
+/// What the template becomes where every value is 0.
+pub(super) fn outline(template: &str, insert_names: bool) -> String {
+    fill_with(template, insert_names, |_| 0.0)
+}
+
+/// What every name from the template begins with.
+pub(super) fn beginning(template: &str, insert_names: bool) -> String {
+    let mut beginning = String::new();
+    for piece in pieces(template).unwrap_or_default() {
+        match piece {
+            Piece::Text(text) => beginning.push_str(text),
+            Piece::Value { name, .. } => {
+                if insert_names {
+                    beginning.push_str(&name.replace('/', "_"));
+                    beginning.push('=');
+                }
+                break;
+            }
+        }
+    }
+    beginning
+}
+
 /// The metrics that a template names.
 pub(super) fn metrics(template: &str) -> Vec<&str> {
     let named = pieces(template).unwrap_or_default().into_iter().filter_map(|piece| match piece {
@@ -141,9 +164,17 @@ mod tests {
             let error = check(template).expect_err(template).to_string();
             assert!(error.starts_with("`filename` is ") && error.contains(hint), "{error}");
         }
-        for template in ["sub/{epoch}", "{val/loss:.2f}", "..{epoch}", "a..b"] {
+        for template in ["sub/{epoch}", "{val/loss:.2f}", "a..b"] {
             assert_eq!(check(template), Ok(()), "{template}");
         }
+    }
+
+    #[test]
+    fn what_all_names_of_a_template_begin_with_is_known() {
+        assert_eq!(beginning(DEFAULT, true), "epoch=");
+        assert_eq!(beginning("a/b_{val/loss:.2f}", true), "a/b_val_loss=");
+        assert_eq!(beginning("a/b_{val/loss:.2f}", false), "a/b_");
+        assert_eq!(beginning("model", true), "model");
     }
 
     #[test]

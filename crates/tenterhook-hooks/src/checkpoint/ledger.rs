@@ -14,7 +14,12 @@ pub(super) struct Ledger(Vec<Kept>);
 struct Kept {
     path: PathBuf,
     /// `None` when nothing is monitored, or when it was not a number.
+    #[serde(with = "tenterhook_core::number::option")]
     score: Option<f64>,
+    /// It was removed after the checkpoint that the run was resumed from. It still counts, so that the run decides
+    /// as it did before, but there is nothing to load.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    gone: bool,
 }
 
 impl Ledger {
@@ -40,17 +45,45 @@ impl Ledger {
 
     /// Notes a new one.
     pub(super) fn add(&mut self, path: PathBuf, score: Option<f64>) {
-        self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()) });
+        self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()), gone: false });
     }
 
-    /// The best one with its score, and of equals the newest.
+    /// Goes by what is on the disk. What the run itself has removed since is gone; what is missing otherwise is
+    /// returned, and forgotten.
+    pub(super) fn reconcile(
+        &mut self,
+        is_there: impl Fn(&Path) -> bool,
+        was_removed: impl Fn(&Path) -> bool,
+    ) -> Vec<PathBuf> {
+        let mut missing = Vec::new();
+        self.0.retain_mut(|kept| {
+            let there = is_there(&kept.path);
+            kept.gone = !there;
+            let stays = there || was_removed(&kept.path);
+            if !stays {
+                missing.push(kept.path.clone());
+            }
+            stays
+        });
+        missing
+    }
+
+    /// Forgets one that was never written; the newest of that name.
+    pub(super) fn forget(&mut self, path: &Path) {
+        if let Some(at) = self.0.iter().rposition(|kept| kept.path == path) {
+            self.0.remove(at);
+        }
+    }
+
+    /// The best one that is there, with its score, and of equals the newest.
     pub(super) fn best(&self, mode: Mode) -> Option<(&Path, Option<f64>)> {
         let better = |a: &Kept, b: &Kept| match (a.score, b.score) {
             (Some(a), Some(b)) => !mode.is_better(b, a),
             (Some(_) | None, None) => true,
             (None, Some(_)) => false,
         };
-        let best = self.0.iter().reduce(|best, other| if better(other, best) { other } else { best });
+        let there = self.0.iter().filter(|kept| !kept.gone);
+        let best = there.reduce(|best, other| if better(other, best) { other } else { best });
         best.map(|kept| (kept.path.as_path(), kept.score))
     }
 
@@ -98,6 +131,31 @@ mod tests {
         }
         assert_eq!(ledger.best(Mode::Min), Some((Path::new("c"), Some(1.0))));
         assert_eq!(ledger.best(Mode::Max), Some((Path::new("a"), Some(2.0))));
+    }
+
+    #[test]
+    fn what_the_run_removed_itself_still_counts_and_what_others_removed_does_not() {
+        let mut ledger = Ledger::default();
+        for (name, score) in [("there", 3.0), ("removed", 1.0), ("deleted", 0.5)] {
+            ledger.add(name.into(), Some(score));
+        }
+        let missing =
+            ledger.reconcile(|path| path == Path::new("there"), |path| path == Path::new("removed"));
+        assert_eq!(missing, [PathBuf::from("deleted")]);
+        assert_eq!(ledger.best(Mode::Min), Some((Path::new("there"), Some(3.0))), "one that can be loaded");
+        assert!(ledger.takes(2.0, Some(2), Mode::Min), "better than the one that is there");
+        assert_eq!(ledger.make_room(Some(2), Mode::Min), [PathBuf::from("there")]);
+        assert!(!ledger.takes(2.0, Some(1), Mode::Min), "worse than the one that was removed");
+    }
+
+    #[test]
+    fn one_that_was_never_written_is_forgotten() {
+        let mut ledger = Ledger::default();
+        ledger.add("a".into(), Some(1.0));
+        ledger.add("b".into(), Some(0.5));
+        ledger.forget(Path::new("b"));
+        ledger.forget(Path::new("unknown"));
+        assert_eq!(ledger.best(Mode::Min), Some((Path::new("a"), Some(1.0))));
     }
 
     #[test]

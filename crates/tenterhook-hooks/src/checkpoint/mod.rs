@@ -6,7 +6,11 @@ mod format;
 mod ledger;
 mod naming;
 mod options;
+mod reconciled;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,12 +18,14 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
-    Policy, Request, SaveRequest, Status, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
-    ValidationEnd, hook,
+    Policy, Request, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
+    hook,
 };
 
 use crate::mode::Mode;
+use due::is_interrupted;
 use ledger::Ledger;
+use naming::{leave_names, take_name};
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
 
@@ -27,11 +33,13 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// `on_train_epoch_end` after the module.
 ///
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
-///   `on_exception`; never in a sanity check, and in a
-///   dry run only for `save_last` at its end.
+///   `on_exception`; never in a sanity check, in a
+///   dry run only for `save_last` at its end, and not while a signal ends the run: the trainer saves that itself.
 /// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. A save whose
 ///   metric has no value of this very step yet waits for one, whatever the rhythm: no checkpoint is judged
 ///   by, or named after, the metric of other weights.
+/// - **Names** that another run, or another hook, has taken stay as they are, and the new one becomes `…-v1`. A
+///   resumed run takes the names that it would have taken, and overwrites what it saved before it was killed.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.
 ///
@@ -54,10 +62,8 @@ pub struct Checkpoint {
     rhythm: Rhythm,
     mode: Mode,
     memory: Memory,
-    /// A validation has run since training began, so a missing metric is an error.
-    validated: bool,
-    /// It was said that a metric of the name is missing.
-    told_missing: bool,
+    /// The failed saves that it knows of. They are this process's, and no part of the state.
+    unsaved: Vec<PathBuf>,
 }
 
 /// What a checkpoint keeps.
@@ -75,6 +81,16 @@ struct Memory {
     /// Where this run keeps its `last`.
     #[serde(default)]
     last: Option<PathBuf>,
+    /// A validation has run since training began, so a missing metric is an error.
+    #[serde(default)]
+    validated: bool,
+    /// It was said that a metric of the name is missing.
+    #[serde(default)]
+    told_missing: bool,
+    /// The names that others had taken when training began. What is on the disk later may be the run's own, from
+    /// before it was killed.
+    #[serde(default)]
+    taken: Option<BTreeSet<PathBuf>>,
 }
 
 impl FromOptions for Checkpoint {
@@ -99,14 +115,7 @@ impl Checkpoint {
     pub fn new(options: CheckpointOptions) -> Result<Checkpoint, OptionError> {
         let rhythm = options.check()?;
         let mode = options.direction()?;
-        Ok(Checkpoint {
-            options,
-            rhythm,
-            mode,
-            memory: Memory::default(),
-            validated: false,
-            told_missing: false,
-        })
+        Ok(Checkpoint { options, rhythm, mode, memory: Memory::default(), unsaved: Vec::new() })
     }
 
     /// The best checkpoint that is kept, and its score where something is monitored.
@@ -151,12 +160,8 @@ impl Checkpoint {
         }
         let mut score = None;
         if let Some(monitor) = &self.options.monitor {
-            if moment.status == Status::Interrupted {
-                // The validation that would have logged the metric was cut short, or is missing.
-                return Ok(());
-            }
             score = moment.metrics().get(monitor);
-            if score.is_none() && self.validated {
+            if score.is_none() && self.memory.validated {
                 let known = moment.metrics().names().join("`, `");
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
@@ -172,6 +177,7 @@ impl Checkpoint {
         let keep = usize::try_from(self.options.save_top_k).ok();
         let replaces = self.memory.ledger.make_room(keep, self.mode);
         let path = self.free_path(moment, &replaces);
+        leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
         Ok(())
@@ -205,6 +211,9 @@ impl Checkpoint {
     fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
         self.memory.last_step = moment.step;
         self.memory.saved_any = true;
+        if let Some(path) = &save.path {
+            take_name(moment, path);
+        }
         if self.options.verbose
             && let Some(path) = &save.path
         {
@@ -252,12 +261,17 @@ impl Controller for Checkpoint {
         if cx.total_batches == 0 {
             // It begins here; a fit before this one counted steps of its own.
             (self.memory.last_step, self.memory.deferred, self.memory.last_is_of) = (0, false, None);
+            (self.memory.validated, self.memory.taken) = (false, None);
             self.memory.last_time_ns = nanoseconds(cx.elapsed());
+        } else {
+            self.reconcile(cx);
         }
+        self.note_names_of_others(cx);
         Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
+        self.drop_unsaved(cx);
         if !self.batch_is_due(cx) || self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
@@ -271,7 +285,8 @@ impl Controller for Checkpoint {
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
-        self.validated |= cx.phase != Phase::SanityCheck;
+        self.memory.validated |= cx.phase != Phase::SanityCheck && !is_interrupted(cx);
+        self.drop_unsaved(cx);
         if self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
@@ -284,6 +299,7 @@ impl Controller for Checkpoint {
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult<Decision> {
+        self.drop_unsaved(cx);
         if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
             return Ok(Decision::CONTINUE);
         }
@@ -291,15 +307,18 @@ impl Controller for Checkpoint {
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
+        self.drop_unsaved(cx);
         let mut saves = Vec::new();
         // The last save may be some steps ago: the rhythm, or a better score, has not come again.
-        if self.options.save_last.is_on() && self.memory.last_is_of != Some(cx.step) {
+        let is_old = self.memory.last_is_of != Some(cx.step);
+        if self.options.save_last.is_on() && is_old && !is_interrupted(cx) {
             self.write_last(cx, &mut saves);
         }
         Ok(requests(saves))
     }
 
     fn on_exception(&mut self, cx: &Exception) -> HookResult<Decision> {
+        self.drop_unsaved(cx);
         if !self.options.save_on_exception || self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }

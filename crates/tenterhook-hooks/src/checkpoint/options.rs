@@ -175,6 +175,7 @@ impl CheckpointOptions {
         }
         let template = self.filename.as_deref().unwrap_or(filename::DEFAULT);
         filename::check(template)?;
+        self.check_reserved(template)?;
         if self.save_last.is_on() && template.split('/').next() == Some(LAST) {
             return refuse(&format!(
                 "`filename` is \"{template}\", but `{LAST}` is the name that `save_last` needs; choose another, or \
@@ -195,6 +196,37 @@ impl CheckpointOptions {
         let unset = epochs.is_none() && steps.is_none() && time.is_none();
         Ok(chosen.unwrap_or(if unset { Rhythm::Epochs(1) } else { Rhythm::Never }))
     }
+
+    /// Refuses what the trainer calls its own.
+    fn check_reserved(&self, template: &str) -> Result<(), OptionError> {
+        let outline = filename::outline(template, self.auto_insert_metric_name);
+        if let Some(reserved) = reserved(outline.split('/')) {
+            return Err(OptionError::new(format!(
+                "`filename` is \"{template}\", but {reserved}; choose another"
+            )));
+        }
+        let Some(directory) = self.dirpath.as_ref().filter(|path| path.is_relative()) else { return Ok(()) };
+        let parts = directory.components().filter_map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            _ => None,
+        });
+        reserved(parts).map_or(Ok(()), |reserved| {
+            let shown = directory.display();
+            Err(OptionError::new(format!("`dirpath` is \"{shown}\", but {reserved}; choose another")))
+        })
+    }
+}
+
+/// What is wrong with these parts of a path below the directory of checkpoints.
+fn reserved<'p>(parts: impl Iterator<Item = &'p str>) -> Option<&'static str> {
+    parts.enumerate().find_map(|(at, part)| match part {
+        "latest" if at == 0 => Some("`latest` is the trainer's own link to the newest"),
+        part if at == 0 && part.starts_with("emergency-") => {
+            Some("names that begin with `emergency-` are the trainer's own")
+        }
+        part if part.starts_with('.') => Some("names that begin with `.` are of saves that are not finished"),
+        _ => None,
+    })
 }
 
 fn leads_up(path: &Path) -> bool {
@@ -230,6 +262,40 @@ mod tests {
                 .to_string()
                 .starts_with("`train_time_interval` is \"5 epochs\", which is no time")
         );
+    }
+
+    #[test]
+    fn the_names_of_the_trainer_and_hidden_ones_are_refused() {
+        let named = |filename: &str| CheckpointOptions {
+            filename: Some(filename.into()),
+            ..CheckpointOptions::default()
+        };
+        for filename in [
+            "latest",
+            "latest/{epoch}",
+            "emergency-{epoch}",
+            "{emergency-loss}",
+            "..{epoch}",
+            "a/.{epoch}",
+            "{.x}",
+        ] {
+            let error = named(filename).check().expect_err(filename).to_string();
+            assert!(error.starts_with("`filename` is ") && error.contains("choose another"), "{error}");
+        }
+        for filename in ["latest-{epoch}", "a/latest", "emergency", "{epoch}.5", "a/emergency-{epoch}"] {
+            assert!(named(filename).check().is_ok(), "{filename}");
+        }
+        let into = |dirpath: &str| CheckpointOptions {
+            dirpath: Some(dirpath.into()),
+            ..CheckpointOptions::default()
+        };
+        for dirpath in ["latest", "emergency-1/a", ".hidden", "a/.b"] {
+            let error = into(dirpath).check().expect_err(dirpath).to_string();
+            assert!(error.starts_with("`dirpath` is ") && error.contains("choose another"), "{error}");
+        }
+        for dirpath in ["best", "./best", "/srv/.cache/latest"] {
+            assert!(into(dirpath).check().is_ok(), "{dirpath}");
+        }
     }
 
     #[test]

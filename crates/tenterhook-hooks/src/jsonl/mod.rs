@@ -5,7 +5,7 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,8 +56,8 @@ impl From<u64> for JsonlOptions {
 ///   `loader`, `loss`, `average_loss`, `lr` (of the first group of the first optimizer, as the next update will
 ///   use it), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
 ///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
-///   at the checkpoint, where it is the same file, so that nothing stands there twice; one that another run has
-///   gone on with since stays as it is.
+///   at the checkpoint, where it is the same file, and goes on there as if nothing had happened; one that another
+///   run has gone on with since stays as it is.
 /// - **Cost**: a line that is flushed, and the reading of the losses since the last one; on other batches a
 ///   division.
 /// - **When it fails**, because the file cannot be written, its policy decides: it is reported, and the hook
@@ -121,13 +121,16 @@ impl Jsonl {
         cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
-    fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
-        let Some(path) = own_file::place(cx.run, &self.options.path) else { return Ok(()) };
-        let cannot = |path: &PathBuf, error: &dyn std::error::Error| {
-            format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
-        };
+    /// Where the file is, if there is to be one.
+    fn place(&self, cx: &Moment<'_>) -> HookResult<Option<PathBuf>> {
+        let Some(path) = own_file::place(cx.run, &self.options.path) else { return Ok(None) };
         // The working directory may be another one when the run is resumed.
-        let path = std::path::absolute(&path).map_err(|error| cannot(&path, &error))?;
+        Ok(Some(std::path::absolute(&path).map_err(|error| cannot(&path, &error))?))
+    }
+
+    /// Opens the file. A resumed run takes it up where its checkpoint was.
+    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut Lines>> {
+        let Some(path) = self.place(cx)? else { return Ok(None) };
         if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
             // An evaluation of an older checkpoint must not cut off what came after it.
             let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
@@ -135,11 +138,41 @@ impl Jsonl {
             self.lines = Some(Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?);
             self.known = None;
         }
-        let Some(lines) = &mut self.lines else { return Ok(()) };
+        Ok(self.lines.as_mut())
+    }
+
+    /// A run that begins in its own directory finds nothing there but what it wrote itself, before it was killed
+    /// without a checkpoint to go on from.
+    fn begin_anew(&mut self, cx: &Moment<'_>) -> HookResult {
+        if cx.total_batches > 0 || self.known.is_some() || self.lines.is_some() {
+            return Ok(());
+        }
+        let Some(directory) = &cx.run.directory else { return Ok(()) };
+        let directory = std::path::absolute(directory).map_err(|error| cannot(directory, &error))?;
+        let own = self.place(cx)?.filter(|path| path.starts_with(directory));
+        self.known = own.map(|path| Known { path, length: 0 });
+        Ok(())
+    }
+
+    /// Whether the run goes on in the file that its checkpoint knew, where it was.
+    fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
+        let Some(known) = self.known.clone() else { return Ok(false) };
+        let lines = self.open(cx)?;
+        Ok(known.length > 0
+            && lines.is_some_and(|lines| (&lines.path, lines.length) == (&known.path, known.length)))
+    }
+
+    /// Adds a line.
+    fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
+        let Some(lines) = self.open(cx)? else { return Ok(()) };
         let mut text = serde_json::to_vec(&Line::of(cx, what))?;
         text.push(b'\n');
-        Ok(lines.push(&text).map_err(|error| cannot(&path, &error))?)
+        Ok(lines.push(&text).map_err(|error| cannot(&lines.path, &error))?)
     }
+}
+
+fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
+    format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
 }
 
 #[hook(name = "json_log", tier = "built_in")]
@@ -155,6 +188,11 @@ impl Observer for Jsonl {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
+        self.begin_anew(cx)?;
+        if self.goes_on(cx)? {
+            // Its start stands in the file already.
+            return Ok(());
+        }
         let run = cx.run;
         let what = What::TrainStart {
             run: &run.id,

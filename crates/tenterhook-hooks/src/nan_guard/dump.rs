@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, RunInfo, Tensors};
 
 use super::seen::{Described, Finding};
@@ -55,6 +55,25 @@ pub(super) fn write(root: &Path, report: &Report<'_>, batch: &Tensors<'_>) -> Re
     fs::write(unfinished.join(REPORT), serde_json::to_vec_pretty(report)?)?;
     fs::rename(&unfinished, &place)?;
     Ok(place)
+}
+
+/// Removes what was dumped from this batch on: a resumed run comes to it again.
+pub(super) fn remove_from(root: &Path, epoch: u64, batch: u64) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let report = fs::read(entry.path().join(REPORT)).unwrap_or_default();
+        let Ok(At { epoch: of_epoch, batch: of_batch }) = serde_json::from_slice(&report) else { continue };
+        if (of_epoch, of_batch) >= (epoch, batch) {
+            // What cannot be removed stays, and the new one gets another name.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Where a report is of.
+#[derive(Deserialize)]
+struct At {
+    epoch: u64,
+    batch: u64,
 }
 
 /// The place of a step's dump. A skipped step is tried again under the same number.

@@ -10,7 +10,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, Flow, FromOptions,
-    HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart, hook,
+    HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart,
+    TrainStart, hook,
 };
 
 use dump::Report;
@@ -62,8 +63,6 @@ pub struct NanGuard {
     seen: Seen,
     /// How many of the batch's findings have been acted upon.
     heeded: usize,
-    /// The last accumulation window in which something was found: its epoch and its number there.
-    poisoned: Option<(u64, u64)>,
     shapes: Shapes,
 }
 
@@ -74,6 +73,9 @@ struct Memory {
     /// Poisoned steps in a row.
     in_a_row: u64,
     dumps: u64,
+    /// The last accumulation window in which something was found: its epoch and its number there.
+    #[serde(default)]
+    poisoned: Option<(u64, u64)>,
 }
 
 impl FromOptions for NanGuard {
@@ -100,7 +102,6 @@ impl NanGuard {
             memory: Memory::default(),
             seen: Seen::default(),
             heeded: 0,
-            poisoned: None,
             shapes: Shapes::default(),
         })
     }
@@ -126,7 +127,7 @@ impl NanGuard {
     /// Something is not finite that was not heeded yet.
     fn heed(&mut self, moment: &Moment<'_>) -> Decision {
         let window = NanGuard::window(moment);
-        let again = self.poisoned == Some(window);
+        let again = self.memory.poisoned == Some(window);
         let mut news = self.seen.found[self.heeded..].iter();
         if again && news.all(|found| matches!(found, Finding::Gradient(_))) {
             // They are summed over the window, so what an earlier backward pass left is still in them.
@@ -138,7 +139,7 @@ impl NanGuard {
             };
         }
         self.heeded = self.seen.found.len();
-        self.poisoned = Some(window);
+        self.memory.poisoned = Some(window);
         if !again {
             self.memory.in_a_row += 1;
         }
@@ -223,7 +224,7 @@ impl NanGuard {
 
     /// A batch in which everything was finite.
     fn is_well(&mut self, cx: &TrainBatchEnd) {
-        let poisoned = self.poisoned == Some(NanGuard::window(cx));
+        let poisoned = self.memory.poisoned == Some(NanGuard::window(cx));
         if !cx.progress.step_counted || poisoned {
             return;
         }
@@ -257,6 +258,14 @@ impl Controller for NanGuard {
 
     fn listens(&self, phase: Phase, _progress: &Progress) -> bool {
         phase == Phase::Train
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) {
+        if let Some(directory) = &cx.run.directory
+            && let Some(root) = dump::root(cx.run).filter(|root| root.starts_with(directory))
+        {
+            dump::remove_from(&root, cx.epoch, cx.batches);
+        }
     }
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {

@@ -4,19 +4,22 @@ use std::path::Path;
 
 use tenterhook_core::BoxError;
 
-use super::store::{self, Content, HOOKS, OPTIMIZERS, RealDisk, STATE, Verified, WEIGHTS};
+use super::store::{self, Content, GRADIENTS, HOOKS, OPTIMIZERS, RealDisk, STATE, Verified, WEIGHTS};
 use super::{Contents, hook_tensors};
+use crate::tensors::TensorMap;
 
 /// Writes a checkpoint whole or not at all.
-pub(super) fn write(path: &Path, contents: &Contents) -> Result<(), BoxError> {
+pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) -> Result<(), BoxError> {
     let mut state = serde_json::to_vec_pretty(contents)?;
     state.push(b'\n');
     let mut files = vec![(WEIGHTS, Content::Tensors(&contents.weights))];
     if !contents.weights_only {
         files.push((OPTIMIZERS, Content::Tensors(&contents.optimizers.tensors)));
     }
-    if !contents.hook_tensors.is_empty() {
-        files.push((HOOKS, Content::Tensors(&contents.hook_tensors)));
+    for (file, tensors) in [(GRADIENTS, &contents.gradients), (HOOKS, hook_tensors)] {
+        if !tensors.is_empty() {
+            files.push((file, Content::Tensors(tensors)));
+        }
     }
     files.push((STATE, Content::Bytes(&state)));
     store::write(&RealDisk, path, &files)
@@ -29,6 +32,9 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
     contents.weights = files.tensors(WEIGHTS)?;
     if !contents.weights_only {
         contents.optimizers.tensors = files.tensors(OPTIMIZERS)?;
+    }
+    if files.has(GRADIENTS) {
+        contents.gradients = files.tensors(GRADIENTS)?;
     }
     if files.has(HOOKS) {
         hook_tensors::give_back(&files.tensors(HOOKS)?, &mut contents.hooks)?;

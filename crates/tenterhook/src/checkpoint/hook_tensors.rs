@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tenterhook_core::BoxError;
 use tenterhook_core::runner::HookStates;
+use tenterhook_core::{BoxError, NamedTensors};
 
 use super::disk::read_state;
 use super::store::{self, HOOKS, WEIGHTS};
@@ -13,15 +13,29 @@ use crate::tensors::TensorMap;
 /// such as an average of them.
 const EVALUATE_WITH: &str = tenterhook_core::state::EVALUATE_WITH;
 
-/// Takes the tensors out of the states, as `<hook>/<tensor>`.
-pub(super) fn take(states: &mut HookStates) -> TensorMap {
+/// The tensors of hooks, by hook: they are shared with the hooks, so holding them copies nothing.
+pub(super) type Held = Vec<(String, NamedTensors)>;
+
+/// Takes the tensors out of the states.
+pub(super) fn take_held(states: &mut HookStates) -> Held {
+    let held = states.iter_mut().map(|(hook, state)| (hook.clone(), std::mem::take(&mut state.tensors)));
+    held.filter(|(_, tensors)| !tensors.is_empty()).collect()
+}
+
+/// The tensors as a checkpoint holds them: as `<hook>/<tensor>`.
+pub(super) fn read(held: Held) -> TensorMap {
     let mut all = TensorMap::default();
-    for (hook, state) in states {
-        for (name, shape, values) in std::mem::take(&mut state.tensors).iter() {
+    for (hook, tensors) in held {
+        for (name, shape, values) in tensors.iter() {
             all.insert_f32(format!("{hook}/{name}"), shape, values);
         }
     }
     all
+}
+
+/// Takes the tensors out of the states, as a checkpoint holds them.
+pub(super) fn take(states: &mut HookStates) -> TensorMap {
+    read(take_held(states))
 }
 
 /// Gives the tensors back to the states that they were taken from.
@@ -63,7 +77,7 @@ pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_core::{NamedTensors, State};
+    use tenterhook_core::State;
 
     use super::*;
 

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::runner::HookStates;
-use tenterhook_core::{Entries, Failure, Progress, Stage};
+use tenterhook_core::{Cursor, Entries, Event, Failure, Stage};
 
+use super::contents::Contents;
+use super::position::Position;
 use super::read;
 use crate::module::Module;
-use crate::running::Who;
+use crate::running::{Running, Who};
 use crate::session::Session;
 
 impl<M: Module> Session<'_, M> {
@@ -20,12 +21,18 @@ impl<M: Module> Session<'_, M> {
         Ok(())
     }
 
-    /// Restores the optimizers, which exist only now.
+    /// Restores the optimizers, which exist only now, and the gradients of a window that had not ended.
     pub(crate) fn restore_optimizers(&mut self) -> Result<(), Failure> {
-        let Some(state) = self.optimizers_to_restore.take() else { return Ok(()) };
+        let Some((state, gradients)) = self.optimizers_to_restore.take() else { return Ok(()) };
         self.run.at(Who::Module, "load_optimizer_state");
         let loaded = self.module.load_optimizer_state(&state);
-        self.run.checked(loaded)
+        self.run.checked(loaded)?;
+        if !gradients.is_empty() {
+            self.run.at(Who::Module, "load_gradients");
+            let loaded = self.module.load_gradients(&gradients);
+            self.run.checked(loaded)?;
+        }
+        Ok(())
     }
 
     /// Restores a checkpoint: the module's weights, where the run stood (and with it the data), then the hooks.
@@ -33,8 +40,8 @@ impl<M: Module> Session<'_, M> {
         let Some(path) = self.restore_from.take() else { return Ok(()) };
         self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
-        let contents = self.run.checked(contents)?;
-        let entries = Entries::new(contents.entries);
+        let mut contents = self.run.checked(contents)?;
+        let entries = Entries::new(std::mem::take(&mut contents.entries));
         self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
         self.run.checked(told)?;
@@ -45,28 +52,42 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
-        self.check_hooks(&contents.hooks)?;
-        self.optimizers_to_restore = Some(contents.optimizers);
-        self.run.progress = next_unseen(contents.progress);
-        self.run.shared.elapsed_before = contents.elapsed;
-        self.run.shared.metrics.restore(contents.metrics);
-        self.run.shared.metrics.set_step(self.run.progress.step);
-        self.run.losses.restore(contents.losses);
-        self.run.shared.board.restore(contents.board);
-        self.run.shared.board.keep_from_observers(contents.board_kept);
-        self.run.shared.streams.replace(Streams::at(&contents.streams));
-        emit!(self.run, self.module, LoadCheckpoint { entries: &entries });
-        self.run.hooks.load_states(&contents.hooks, &self.run.progress)
+        self.check_hooks(&contents)?;
+        self.restore_run(contents, &entries)
+    }
+
+    /// Everything but the weights; the optimizers wait until they exist.
+    fn restore_run(&mut self, contents: Contents, entries: &Entries) -> Result<(), Failure> {
+        let run = &mut self.run;
+        self.optimizers_to_restore = Some((contents.optimizers, contents.gradients));
+        run.progress = contents.progress;
+        if run.stage == Stage::Fit {
+            self.resumed_at = Some(contents.position.unwrap_or_else(|| Position::guessed(&run.progress)));
+            self.marks = contents.marks;
+            run.saves.number = contents.number;
+            run.saves.durable = contents.unannounced;
+            run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
+            run.restore_loops(contents.loops);
+        }
+        run.shared.elapsed_before = contents.elapsed;
+        run.shared.metrics.restore(contents.metrics);
+        run.losses.restore(contents.losses);
+        run.shared.board.restore(contents.board);
+        run.shared.board.keep_from_observers(contents.board_kept);
+        run.shared.streams.replace(Streams::at(&contents.streams));
+        emit!(run, self.module, LoadCheckpoint { entries });
+        run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared)
     }
 
     /// A hook on one side only would begin anew, or be forgotten, without a word. An evaluation goes on with nothing.
-    fn check_hooks(&mut self, saved: &HookStates) -> Result<(), Failure> {
+    fn check_hooks(&mut self, contents: &Contents) -> Result<(), Failure> {
         if self.accepts_other_hooks || self.run.stage != Stage::Fit {
             return Ok(());
         }
+        let (saved, then) = (&contents.hooks, &contents.runner);
         let registered = self.run.hooks.stateful();
-        let gone = saved.keys().filter(|name| !registered.contains(name));
-        let new = registered.iter().filter(|name| !saved.contains_key(*name));
+        let gone = saved.keys().filter(|name| !registered.contains(name) && !then.was_added(name));
+        let new = registered.iter().filter(|name| !saved.contains_key(*name) && !then.was_removed(name));
         let gone = gone.map(|name| format!("`{name}` is in the checkpoint and not registered"));
         let new = new.map(|name| format!("`{name}` is registered and not in the checkpoint"));
         let all: Vec<_> = gone.chain(new).collect();
@@ -83,11 +104,20 @@ impl<M: Module> Session<'_, M> {
     }
 }
 
-/// Where training goes on: a checkpoint of a finished epoch continues with the next one.
-fn next_unseen(progress: Progress) -> Progress {
-    if progress.epochs_done > progress.epoch {
-        Progress { epoch: progress.epoch + 1, batches: 0, ..progress }
-    } else {
-        progress
+impl<M: Module> Running<M> {
+    /// Where the delivery of an event goes on that a checkpoint was taken in, after what else was to be saved then.
+    /// `None` when nobody is left.
+    pub(crate) fn rest_of(
+        &mut self,
+        module: &mut M,
+        position: &Position,
+        event: Event,
+    ) -> Result<Option<Cursor>, Failure> {
+        self.hooks.take_up_event(&self.shared);
+        if !position.saves.is_empty() {
+            self.save_all(module, position.place, position.by.as_deref(), &position.saves)?;
+        }
+        let Some(by) = &position.by else { return Ok(None) };
+        Ok(Some(self.hooks.cursor_behind(event, by)).filter(|cursor| !cursor.is_at_end()))
     }
 }

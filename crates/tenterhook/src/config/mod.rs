@@ -24,6 +24,7 @@
 //! ```
 
 mod class_paths;
+mod differences;
 pub(crate) mod hash;
 mod hooks;
 pub(crate) mod hooks_config;
@@ -43,6 +44,7 @@ mod tree;
 mod whole_schema;
 pub(crate) mod words;
 
+pub use differences::{Difference, Harm, differences, refusal, remark};
 pub use hooks::HookTable;
 pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};

@@ -49,7 +49,7 @@ impl Resolved {
     /// A trainer with these settings and hooks.
     pub fn trainer(&self, registry: &Registry) -> Result<Trainer, ConfigError> {
         let mut trainer = match Trainer::new(self.trainer.clone()) {
-            Ok(trainer) => trainer,
+            Ok(trainer) => trainer.with_config(self.to_json()),
             Err(RunError::Settings(_)) => {
                 let problems = self.trainer.problems().into_iter().map(|problem| problem.below("trainer"));
                 return Err(self.error(problems));

@@ -1,14 +1,15 @@
 //! The loader over a dataset: shuffled by seed and epoch, batched, and loaded ahead if wanted.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenterhook_core::BoxError;
 use tenterhook_core::random::seed_at;
 
+use super::waited::patiently;
 use super::workers::{Job, Workers};
-use super::{Dataset, LoadError, Loader, Order, Sample};
+use super::{Dataset, LoadError, Loader, Order, Sample, Waited};
 use crate::data::dataset::contained;
 
 /// What separates the samples' seeds from others made of the same seed.
@@ -35,7 +36,8 @@ const PURPOSE: u64 = 0x5b;
 /// ```
 ///
 /// An error or a panic while loading comes out of `next`, with the loader and the samples; the call after it
-/// yields the next batch. Seeking and dropping wait for the samples that are being loaded, and no longer.
+/// yields the next batch. Seeking and dropping wait for the samples that are being loaded, and no longer; where
+/// the waiting was given up, not even for those.
 ///
 /// A clone shares the dataset and begins anew.
 pub struct Batches<B> {
@@ -173,25 +175,34 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
     }
 
     fn next(&mut self) -> Result<Option<B>, BoxError> {
+        self.next_unless(&|| false).map(patiently)
+    }
+
+    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         let (batch, end) = (self.at.batch, self.count());
         if batch >= end {
             self.workers = None;
-            return Ok(None);
+            return Ok(Waited::Ended);
         }
-        self.at.batch += 1;
         let job = self.job.take().unwrap_or_else(|| self.job_of_epoch());
         let job = self.job.insert(job);
-        if self.threads == 0 {
-            return job(batch, &AtomicBool::new(false)).map(Some);
-        }
-        let workers = match &mut self.workers {
-            Some(workers) => workers,
-            idle => {
-                let ahead = self.prefetch.unwrap_or(2 * self.threads) as u64;
-                idle.insert(Workers::start(&self.name, self.threads, ahead, (batch, end), job)?)
-            }
+        let waited = if self.threads == 0 {
+            load_here(job, batch, given_up)
+        } else {
+            let workers = match &mut self.workers {
+                Some(workers) => workers,
+                idle => {
+                    let ahead = self.prefetch.unwrap_or(2 * self.threads) as u64;
+                    idle.insert(Workers::start(&self.name, self.threads, ahead, (batch, end), job)?)
+                }
+            };
+            workers.next(given_up)
         };
-        workers.next()
+        // A batch that failed is over, too.
+        if !matches!(waited, Ok(Waited::GaveUp)) {
+            self.at.batch += 1;
+        }
+        waited
     }
 }
 
@@ -208,10 +219,24 @@ impl<B> Clone for Batches<B> {
     }
 }
 
+/// Loads a batch on the calling thread, which can leave it between two samples.
+fn load_here<B>(job: &Arc<Job<B>>, batch: u64, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+    let left = Cell::new(false);
+    let loaded = job(batch, &|| {
+        left.set(left.get() || given_up());
+        left.get()
+    });
+    if left.get() { Ok(Waited::GaveUp) } else { loaded.map(Waited::Batch) }
+}
+
 /// A dataset and its collate function, so that a loader's type names neither.
 trait Source<B>: Send + Sync {
     fn samples(&self) -> usize;
-    fn load(&self, wanted: &mut dyn Iterator<Item = Sample>, stopped: &AtomicBool) -> Result<B, BoxError>;
+    fn load(
+        &self,
+        wanted: &mut dyn Iterator<Item = Sample>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<B, BoxError>;
 }
 
 struct Collated<D, C, B> {
@@ -229,10 +254,14 @@ where
         self.dataset.len()
     }
 
-    fn load(&self, wanted: &mut dyn Iterator<Item = Sample>, stopped: &AtomicBool) -> Result<B, BoxError> {
+    fn load(
+        &self,
+        wanted: &mut dyn Iterator<Item = Sample>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<B, BoxError> {
         let mut items = Vec::new();
         for sample in wanted {
-            if stopped.load(Ordering::Relaxed) {
+            if stopped() {
                 return Err("no longer wanted".into());
             }
             let item = contained(|| self.dataset.load(sample));

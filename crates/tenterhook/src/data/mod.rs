@@ -13,6 +13,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod waited;
+#[cfg(test)]
+mod waiting_tests;
 mod workers;
 
 use tenterhook_core::tensor::NoTensors;
@@ -24,6 +27,7 @@ pub use self::loading::Loading;
 pub use self::order::Order;
 pub use self::stream::StreamOf;
 pub use self::turns::{Turns, TurnsError, TurnsName, TurnsOptions};
+pub use self::waited::Waited;
 
 /// What the loop and the hooks must know of a batch.
 pub trait BatchData {
@@ -76,6 +80,15 @@ pub trait Loader<B> {
     fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError>;
     /// The next batch, `None` after the last.
     fn next(&mut self) -> Result<Option<B>, BoxError>;
+
+    /// The next batch, unless it takes so long that the waiting is given up. Nothing is lost by giving up: asked
+    /// again, it goes on waiting for the same batch.
+    ///
+    /// A loader that waits for others (threads, a service) asks `given_up` every now and then while no batch is
+    /// there, so that a run can be ended meanwhile; one that does all the work itself needs nothing but `next`.
+    fn next_unless(&mut self, _given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+        self.next().map(Waited::from)
+    }
 }
 
 impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
@@ -90,6 +103,9 @@ impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
     }
     fn next(&mut self) -> Result<Option<B>, BoxError> {
         L::next(self)
+    }
+    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+        L::next_unless(self, given_up)
     }
 }
 

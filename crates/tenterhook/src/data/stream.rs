@@ -1,12 +1,13 @@
 //! The loader over a stream: data that can only be read from its beginning, and ends when it ends.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread::Builder;
 
 use tenterhook_core::BoxError;
 
-use super::{LoadError, Loader};
+use super::waited::{SLICE, patiently};
+use super::{LoadError, Loader, Waited};
 use crate::data::dataset::contained;
 
 type Items<I> = Box<dyn Iterator<Item = Result<I, BoxError>> + Send>;
@@ -182,15 +183,39 @@ impl<B: Send + 'static> Loader<B> for StreamOf<B> {
     }
 
     fn next(&mut self) -> Result<Option<B>, BoxError> {
-        if self.reading.is_none() {
-            self.reading = Some(self.begin()?);
-        }
-        match &mut self.reading {
-            Some(Reading::Here(read)) => read(),
-            Some(Reading::Ahead(batches)) => batches.recv().ok().transpose(),
-            None => Ok(None),
+        self.next_unless(&|| false).map(patiently)
+    }
+
+    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+        let reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => self.begin()?,
+        };
+        match self.reading.insert(reading) {
+            Reading::Here(read) => read().map(Waited::from),
+            Reading::Ahead(batches) => received(batches, given_up),
         }
     }
+}
+
+/// The next of what a thread hands over. One that is there already is taken without asking.
+fn received<B>(
+    batches: &Receiver<Result<B, BoxError>>,
+    given_up: &dyn Fn() -> bool,
+) -> Result<Waited<B>, BoxError> {
+    match batches.try_recv() {
+        Ok(batch) => return batch.map(Waited::Batch),
+        Err(TryRecvError::Disconnected) => return Ok(Waited::Ended),
+        Err(TryRecvError::Empty) => {}
+    }
+    while !given_up() {
+        match batches.recv_timeout(SLICE) {
+            Ok(batch) => return batch.map(Waited::Batch),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Waited::Ended),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    Ok(Waited::GaveUp)
 }
 
 impl<B> Clone for StreamOf<B> {

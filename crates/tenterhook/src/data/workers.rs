@@ -7,14 +7,19 @@ use std::thread::{Builder, JoinHandle};
 
 use tenterhook_core::BoxError;
 
+use super::Waited;
+use super::waited::SLICE;
+
 /// What a worker does: loads the batch of this number, and gives up early when told to stop.
-pub(super) type Job<B> = dyn Fn(u64, &AtomicBool) -> Result<B, BoxError> + Send + Sync;
+pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
 
 /// Batches are claimed in order, loaded by whoever claimed them, and taken in order: how many threads
 /// there are changes nothing but the time it takes.
 pub(super) struct Workers<B> {
     desk: Arc<Desk<B>>,
     threads: Vec<JoinHandle<()>>,
+    /// Nobody waited for the batch that comes next, so nobody waits for its thread either.
+    gave_up: bool,
 }
 
 struct Desk<B> {
@@ -71,12 +76,13 @@ impl<B: Send + 'static> Workers<B> {
             State { unclaimed: first, wanted: first, end, ahead: ahead.max(1), loaded: BTreeMap::new() };
         let desk =
             Desk { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
-        let mut workers = Workers { desk: Arc::new(desk), threads: Vec::with_capacity(threads) };
+        let mut workers =
+            Workers { desk: Arc::new(desk), threads: Vec::with_capacity(threads), gave_up: false };
         for number in 0..threads.max(1) {
             let (desk, job) = (workers.desk.clone(), job.clone());
             let work = move || {
                 while let Some(batch) = desk.claim() {
-                    let loaded = job(batch, &desk.stopped);
+                    let loaded = job(batch, &|| desk.stopped.load(Ordering::Relaxed));
                     desk.state().loaded.insert(batch, loaded);
                     desk.changed.notify_all();
                 }
@@ -87,20 +93,28 @@ impl<B: Send + 'static> Workers<B> {
         Ok(workers)
     }
 
-    /// The next batch in order; `None` behind the last.
-    pub(super) fn next(&mut self) -> Result<Option<B>, BoxError> {
+    /// The next batch in order, unless the waiting for it is given up.
+    pub(super) fn next(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         let mut state = self.desk.state();
         let wanted = state.wanted;
         if wanted >= state.end {
-            return Ok(None);
+            return Ok(Waited::Ended);
         }
-        let missing = |state: &mut State<B>| !state.loaded.contains_key(&wanted);
-        state = self.desk.changed.wait_while(state, missing).unwrap_or_else(PoisonError::into_inner);
+        let loaded = loop {
+            if let Some(loaded) = state.loaded.remove(&wanted) {
+                break loaded;
+            }
+            self.gave_up = given_up();
+            if self.gave_up {
+                return Ok(Waited::GaveUp);
+            }
+            let woken = self.desk.changed.wait_timeout(state, SLICE);
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        };
         state.wanted += 1;
-        let loaded = state.loaded.remove(&wanted);
         drop(state);
         self.desk.changed.notify_all();
-        loaded.transpose()
+        loaded.map(Waited::Batch)
     }
 }
 
@@ -111,6 +125,10 @@ impl<B> Drop for Workers<B> {
         self.desk.stopped.store(true, Ordering::SeqCst);
         drop(state);
         self.desk.changed.notify_all();
+        if self.gave_up {
+            // They end by themselves when their samples come, which may be never.
+            return;
+        }
         for thread in self.threads.drain(..) {
             // A worker contains its panics, and is not asked for anything any more.
             let _ = thread.join();

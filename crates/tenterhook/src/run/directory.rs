@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
 
-use super::lines::Lines;
-use super::record::{RunRecord, write_whole};
+use super::again::{go_on, removed};
+use super::open::{EVENTS, Open, cannot, create, point};
+use super::reading::Happenings;
+use super::record::RunRecord;
 use super::{
-    Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
+    Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
 };
 use crate::tensors::TensorMap;
 
@@ -22,6 +23,10 @@ pub struct RunDirectoryPlan {
     pub runs_dir: PathBuf,
     /// The run's id; unset, a new one.
     pub id: Option<String>,
+    /// Training goes on in the directory of this id, which an earlier part of the run has left. Its `metrics.jsonl`,
+    /// `histograms.jsonl` and `updates.jsonl` are cut back to the checkpoint that is restored, or to nothing where
+    /// none is; `events.jsonl` stays. The checkpoint must be one of this run.
+    pub resume: bool,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
     /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
@@ -34,7 +39,7 @@ pub struct RunDirectoryPlan {
     pub engine: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// An evaluation without a training before it gets a directory, too.
+    /// An evaluation without a training before it gets a directory, too; not in a directory to be resumed.
     pub for_evaluations: bool,
 }
 
@@ -59,63 +64,8 @@ pub struct RunDirectory {
     open: Option<Open>,
     /// What it lost in earlier runs.
     lost: u64,
-    /// Why `latest` does not point at it.
-    unlinked: Option<String>,
-}
-
-/// A directory that exists.
-struct Open {
-    path: PathBuf,
-    record: RunRecord,
-    metrics: Lines,
-    events: Lines,
-    histograms: Later,
-    updates: Later,
-    /// The call that it was made for.
-    made_for: Stage,
-}
-
-impl Open {
-    fn flush(&mut self) -> std::io::Result<()> {
-        let later = self.histograms.flush().and(self.updates.flush());
-        self.metrics.flush().and(self.events.flush()).and(later)
-    }
-
-    fn lost(&self) -> u64 {
-        self.metrics.lost() + self.events.lost() + self.histograms.lost() + self.updates.lost()
-    }
-}
-
-/// A file that is made when its first line is written.
-struct Later {
-    path: PathBuf,
-    lines: Option<Lines>,
-}
-
-impl Later {
-    fn at(path: PathBuf) -> Later {
-        Later { path, lines: None }
-    }
-
-    fn push(&mut self, line: &impl Serialize, time: f64) -> Result<(), BoxError> {
-        let lines = match &mut self.lines {
-            Some(lines) => lines,
-            unmade => unmade.insert(Lines::append_to(&self.path).map_err(cannot("open", &self.path))?),
-        };
-        Ok(lines.push(line, time)?)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.lines.as_mut().map_or(Ok(()), Lines::flush)
-    }
-
-    fn lost(&self) -> u64 {
-        self.lines.as_ref().map_or(0, Lines::lost)
-    }
-}
-
-fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
+    /// What could not be written while a checkpoint was made, until it can be told.
+    untold: Option<BoxError>,
 }
 
 impl RunDirectory {
@@ -123,7 +73,7 @@ impl RunDirectory {
     #[must_use]
     pub fn new(plan: RunDirectoryPlan) -> RunDirectory {
         let id = plan.id.clone().unwrap_or_else(new_id);
-        RunDirectory { plan, id, waiting: Vec::new(), open: None, lost: 0, unlinked: None }
+        RunDirectory { plan, id, waiting: Vec::new(), open: None, lost: 0, untold: None }
     }
 
     /// Where it will be.
@@ -133,68 +83,19 @@ impl RunDirectory {
         Place { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
     }
 
-    /// Makes the directory with its first files, whole or not at all.
-    fn create(plan: &RunDirectoryPlan, id: &str, record: RunRecord, stage: Stage) -> Result<Open, BoxError> {
-        let runs = &plan.runs_dir;
-        // What cannot be made is told about where the user named it, not under a temporary name.
-        let no_place = |error: std::io::Error| {
-            format!(
-                "cannot make a run directory in {}: {error}; make it writable, or choose another `runs_dir`",
-                runs.display()
-            )
+    fn opened(&self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
+        let RunDirectory { plan, id, .. } = self;
+        let mut open = if plan.resume {
+            go_on(plan, id, beginning)?
+        } else {
+            create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?
         };
-        fs::create_dir_all(runs).map_err(no_place)?;
-        let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
-        let made = || -> Result<(), BoxError> {
-            fs::create_dir(&unfinished).map_err(no_place)?;
-            fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
-            for (file, text) in
-                [("config.toml", plan.config.as_bytes()), ("metrics.jsonl", b""), ("events.jsonl", b"")]
-            {
-                write_whole(&unfinished.join(file), text).map_err(cannot("write", &path.join(file)))?;
-            }
-            record.write(&unfinished.join("run.json")).map_err(cannot("write", &path.join("run.json")))?;
-            fs::rename(&unfinished, &path).map_err(cannot("make", &path))?;
-            Ok(())
-        };
-        if let Err(error) = made() {
-            // It is the first error that matters.
-            let _ = fs::remove_dir_all(&unfinished);
-            return Err(error);
-        }
-        let lines = |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
-        let opened = lines("metrics.jsonl").and_then(|metrics| Ok((metrics, lines("events.jsonl")?)));
-        let (metrics, events) = opened.inspect_err(|_| {
-            // Nobody would write an end to it.
-            let _ = fs::remove_dir_all(&path);
-        })?;
-        let [histograms, updates] =
-            ["histograms.jsonl", "updates.jsonl"].map(|file| Later::at(path.join(file)));
-        Ok(Open { path, record, metrics, events, histograms, updates, made_for: stage })
+        let latest = plan.runs_dir.join("latest");
+        // The run is whole without it.
+        let unlinked = point(&latest, id).map_err(cannot("link", &latest)).err();
+        open.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
+        Ok(open)
     }
-
-    fn push(open: &mut Open, mut entry: Entry) -> Result<(), BoxError> {
-        if let Happening::Checkpoint { path, .. } | Happening::CheckpointRemoved { path } = &mut entry.what
-            && let Ok(below) = path.strip_prefix(&open.path)
-        {
-            *path = below.to_owned();
-        }
-        open.events.push(&entry, entry.time)?;
-        // A hook may decide something at every step; everything else is rare, and may be the last there is.
-        if !matches!(entry.what, Happening::Decision { .. }) {
-            open.events.flush()?;
-        }
-        Ok(())
-    }
-}
-
-/// Points a link at a neighbour, at one stroke.
-fn point(link: &Path, to: &str) -> std::io::Result<()> {
-    let unfinished = link.with_file_name(format!(".latest-{to}"));
-    std::os::unix::fs::symlink(to, &unfinished)?;
-    fs::rename(&unfinished, link).inspect_err(|_| {
-        let _ = fs::remove_file(&unfinished);
-    })
 }
 
 impl Recorder for RunDirectory {
@@ -209,21 +110,13 @@ impl Recorder for RunDirectory {
             what,
         };
         if self.open.is_none() {
-            if stage != Stage::Fit && !self.plan.for_evaluations {
+            if stage != Stage::Fit && (self.plan.resume || !self.plan.for_evaluations) {
                 return Ok(());
             }
-            let record = RunRecord::new(&self.plan, beginning);
-            self.open = Some(RunDirectory::create(&self.plan, &self.id, record, stage)?);
-            let latest = self.plan.runs_dir.join("latest");
-            // The run is whole without it.
-            let unlinked = point(&latest, &self.id).map_err(cannot("link", &latest)).err();
-            self.unlinked = unlinked.map(|why| format!("{why}; move it away"));
+            self.open = Some(self.opened(beginning)?);
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        for entry in self.waiting.drain(..).chain([start]) {
-            RunDirectory::push(open, entry)?;
-        }
-        Ok(())
+        self.waiting.drain(..).chain([start]).try_for_each(|entry| open.push(entry))
     }
 
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
@@ -242,7 +135,8 @@ impl Recorder for RunDirectory {
     }
 
     fn lacks(&mut self) -> Option<BoxError> {
-        self.unlinked.take().map(BoxError::from)
+        let lacks = std::mem::take(&mut self.open.as_mut()?.lacks);
+        (!lacks.is_empty()).then(|| lacks.join("; ").into())
     }
 
     fn introduction(&self) -> Option<Introduction> {
@@ -255,7 +149,7 @@ impl Recorder for RunDirectory {
             self.waiting.push(entry);
             return Ok(());
         };
-        RunDirectory::push(open, entry)
+        open.push(entry)
     }
 
     fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError> {
@@ -268,7 +162,8 @@ impl Recorder for RunDirectory {
 
     fn flush(&mut self) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        Ok(open.flush()?)
+        open.flush()?;
+        self.untold.take().map_or(Ok(()), Err)
     }
 
     fn end(&mut self, ending: &Ending<'_>) -> Result<(), BoxError> {
@@ -277,7 +172,7 @@ impl Recorder for RunDirectory {
         let Ending { stage, outcome, progress, time, .. } = ending;
         let what = Happening::End { stage: *stage, outcome: (*outcome).clone() };
         let end = Entry { step: progress.step, epoch: progress.epoch, time: *time, what };
-        let told = RunDirectory::push(open, end);
+        let told = open.push(end);
         let flushed = open.flush();
         let is_the_run = *stage == open.made_for;
         open.record.note(ending, is_the_run);
@@ -285,18 +180,39 @@ impl Recorder for RunDirectory {
         let written = open.record.write(&path).map_err(cannot("write", &path));
         told?;
         flushed?;
-        Ok(written?)
+        written?;
+        self.untold.take().map_or(Ok(()), Err)
     }
 
     fn lost(&self) -> u64 {
         self.lost + self.open.as_ref().map_or(0, Open::lost)
     }
 
+    fn marks(&mut self) -> Result<Vec<FileMark>, BoxError> {
+        let Some(open) = &mut self.open else { return Ok(Vec::new()) };
+        // What could not be written is cut off again, so the lengths are right all the same, and a checkpoint without
+        // them would lose what was written.
+        if let Err(error) = open.flush() {
+            self.untold.get_or_insert(error.into());
+        }
+        Ok(open.marks())
+    }
+
+    fn removed_checkpoints(&self) -> Vec<PathBuf> {
+        if let Some(open) = &self.open {
+            return open.removed.clone();
+        }
+        let directory = self.place().directory;
+        // What cannot be read is told when the run begins.
+        let happened = self.plan.resume.then(|| Happenings::read(&directory.join(EVENTS)).ok());
+        happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
+    }
+
     fn next_place(&mut self) -> Option<Place> {
         // An evaluation may have been first; the training after it is a run of its own all the same.
         self.open.as_ref()?;
         self.lost = self.lost();
-        (self.id, self.open) = (new_id(), None);
+        (self.id, self.open, self.plan.resume) = (new_id(), None, false);
         Some(self.place())
     }
 }

@@ -93,6 +93,13 @@ pub enum Happening {
         /// Only weights: nothing to resume from.
         weights_only: bool,
     },
+    /// A checkpoint could not be written.
+    CheckpointFailed {
+        /// Where it would have been.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
     /// A checkpoint was removed because a better or newer one is there.
     CheckpointRemoved {
         /// Where it was.
@@ -148,6 +155,9 @@ impl From<&Notice> for Happening {
             Notice::Decided { decided, .. } => decision(decided),
             Notice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
             Notice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
+            Notice::Unsaved { path, error } => {
+                Happening::CheckpointFailed { path: path.clone(), error: error.to_string() }
+            }
             Notice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
         }
     }

@@ -84,6 +84,11 @@ impl Lines {
         self.lost
     }
 
+    /// How many bytes of whole lines the file holds.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
     fn named(&self, error: &Error) -> Error {
         Error::new(error.kind(), format!("cannot write {}: {error}", self.path.display()))
     }

@@ -3,12 +3,15 @@
 //! The loop tells a [`Recorder`] what happened, after everybody has received an event. What the
 //! recorder cannot write never ends a run.
 
+mod again;
 mod directory;
 mod entry;
 mod interrupt;
 mod introduction;
 mod lines;
+mod lock;
 mod machine;
+mod open;
 pub mod reading;
 mod record;
 mod recording;
@@ -24,9 +27,10 @@ pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
 pub use introduction::{IntroducedHook, Introduction, command_line, named_versions};
+pub use lock::{Holder, holder};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
-pub use record::{RunRecord, RunStatus};
+pub use record::{RunPart, RunRecord, RunStatus};
 pub(crate) use recording::Recording;
 
 use crate::tensors::TensorMap;

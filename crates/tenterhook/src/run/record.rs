@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
+use super::open::below;
 use super::{Beginning, Ending, RunDirectoryPlan};
 use crate::config::hash::{of_bytes, of_json};
 
@@ -20,9 +21,12 @@ pub const FORMAT: u32 = 1;
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// Under way, or killed.
+    /// Under way. In a file it can also mean that the run was killed.
     #[default]
     Running,
+    /// It wrote no end, and no process writes to its directory any more. No file says so; it is found when a run is
+    /// read.
+    Killed,
     /// It reached its limit.
     Completed,
     /// Somebody asked to stop.
@@ -57,6 +61,7 @@ impl RunStatus {
     pub fn word(&self) -> &'static str {
         match self {
             RunStatus::Running => "running",
+            RunStatus::Killed => "killed",
             RunStatus::Completed => "completed",
             RunStatus::Stopped { .. } => "stopped",
             RunStatus::Interrupted { .. } => "interrupted",
@@ -75,6 +80,23 @@ impl From<&Outcome> for RunStatus {
             _ => RunStatus::Completed,
         }
     }
+}
+
+/// A start of a run: its first, or one that went on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct RunPart {
+    /// When it began.
+    pub started: String,
+    /// Completed optimizer steps at that moment.
+    pub step: u64,
+    /// The checkpoint that it went on from, below the run directory if it is there. Without one it began from the
+    /// start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<PathBuf>,
+    /// The command line.
+    pub command: Vec<String>,
 }
 
 /// Everything that `run.json` holds. What a file lacks is empty.
@@ -102,9 +124,11 @@ pub struct RunRecord {
     pub seed: u64,
     /// The number of parameters of the model.
     pub parameters: u64,
-    /// The checkpoint that it went on from.
+    /// The checkpoint that it went on from the last time, below the run directory if it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resumed_from: Option<std::path::PathBuf>,
+    pub resumed_from: Option<PathBuf>,
+    /// Its starts: the first, and every one that went on.
+    pub parts: Vec<RunPart>,
     /// Completed optimizer steps.
     pub steps: u64,
     /// Epochs whose batches are done.
@@ -133,18 +157,26 @@ pub struct RunRecord {
 impl RunRecord {
     pub(super) fn new(plan: &RunDirectoryPlan, beginning: &Beginning<'_>) -> RunRecord {
         let Beginning { run, progress, .. } = beginning;
+        let (started, resumed_from) = (now(), beginning.resumed_from.map(Path::to_owned));
+        let part = RunPart {
+            started: started.clone(),
+            step: progress.step,
+            checkpoint: resumed_from.clone(),
+            command: plan.command.clone(),
+        };
         RunRecord {
             format: FORMAT,
             id: run.id.clone(),
             status: RunStatus::Running,
-            created: now(),
+            created: started,
             ended: None,
             seconds: None,
             task: plan.task.clone(),
             device: run.device.clone(),
             seed: beginning.seed,
             parameters: run.parameters,
-            resumed_from: beginning.resumed_from.map(Path::to_owned),
+            resumed_from,
+            parts: vec![part],
             steps: progress.step,
             epochs: progress.epochs_done,
             samples: progress.samples,
@@ -162,6 +194,28 @@ impl RunRecord {
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
         }
+    }
+
+    /// The record of a run that goes on in its directory.
+    pub(super) fn again(
+        plan: &RunDirectoryPlan,
+        beginning: &Beginning<'_>,
+        earlier: Option<RunRecord>,
+        directory: &Path,
+    ) -> RunRecord {
+        let mut record = RunRecord::new(plan, beginning);
+        record.resumed_from = record.resumed_from.map(|from| below(directory, &from));
+        for part in &mut record.parts {
+            part.checkpoint.clone_from(&record.resumed_from);
+        }
+        let Some(mut earlier) = earlier else { return record };
+        if earlier.parts.is_empty() {
+            // It was written before there were parts.
+            let (started, command) = (earlier.created.clone(), earlier.command);
+            earlier.parts.push(RunPart { started, command, ..RunPart::default() });
+        }
+        earlier.parts.append(&mut record.parts);
+        RunRecord { created: earlier.created, parts: earlier.parts, ..record }
     }
 
     /// Notes how a call ended. An evaluation after training leaves the training's outcome, unless it
@@ -202,7 +256,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// The time, in UTC, to the millisecond.
-fn now() -> String {
+pub(super) fn now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 

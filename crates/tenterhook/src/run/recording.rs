@@ -70,6 +70,11 @@ impl<M: Module> Running<M> {
 
     pub(crate) fn record_happening(&mut self, what: Happening) {
         let Progress { step, epoch, .. } = self.progress;
+        self.record_happening_at(step, epoch, what);
+    }
+
+    /// Writes down what happened to something of an earlier step.
+    pub(crate) fn record_happening_at(&mut self, step: u64, epoch: u64, what: Happening) {
         let time = self.shared.elapsed().as_secs_f64();
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }
@@ -116,8 +121,13 @@ impl<M: Module> Running<M> {
             time,
         });
         let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
+        let removed = recording.recorder.removed_checkpoints();
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
+        self.shared.run.removed_checkpoints = removed;
+        if stage == Stage::Fit {
+            self.take_over_checkpoints()?;
+        }
         if let Some(lacks) = lacks {
             self.note(Notice::Unwritten(lacks));
         }

@@ -7,6 +7,8 @@
 
 mod data;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
@@ -18,7 +20,9 @@ pub use data::{ToyBatch, ToyData};
 pub use task::{ToyDataOptions, ToyOptimizerOptions, ToyOptions, ToyTask};
 
 use crate::cx::Cx;
-use crate::module::{Horizon, Module, ModuleResult, Optimization, OptimizerState, SchedulerPlan, StepOutput};
+use crate::module::{
+    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, SchedulerPlan, StepOutput,
+};
 use crate::tensors::TensorMap;
 
 /// The loss of the toy, with the gradient it will propagate back.
@@ -142,6 +146,18 @@ impl Toy {
             part.replace(0, self.gradients.at(index));
         }
     }
+
+    /// Brings all gradients in line with those by optimizer, which hooks may have changed.
+    fn gather(&mut self) {
+        for (index, part) in self.apart.iter().enumerate() {
+            self.gradients.replace(index, part.at(0));
+        }
+    }
+
+    /// Name and shape of each parameter.
+    fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.params.iter().map(|(name, shape, _)| (name, shape))
+    }
 }
 
 impl ModelView for Toy {
@@ -212,6 +228,7 @@ impl Module for Toy {
     }
 
     fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
+        self.gather();
         for index in self.owned_by(optimizer) {
             let zeros = vec![0.0; self.params.at(index).len()];
             self.gradients.replace(index, &zeros);
@@ -221,6 +238,7 @@ impl Module for Toy {
     }
 
     fn backward(&mut self, loss: &ToyLoss, divide_by: f64) -> ModuleResult {
+        self.gather();
         for (index, gradient) in loss.gradient.iter().enumerate() {
             self.gradients.edit(index, &mut |values| {
                 for (value, added) in values.iter_mut().zip(gradient) {
@@ -310,5 +328,44 @@ impl Module for Toy {
     fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
         self.optimizers.lrs = serde_json::from_value(state.rest.clone())?;
         Ok(())
+    }
+
+    fn saves_gradients(&self) -> bool {
+        true
+    }
+    fn gradients_state(&self) -> ModuleResult<TensorMap> {
+        let mut there = TensorMap::default();
+        let parts = if self.apart.is_empty() { std::slice::from_ref(&self.gradients) } else { &self.apart };
+        for part in parts {
+            let present = part.iter().enumerate().filter(|(index, _)| part.is_present(*index));
+            for (_, (name, shape, values)) in present {
+                there.insert_f32(name, shape, values);
+            }
+        }
+        Ok(there)
+    }
+
+    fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
+        let report = LoadReport::of(self.shapes(), gradients);
+        if let Some(wrong) = report.unfit.iter().chain(&report.unexpected).next() {
+            return Err(format!("these gradients are not of the toy: {wrong}").into());
+        }
+        for index in 0..self.gradients.count() {
+            let (name, shape) = (self.gradients.name(index), self.gradients.shape(index));
+            let values = gradients.get(name).is_ok().then(|| gradients.f32(name, shape)).transpose()?;
+            self.gradients.replace(index, &values.unwrap_or_default());
+        }
+        self.sync_apart();
+        Ok(())
+    }
+
+    fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
+        let report = LoadReport::of(self.shapes(), weights);
+        for name in &report.loaded {
+            let index = usize::from(name == "bias");
+            let values = weights.f32(name, self.params.shape(index))?;
+            self.params.replace(index, &values);
+        }
+        Ok(report)
     }
 }

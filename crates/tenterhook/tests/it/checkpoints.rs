@@ -6,7 +6,7 @@ use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Mode, SaveLast};
 use tenterhook::settings::Switch;
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Request, SaveRequest, Settings, Trainer, closure};
+use tenterhook::{Decision, Registration, Request, SaveRequest, Settings, Trainer, closure};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::tape::{Recorder, Seen, Tape};
@@ -327,4 +327,30 @@ fn a_run_that_has_diverged_can_be_restored() {
         crate::lab::trainer(epochs(1)).accepting_other_hooks().restoring(root.path().join("epoch=0-step=1"));
     let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     assert!(report.metrics["nan"].is_nan() && report.metrics["inf"].is_infinite());
+}
+
+#[test]
+fn two_checkpoint_hooks_of_a_run_keep_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let options =
+        CheckpointOptions { save_top_k: -1, save_last: SaveLast::Copy(true), ..CheckpointOptions::default() };
+    let mut trainer = saving(root.path(), epochs(2), options.clone());
+    let second = Registration { name: Some("second".into()), ..Registration::default() };
+    trainer.register(Checkpoint::new(options).unwrap(), second).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    let each = ["epoch=0-step=1", "epoch=0-step=1-v1", "epoch=1-step=2", "epoch=1-step=2-v1"];
+    assert_eq!(listed(root.path()), [&each[..], &["last", "last-v1"]].concat());
+}
+
+#[test]
+fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let options = || CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    std::fs::remove_dir_all(root.path().join("epoch=0-step=1")).unwrap();
+    let mut trainer = saving(root.path(), epochs(3), options()).restoring(root.path().join("epoch=1-step=2"));
+    let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
+    let said: Vec<_> = report.notices.iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said.contains("`epoch=0-step=1` is not there any more")), "{said:?}");
+    assert_eq!(listed(root.path()), ["epoch=1-step=2", "epoch=2-step=3"]);
 }

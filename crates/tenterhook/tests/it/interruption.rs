@@ -1,10 +1,13 @@
 //! Ending a run from outside: the batch completes, nothing more begins, all ends happen.
 
+use std::sync::{Arc, Mutex, mpsc};
+
+use tenterhook::data::{Batches, Dataset, Loading, Sample, StreamOf};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::module::SchedulerPlan;
 use tenterhook::run::Interrupt;
-use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Notice, Outcome, Report, Settings, Status, Trainer, closure};
+use tenterhook::toy::{Toy, ToyBatch, ToyData};
+use tenterhook::{BoxError, Notice, Outcome, Report, Settings, Status, Trainer, closure};
 
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
 use crate::run_directory::{latest, recorded, run_json};
@@ -190,4 +193,80 @@ fn the_run_directory_says_interrupted_and_keeps_the_weights() {
     assert!(directory.join("weights.safetensors").exists());
     let events = std::fs::read_to_string(directory.join("events.jsonl")).unwrap();
     assert!(events.contains(r#""event":"interruption","signal":"SIGINT""#), "{events}");
+}
+
+/// One sample of it does not come before the test is over. When the run has come to where it needs it, the run is
+/// asked to end.
+#[derive(Clone)]
+struct Stuck {
+    handle: Interrupt,
+    at: usize,
+    needed: Arc<Mutex<mpsc::Receiver<()>>>,
+    over: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+type ToySample = ([f32; 2], f32);
+
+impl Dataset for Stuck {
+    type Item = ToySample;
+
+    fn len(&self) -> usize {
+        8
+    }
+
+    fn load(&self, sample: Sample) -> Result<ToySample, BoxError> {
+        if sample.index == self.at {
+            self.needed.lock().unwrap().recv()?;
+            self.handle.request("SIGTERM");
+            let _ = self.over.lock().unwrap().recv();
+        }
+        Ok(([0.1, 0.2], 0.3))
+    }
+}
+
+/// Batches of two, loaded ahead: by number, or as a stream.
+fn ahead(train: Stuck, val: Stuck, stream: bool) -> Loading<ToyBatch> {
+    let collate = |samples| Ok(ToyBatch::of(samples));
+    if !stream {
+        let batches = |name, stuck| Batches::new(name, stuck, collate).size(2).threads(1).prefetch(1);
+        return Loading::new().train(batches("train", train)).validate(batches("val", val));
+    }
+    let stream = |name, stuck: Stuck| {
+        let open = move |_| {
+            let stuck = stuck.clone();
+            (0..8).map(move |index| stuck.load(Sample { index, seed: 0 }))
+        };
+        StreamOf::new(name, open, collate).size(2).prefetch(1)
+    };
+    Loading::new().train(stream("train", train)).validate(stream("val", val))
+}
+
+#[test]
+fn a_run_that_waits_for_data_in_vain_can_be_ended() {
+    const NONE: usize = usize::MAX;
+    // A stream is read one batch further, to know which is the last.
+    for (stream, train_at, val_at, steps) in
+        [(false, 5, NONE, 2), (false, NONE, 3, 4), (true, 5, NONE, 1), (true, NONE, 3, 4)]
+    {
+        let mut trainer = trainer(epochs(2));
+        let ((need, needed), (end, over)) = (mpsc::channel(), mpsc::channel());
+        let (needed, over) = (Arc::new(Mutex::new(needed)), Arc::new(Mutex::new(over)));
+        let handle = trainer.interrupt_handle();
+        let stuck = |at| Stuck { handle: handle.clone(), at, needed: needed.clone(), over: over.clone() };
+        let mut data = ahead(stuck(train_at), stuck(val_at), stream);
+        if val_at == NONE {
+            let at_batch = closure::on_train_batch_end("need", move |cx| {
+                if cx.step == steps {
+                    need.send(()).unwrap();
+                }
+            });
+            trainer.add_hook(at_batch).unwrap();
+        } else {
+            let at_start = closure::on_validation_start("need", move |_| need.send(()).unwrap());
+            trainer.add_hook(at_start).unwrap();
+        }
+        let report = trainer.fit(&mut Toy::default(), &mut data).unwrap();
+        assert_eq!((report.outcome, report.progress.step), (by("SIGTERM"), steps), "a stream: {stream}");
+        drop(end);
+    }
 }

@@ -2,7 +2,7 @@
 //! them, and let a test write the training step.
 
 use tenterhook::data::{Loaders, Turns};
-use tenterhook::module::{Horizon, Optimization, OptimizerState};
+use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState};
 use tenterhook::toy::{Toy, ToyBatch, ToyData, ToyLoss};
 use tenterhook::{
     BoxError, ClipRule, Cx, DataModule, Entries, Failure, GradientsMut, Loader, Lr, ModelView, Module,
@@ -192,6 +192,18 @@ macro_rules! lab_module {
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
                 self.note("load_optimizer_state")?;
                 self.toy.load_optimizer_state(state)
+            }
+            fn saves_gradients(&self) -> bool {
+                true
+            }
+            fn gradients_state(&self) -> ModuleResult<TensorMap> {
+                self.toy.gradients_state()
+            }
+            fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
+                self.toy.load_gradients(gradients)
+            }
+            fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
+                self.toy.load_matching(weights)
             }
             fn setup(&mut self, _: Stage) -> ModuleResult {
                 self.note("setup")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tenterhook::data::Loaders;
-use tenterhook::module::{Horizon, Optimization, OptimizerState};
+use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState};
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::{
     BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, Lr, ModelView, Module, ModuleResult,
@@ -208,6 +208,18 @@ impl Module for Line {
         Ok(OptimizerState::default())
     }
     fn load_optimizer_state(&mut self, _: &OptimizerState) -> ModuleResult {
+        Err("a line is not restored".into())
+    }
+    fn saves_gradients(&self) -> bool {
+        true
+    }
+    fn gradients_state(&self) -> ModuleResult<TensorMap> {
+        Ok(TensorMap::from_iter([("w".to_owned(), TensorBytes::from_f32([1], self.gradients.at(0)))]))
+    }
+    fn load_gradients(&mut self, _: &TensorMap) -> ModuleResult {
+        Err("a line is not restored".into())
+    }
+    fn load_matching(&mut self, _: &TensorMap) -> ModuleResult<LoadReport> {
         Err("a line is not restored".into())
     }
 }

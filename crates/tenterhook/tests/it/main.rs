@@ -19,6 +19,7 @@ mod early_stopping;
 mod ema_weights;
 mod failures;
 mod format_1;
+mod going_on;
 mod gradient_monitor;
 mod hook_examples;
 mod horizon;

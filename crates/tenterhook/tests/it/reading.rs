@@ -88,7 +88,7 @@ fn any_prefix_of_a_runs_files_is_a_valid_run() {
         assert_eq!(run.record.steps, last.unwrap_or(0), "it stands where its metrics say");
     }
     let run = Run::read(&directory).unwrap();
-    assert_eq!((run.record.status, run.record.epochs), (RunStatus::Running, 2), "both epochs are done");
+    assert_eq!((run.record.status, run.record.epochs), (RunStatus::Killed, 2), "both epochs are done");
     assert!(run.record.metrics.contains_key("val/loss") && run.record.seconds.is_some());
     for file in ["metrics.jsonl", "events.jsonl", "config.toml"] {
         std::fs::remove_file(directory.join(file)).unwrap();

@@ -1,9 +1,11 @@
 //! A resumed run ends as the uninterrupted one would have.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, SaveLast};
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::moment::FixedClock;
 use tenterhook::toy::Toy;
@@ -108,8 +110,10 @@ fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkp
     let root = tempfile::tempdir().unwrap();
     let whole = run(settings, options, validate, root.path(), None);
     for checkpoint in checkpoints {
+        // What the run saved after this checkpoint is there, too, as when it was killed later.
         let elsewhere = tempfile::tempdir().unwrap();
-        let from = root.path().join(checkpoint);
+        copy(root.path(), elsewhere.path());
+        let from = elsewhere.path().join(checkpoint);
         let resumed = run(settings, options, validate, elsewhere.path(), Some(&from));
         assert_eq!(resumed.bits, whole.bits, "{checkpoint}");
         assert_eq!(resumed.report.metrics, whole.report.metrics, "{checkpoint}");
@@ -117,6 +121,25 @@ fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkp
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
             let bytes = |root: &Path| std::fs::read(root.join(last).join(file)).unwrap();
             assert_eq!(bytes(elsewhere.path()), bytes(root.path()), "{checkpoint}: {file}");
+        }
+        assert_eq!(names(elsewhere.path()), names(root.path()), "{checkpoint}");
+    }
+}
+
+fn names(directory: &Path) -> BTreeSet<OsString> {
+    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    for name in names(from) {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if let Ok(target) = std::fs::read_link(&from) {
+            std::os::unix::fs::symlink(target, to).unwrap();
+        } else if from.is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).unwrap();
         }
     }
 }
@@ -208,4 +231,21 @@ fn an_evaluation_can_be_made_of_a_checkpoint() {
     let expected =
         ["setup", "on_load_checkpoint", "load_state_dict", "on_checkpoint_loaded", "on_validation_start"];
     assert_eq!(places[..5], expected);
+}
+
+#[test]
+fn under_the_names_that_the_uninterrupted_run_gave() {
+    let named = |filename: &str, top: i64, monitor: Option<&str>| CheckpointOptions {
+        filename: Some(filename.into()),
+        monitor: monitor.map(Into::into),
+        save_top_k: top,
+        save_last: SaveLast::LINK,
+        ..every_epoch()
+    };
+    let all = ["model", "model-v1"];
+    check(&three_epochs(), &named("model", -1, None), 2, &all, "model-v2");
+    let best = ["0", "1"];
+    let options =
+        CheckpointOptions { auto_insert_metric_name: false, ..named("{epoch}", 3, Some("val/loss")) };
+    check(&three_epochs(), &options, 2, &best, "2");
 }

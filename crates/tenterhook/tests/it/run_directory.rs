@@ -55,7 +55,15 @@ fn a_run_leaves_a_directory_with_everything_in_it() {
     assert_eq!(trainer.run_info().directory.as_ref(), Some(&directory));
     assert_eq!(
         listed(&directory),
-        ["checkpoints", "config.toml", "events.jsonl", "metrics.jsonl", "run.json", "weights.safetensors"]
+        [
+            "checkpoints",
+            "config.toml",
+            "events.jsonl",
+            "lock",
+            "metrics.jsonl",
+            "run.json",
+            "weights.safetensors"
+        ]
     );
     assert_eq!(listed(&directory.join("checkpoints")), ["epoch=1-step=8"]);
     assert_eq!(listed(&root.path().join("runs")).len(), 2, "the run, the link, and nothing unfinished");

@@ -137,6 +137,12 @@ pub fn newest_whole(root: &Path) -> Newest {
     newest
 }
 
+/// The largest number of a checkpoint in a directory; whoever saves there next counts on from it.
+pub(crate) fn largest_number(root: &Path) -> u64 {
+    let numbers = found(root).into_iter().filter_map(|found| glance(&found.path).about);
+    numbers.map(|about| about.number).max().unwrap_or(0)
+}
+
 /// A directory that looks like a checkpoint.
 struct Found {
     path: PathBuf,

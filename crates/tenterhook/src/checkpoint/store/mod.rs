@@ -19,7 +19,10 @@ mod write;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-pub(crate) use disk::{Disk, RealDisk};
+#[cfg(test)]
+use disk::Disk;
+pub(crate) use disk::RealDisk;
+pub(crate) use list::largest_number;
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub use open::{Unreadable, verify};
 pub(crate) use open::{Verified, open};
@@ -35,6 +38,8 @@ pub(super) const STATE: &str = "state.json";
 pub const WEIGHTS: &str = "weights.safetensors";
 /// What optimizers keep per parameter.
 pub(super) const OPTIMIZERS: &str = "optimizer.safetensors";
+/// The gradients of an accumulation window that had not ended; only where there are some.
+pub(super) const GRADIENTS: &str = "gradients.safetensors";
 /// The tensors of hooks' states, as `<hook>/<tensor>`; only where a hook has some.
 pub(super) const HOOKS: &str = "hooks.safetensors";
 /// Which files there are, and the hash of each.

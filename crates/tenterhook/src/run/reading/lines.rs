@@ -84,7 +84,7 @@ impl Curves {
 }
 
 impl Happenings {
-    pub(super) fn read(path: &Path) -> Result<Happenings, ReadError> {
+    pub(in crate::run) fn read(path: &Path) -> Result<Happenings, ReadError> {
         let mut entries = Vec::new();
         let unreadable = each_line(path, |entry| entries.push(entry))?;
         Ok(Happenings { entries, unreadable })

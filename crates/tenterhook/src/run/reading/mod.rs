@@ -18,6 +18,7 @@ pub use facts::{FIELDS, Facts, flat, hook_names};
 pub use lines::{Curves, Happenings, Point};
 pub use runs::Runs;
 
+use super::lock::holder;
 use super::record::{FORMAT, RunRecord, RunStatus};
 
 /// A run, as its directory tells it.
@@ -29,7 +30,7 @@ pub struct Run {
     /// Its directory.
     pub directory: PathBuf,
     /// What `run.json` holds. Of a run without an end, steps, epochs, seconds and metrics are those of the
-    /// last lines of `metrics.jsonl`.
+    /// last lines of `metrics.jsonl`. One that nobody [holds](super::holder) was killed.
     pub record: RunRecord,
 }
 
@@ -118,13 +119,20 @@ impl Run {
             let neighbour = directory.with_file_name(&name);
             directory = if neighbour.is_dir() { neighbour } else { real };
         }
-        let mut record = read_record(&directory.join("run.json"))?;
+        let path = directory.join("run.json");
+        let mut record = read_record(&path)?;
+        let nobody = record.status == RunStatus::Running && holder(&directory).is_none();
+        if nobody {
+            // It may have written its end in between.
+            record = read_record(&path)?;
+        }
         if record.id.is_empty() {
             record.id.clone_from(&name);
         }
         let mut run = Run { name, directory, record };
         if run.record.status == RunStatus::Running {
             run.catch_up();
+            run.record.status = if nobody { RunStatus::Killed } else { RunStatus::Running };
         }
         Ok(run)
     }
@@ -190,7 +198,7 @@ impl Run {
 /// Names of checkpoints may have slashes; so many are looked behind.
 const DEPTH: usize = 8;
 
-fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
+pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     let text = fs::read(path).map_err(|error| match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, Some(directory)) => ReadError::NotARun { path: directory.to_owned() },
         _ => ReadError::unreadable(path)(error),

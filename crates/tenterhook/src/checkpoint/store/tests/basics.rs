@@ -70,7 +70,7 @@ fn tensors_that_cannot_be_written_are_refused_before_anything_is_touched() {
     let root = tempfile::tempdir().unwrap();
     let mut tensors = TensorMap::default();
     let (dtype, shape, bytes) = (tenterhook_core::DType::F16, vec![2], vec![0; 3]);
-    tensors.insert("w", crate::tensors::TensorBytes { dtype, shape, bytes });
+    tensors.insert("w", crate::tensors::TensorBytes { dtype, shape, bytes: bytes.into() });
     let disk = Faulty::never();
     let error = write(&disk, &root.path().join("a"), &[(WEIGHTS, Content::Tensors(&tensors))]).unwrap_err();
     let error = error.to_string();

@@ -1,0 +1,47 @@
+//! What the ledger says, and what is really there.
+
+use std::path::Path;
+
+use tenterhook_core::Moment;
+
+use super::Checkpoint;
+use super::naming::leave_names;
+
+impl Checkpoint {
+    /// After a resume: the run may have removed some since, and people others.
+    pub(super) fn reconcile(&mut self, moment: &Moment<'_>) {
+        let (root, removed) = (&moment.run.checkpoints, &moment.run.removed_checkpoints);
+        let is_there = |path: &Path| root.join(path).is_dir();
+        let missing = self.memory.ledger.reconcile(is_there, |path| removed.contains(&root.join(path)));
+        if !missing.is_empty() {
+            let names: Vec<_> = missing.iter().map(|path| path.display().to_string()).collect();
+            moment.say(format!(
+                "`{}` is not there any more, though this run did not remove it; it counts no longer among the \
+                 best",
+                names.join("`, `")
+            ));
+            leave_names(moment, &missing);
+        }
+    }
+
+    /// Forgets what could not be written, as far as that is news.
+    pub(super) fn drop_unsaved(&mut self, moment: &Moment<'_>) {
+        let failed = &moment.run.unsaved_checkpoints;
+        if *failed == self.unsaved {
+            return;
+        }
+        let mut known = std::mem::replace(&mut self.unsaved, failed.clone());
+        let root = &moment.run.checkpoints;
+        for path in failed {
+            if let Some(at) = known.iter().position(|old| old == path) {
+                known.swap_remove(at);
+                continue;
+            }
+            let path = path.strip_prefix(root).unwrap_or(path);
+            self.memory.ledger.forget(path);
+            if self.memory.last.as_deref() == Some(path) {
+                self.memory.last_is_of = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What `state.json` holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenterhook_core::metrics::MetricsState;
+use tenterhook_core::random::Positions;
+use tenterhook_core::runner::{HookStates, RunnerState};
+use tenterhook_core::{BoxError, Progress};
+
+use super::position::{Loops, Position};
+use super::saving::Announcement;
+use super::store::FORMAT;
+use crate::losses::LossesState;
+use crate::module::{Module, OptimizerState};
+use crate::run::FileMark;
+use crate::running::Running;
+use crate::tensors::TensorMap;
+
+/// Everything a checkpoint holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contents {
+    /// The version of the format.
+    pub format: u32,
+    /// Which save of the run this is; the newest has the largest.
+    #[serde(default)]
+    pub number: u64,
+    /// Only weights: nothing to resume from.
+    pub weights_only: bool,
+    /// Where the run stood.
+    pub progress: Progress,
+    /// How far the loop had come.
+    #[serde(default)]
+    pub position: Option<Position>,
+    #[serde(default)]
+    pub(crate) loops: Loops,
+    /// How long the run had taken.
+    pub elapsed: Duration,
+    /// The weights.
+    #[serde(skip)]
+    pub weights: TensorMap,
+    /// The gradients of an accumulation window that had not ended.
+    #[serde(skip)]
+    pub gradients: TensorMap,
+    /// The state of optimizers and schedulers.
+    pub optimizers: OptimizerState,
+    /// The states of the hooks, by name.
+    pub hooks: HookStates,
+    /// How the hooks stand, and what they had decided.
+    #[serde(default)]
+    pub runner: RunnerState,
+    /// What hooks and module added.
+    pub entries: BTreeMap<String, Value>,
+    /// The metrics.
+    pub metrics: MetricsState,
+    /// The losses of the epoch so far.
+    pub losses: LossesState,
+    /// The board.
+    pub board: BTreeMap<String, Value>,
+    /// The places on it that no observer may take from.
+    #[serde(default)]
+    pub board_kept: BTreeSet<String>,
+    /// Where the random streams stood.
+    pub streams: Positions,
+    /// The configuration of the run.
+    #[serde(default)]
+    pub config: Value,
+    /// How long the files of the run were.
+    #[serde(default)]
+    pub marks: Vec<FileMark>,
+    /// The checkpoints that nobody has been told about yet, this one included.
+    #[serde(default)]
+    pub unannounced: Vec<Announcement>,
+}
+
+impl<M: Module> Running<M> {
+    /// Everything but tensors and what hooks and module add, as it is now.
+    pub(super) fn contents(&mut self, hooks: HookStates, position: Position) -> Result<Contents, BoxError> {
+        let marks = match &mut self.recording {
+            Some(recording) => recording.recorder.marks()?,
+            None => Vec::new(),
+        };
+        Ok(Contents {
+            format: FORMAT,
+            number: self.saves.number,
+            weights_only: false,
+            progress: self.progress,
+            position: Some(position),
+            loops: self.loops(),
+            elapsed: self.shared.elapsed(),
+            weights: TensorMap::default(),
+            gradients: TensorMap::default(),
+            optimizers: OptimizerState::default(),
+            hooks,
+            runner: self.hooks.state(&self.shared),
+            entries: BTreeMap::new(),
+            metrics: self.shared.metrics.state(),
+            losses: self.losses.state(),
+            board: self.shared.board.to_json()?,
+            board_kept: self.shared.board.kept_from_observers(),
+            streams: self.shared.streams.borrow().positions(),
+            config: self.shared.run.config.clone(),
+            marks,
+            unannounced: Vec::new(),
+        })
+    }
+}

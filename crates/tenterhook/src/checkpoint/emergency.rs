@@ -1,0 +1,59 @@
+//! The checkpoint that a signal asks for.
+
+use std::path::PathBuf;
+
+use tenterhook_core::{Failure, Phase, Progress, SaveRequest};
+
+use super::position::{Place, Position};
+use crate::module::Module;
+use crate::running::Running;
+
+/// How their names begin.
+pub(crate) const EMERGENCY: &str = "emergency-";
+
+impl<M: Module> Running<M> {
+    /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
+    pub(crate) fn save_emergency(&mut self, module: &mut M, place: Place) -> Result<(), Failure> {
+        let nothing = self.progress.total_batches == 0 || !self.saves.kept;
+        if nothing || std::mem::replace(&mut self.saves.emergency, true) {
+            return Ok(());
+        }
+        let Progress { epoch, step, .. } = self.progress;
+        let name = format!("{EMERGENCY}epoch={epoch}-step={step}");
+        let replaces = self.earlier_emergencies();
+        let request = SaveRequest { path: Some(name.into()), replaces, ..SaveRequest::default() };
+        // An interrupted validation runs again whole, so the checkpoint is of before it.
+        let Some(noted) = self.saves.before_validation.take().filter(|_| place == Place::ValidationDue)
+        else {
+            return self.save_all(module, place, None, &[request]);
+        };
+        self.collect_saves(true)?;
+        self.saves.number += 1;
+        let mut contents = *noted;
+        contents.number = self.saves.number;
+        self.hooks.pause();
+        let saved = self.save_contents(module, &request, contents);
+        self.hooks.resume();
+        saved
+    }
+
+    /// A signal may come while a validation runs, and then its beginning must be known.
+    pub(crate) fn note_before_validation(&mut self, phase: Phase) -> Result<(), Failure> {
+        self.saves.before_validation = None;
+        if phase == Phase::Validate && self.saves.kept && self.saves.interruptible {
+            let hooks = self.hooks.states(&self.progress)?;
+            let contents = self.contents(hooks, Position::at(Place::ValidationDue));
+            self.saves.before_validation = Some(Box::new(self.checked(contents)?));
+        }
+        Ok(())
+    }
+
+    fn earlier_emergencies(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.shared.run.checkpoints) else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let mut names: Vec<_> =
+            names.filter(|name| name.to_string_lossy().starts_with(EMERGENCY)).map(PathBuf::from).collect();
+        names.sort();
+        names
+    }
+}

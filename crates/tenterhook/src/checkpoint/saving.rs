@@ -1,0 +1,312 @@
+//! Taking checkpoints: assembled on the training thread, written by the writer, announced when they are durable.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::runner::HookStates;
+use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Progress, SaveRequest};
+
+use super::contents::Contents;
+use super::position::{Place, Position};
+use super::store::{RealDisk, largest_number, tidy};
+use super::writer::{Done, Job, Weights, Writer};
+use crate::module::{Module, Wanted};
+use crate::notice::Notice;
+use crate::run::Happening;
+use crate::running::{Running, Who};
+use crate::session::Session;
+use crate::settings::OnSaveError;
+
+/// A checkpoint that hooks are to be told about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// The completed steps when it was taken.
+    pub step: u64,
+    /// Where it is; below the checkpoints' root without that.
+    pub path: PathBuf,
+}
+
+/// What a run knows of its saves.
+#[derive(Default)]
+pub(crate) struct Saves {
+    pub(super) writer: Writer,
+    /// How many there have been.
+    pub(crate) number: u64,
+    /// Asked for by hooks, for the next place in which a checkpoint can be taken.
+    pub(crate) asked: Vec<SaveRequest>,
+    /// Handed to the writer and not yet known to be durable.
+    in_flight: Vec<Announcement>,
+    /// Durable and not yet announced.
+    pub(crate) durable: Vec<Announcement>,
+    /// What saves that failed would have removed: it goes with the next one that is durable.
+    to_remove: Vec<PathBuf>,
+    /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
+    pub(crate) before_validation: Option<Box<Contents>>,
+    /// The run keeps checkpoints at all, so that a signal should leave one.
+    pub(crate) kept: bool,
+    /// A signal may come.
+    pub(crate) interruptible: bool,
+    /// The checkpoint that a signal asked for has been taken.
+    pub(super) emergency: bool,
+}
+
+impl<M: Module> Running<M> {
+    /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then. After a failure it
+    /// is at the last place from which training can go on.
+    pub(crate) fn save_within(
+        &mut self,
+        module: &mut M,
+        event: Event,
+        saves: &[SaveRequest],
+    ) -> Result<(), Failure> {
+        if event == Event::Exception {
+            return self.save_after_failure(module, saves);
+        }
+        let Some(place) = Place::of(event) else {
+            self.saves.asked.extend_from_slice(saves);
+            return Ok(());
+        };
+        let by = self.hooks.current(&self.shared).map(str::to_owned);
+        self.save_all(module, place, by.as_deref(), saves)
+    }
+
+    /// Carries out what other hooks, or the module, asked for, now that all hooks have received the event.
+    pub(crate) fn save_asked(&mut self, module: &mut M, place: Place) -> Result<(), Failure> {
+        if self.saves.asked.is_empty() {
+            return Ok(());
+        }
+        let asked = std::mem::take(&mut self.saves.asked);
+        self.save_all(module, place, None, &asked)
+    }
+
+    /// Several saves of one moment. They wait together for the one before, and not for each other.
+    pub(super) fn save_all(
+        &mut self,
+        module: &mut M,
+        place: Place,
+        by: Option<&str>,
+        saves: &[SaveRequest],
+    ) -> Result<(), Failure> {
+        self.hooks.pause();
+        // A panic of the module must not leave the hooks paused.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.collect_saves(true)?;
+            saves.iter().enumerate().try_for_each(|(at, save)| {
+                let rest = saves[at + 1..].to_vec();
+                self.save(module, save, Position { place, by: by.map(str::to_owned), saves: rest })
+            })
+        }));
+        self.hooks.resume();
+        done.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// A batch that failed before its update has not been seen: it comes again. What it added to the gradients of
+    /// its window cannot be told from the rest, so that window begins anew.
+    fn save_after_failure(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
+        let (progress, window) = (self.progress, self.window_open);
+        if self.within_batch && !self.progress.step_counted {
+            self.progress = self.before_batch;
+            self.window_open = false;
+        }
+        let saved = self.save_all(module, self.after_failure(), None, saves);
+        (self.progress, self.window_open) = (progress, window);
+        saved
+    }
+
+    /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,
+    /// then of the module.
+    fn save(&mut self, module: &mut M, request: &SaveRequest, position: Position) -> Result<(), Failure> {
+        let hooks =
+            if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
+        self.at(Who::Trainer, "save");
+        self.saves.number += 1;
+        let contents = self.contents(hooks, position);
+        let contents = self.checked(contents)?;
+        self.save_contents(module, request, contents)
+    }
+
+    /// The same for contents that were noted earlier.
+    pub(super) fn save_contents(
+        &mut self,
+        module: &mut M,
+        request: &SaveRequest,
+        mut contents: Contents,
+    ) -> Result<(), Failure> {
+        let weights_only = request.weights_only;
+        let entries = Entries::default();
+        if !weights_only {
+            emit!(self, module, SaveCheckpoint { entries: &entries });
+        }
+        self.at(Who::Module, "on_save_checkpoint");
+        let told = module.on_save_checkpoint(&entries);
+        self.checked(told)?;
+        let weights =
+            if weights_only { self.scored_weights()? } else { Weights::of(self.own_weights.clone()) };
+        let gradients = !weights_only && self.keeps_gradients(module)?;
+        let wanted =
+            Wanted { weights: !matches!(weights, Weights::Own(_)), optimizers: !weights_only, gradients };
+        self.at(Who::Module, "snapshot");
+        let snapshot = module.snapshot(wanted);
+        let snapshot = self.checked(snapshot)?;
+        let path = self.path_of(request);
+        let announcement = Announcement { step: self.progress.step, path: self.short(&path) };
+        contents.weights_only = weights_only;
+        contents.entries = entries.into_map();
+        let Saves { durable, in_flight, .. } = &self.saves;
+        contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
+        let root = &self.shared.run.checkpoints;
+        let mut replaces: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
+        replaces.append(&mut self.saves.to_remove);
+        replaces.retain(|old| *old != path);
+        let job = Job {
+            contents,
+            snapshot,
+            weights,
+            replaces,
+            link: request.link.as_ref().map(|link| root.join(link)),
+            latest: (!weights_only).then(|| root.join(LATEST)),
+            run: self.shared.run.directory.clone(),
+            retries: self.limits.on_save_error == OnSaveError::Retry,
+            path,
+        };
+        self.saves.in_flight.push(announcement);
+        self.saves.writer.start(job, self.limits.background_saves);
+        if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
+    }
+
+    /// Whether gradients must be kept: an accumulation window is under way, or somebody will look at them.
+    fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
+        let within_window = module.automatic_optimization()
+            && self.window_open
+            && !self.batch.is_last
+            && !self.progress.batches.is_multiple_of(self.limits.accumulate);
+        if within_window && !module.saves_gradients() {
+            self.at(Who::Module, "gradients_state");
+            let error = "this module cannot save gradients, so no checkpoint can be taken before an accumulation \
+                         window ends; implement `saves_gradients`, `gradients_state` and `load_gradients`";
+            return Err(self.failed(error.into(), false));
+        }
+        let looked_at = self.hooks.wants(Event::BeforeZeroGrad) || !module.automatic_optimization();
+        Ok(within_window || (looked_at && module.saves_gradients()))
+    }
+
+    /// The weights as they are evaluated: those that are swapped in, or that a hook keeps for it.
+    fn scored_weights(&mut self) -> Result<Weights, Failure> {
+        if self.own_weights.is_some() {
+            return Ok(Weights::Modules(NamedTensors::default()));
+        }
+        Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.progress)?.unwrap_or_default()))
+    }
+
+    fn path_of(&self, request: &SaveRequest) -> PathBuf {
+        let Progress { epoch, step, .. } = self.progress;
+        let name = request.path.clone().unwrap_or_else(|| format!("epoch={epoch}-step={step}").into());
+        self.shared.run.checkpoints.join(name)
+    }
+
+    /// A path as a checkpoint notes it: the directory of a run may be moved.
+    fn short(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.shared.run.checkpoints).unwrap_or(path).to_owned()
+    }
+
+    /// Nobody else saves here from now on: removes what a killed process left, and counts on from what is there.
+    pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
+        let root = &self.shared.run.checkpoints;
+        self.saves.number = self.saves.number.max(largest_number(root));
+        let tidied = tidy(&RealDisk, root);
+        self.at(Who::Trainer, "begin");
+        self.checked(tidied)
+    }
+
+    /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.
+    #[inline]
+    pub(crate) fn collect_saves(&mut self, wait: bool) -> Result<(), Failure> {
+        if self.saves.in_flight.is_empty() {
+            return Ok(());
+        }
+        let mut first = Ok(());
+        for done in self.saves.writer.finished(wait) {
+            let judged = self.judge(done);
+            first = first.and(judged);
+        }
+        first
+    }
+
+    fn judge(&mut self, done: Done) -> Result<(), Failure> {
+        let Done { path, step, epoch, weights_only, replaces, result } = done;
+        let announcement = Announcement { step, path: self.short(&path) };
+        self.saves.in_flight.retain(|in_flight| *in_flight != announcement);
+        match result {
+            Ok(removed) => {
+                self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
+                for path in removed {
+                    self.shared.run.removed_checkpoints.push(path.clone());
+                    self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
+                }
+                self.saves.durable.push(announcement);
+                Ok(())
+            }
+            Err(error) => self.unsaved(path, replaces, error),
+        }
+    }
+
+    /// Nothing older is lost by a save that failed.
+    fn unsaved(&mut self, path: PathBuf, replaces: Vec<PathBuf>, error: BoxError) -> Result<(), Failure> {
+        self.saves.to_remove.extend(replaces);
+        self.shared.run.unsaved_checkpoints.push(path.clone());
+        if self.limits.on_save_error == OnSaveError::Stop {
+            self.record_happening(Happening::CheckpointFailed { path, error: error.to_string() });
+            self.at(Who::Trainer, "save");
+            return Err(self.failed(error, false));
+        }
+        self.note(Notice::Unsaved { path, error });
+        Ok(())
+    }
+}
+
+/// The link to the newest checkpoint from which a run can be resumed.
+pub(crate) const LATEST: &str = "latest";
+
+impl<M: Module> Session<'_, M> {
+    /// Announces the checkpoints that have become durable, at a step boundary.
+    #[inline]
+    pub(crate) fn announce_checkpoints(&mut self) -> Result<(), Failure> {
+        self.run.collect_saves(false)?;
+        self.announce_durable()
+    }
+
+    /// Waits for the writer, and announces all that is durable then.
+    pub(crate) fn finish_saves(&mut self) -> Result<(), Failure> {
+        let collected = self.run.collect_saves(true);
+        self.announce_durable()?;
+        collected
+    }
+
+    fn announce_durable(&mut self) -> Result<(), Failure> {
+        if self.run.saves.durable.is_empty() {
+            return Ok(());
+        }
+        for saved in std::mem::take(&mut self.run.saves.durable) {
+            let root = &self.run.shared.run.checkpoints;
+            let path = root.join(&saved.path);
+            emit!(
+                self.run,
+                self.module,
+                CheckpointSaved {
+                    saved_step: saved.step,
+                    path: &path,
+                    root: &self.run.shared.run.checkpoints
+                }
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Weights {
+    fn of(own: Option<Arc<crate::tensors::TensorMap>>) -> Weights {
+        own.map_or_else(|| Weights::Modules(NamedTensors::default()), Weights::Own)
+    }
+}

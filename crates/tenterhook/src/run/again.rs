@@ -1,0 +1,181 @@
+//! Going on in a run directory that exists: its files are cut back to the checkpoint, so that nothing stands there
+//! twice, and what really happened stays.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use tenterhook_core::BoxError;
+
+use super::lock::Lock;
+use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, cannot, note_removal};
+use super::reading::{Happenings, ReadError, read_record};
+use super::record::{RunRecord, write_whole};
+use super::{Beginning, Happening, RunDirectoryPlan};
+
+/// Opens a directory that an earlier part of the run has left. Everything here may be killed at any moment: the next
+/// one does the same again.
+pub(super) fn go_on(
+    plan: &RunDirectoryPlan,
+    id: &str,
+    beginning: &Beginning<'_>,
+) -> std::result::Result<Open, BoxError> {
+    let path = plan.runs_dir.join(id);
+    if !path.join("run.json").is_file() {
+        return Err(format!("there is no run in {} to go on with", path.display()).into());
+    }
+    let (lock, unlocked) = Lock::take(&path, id, &plan.command)?.parts();
+    let mut lacks: Vec<_> = unlocked.into_iter().collect();
+    whole_lines(&path.join(EVENTS)).map_err(cannot("cut", &path.join(EVENTS)))?;
+    let happened = Happenings::read(&path.join(EVENTS))?;
+    if let Some(from) = beginning.resumed_from
+        && !belongs(&path, &happened, from)
+    {
+        return Err(format!(
+            "checkpoint {} is not one of run {id}; go on in the run that it belongs to, or begin a new one from it",
+            from.display()
+        )
+        .into());
+    }
+    for file in [METRICS, HISTOGRAMS, UPDATES] {
+        let mark = beginning.marks.iter().find(|mark| mark.file == Path::new(file));
+        let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
+        lacks.extend(cut(&path.join(file), length).map_err(cannot("cut", &path.join(file)))?);
+    }
+    let record_path = path.join("run.json");
+    let earlier = match read_record(&record_path) {
+        Err(ReadError::Damaged { .. }) => {
+            lacks.push(format!("{} was damaged, and is written anew", record_path.display()));
+            None
+        }
+        read => Some(read?),
+    };
+    let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
+    let record = RunRecord::again(plan, beginning, earlier, &path);
+    replace_config(&path, &plan.config, parts.max(1))?;
+    record.write(&record_path).map_err(cannot("write", &record_path))?;
+    let mut open = Open::of(path, record, beginning.stage, lock)?;
+    open.removed = removed(&open.path, &happened);
+    open.lacks = lacks;
+    Ok(open)
+}
+
+/// Whether a checkpoint was saved by this run: it lies there, or the run has told about it.
+fn belongs(directory: &Path, happened: &Happenings, checkpoint: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let of_it = real(checkpoint);
+    let told = || {
+        happened.entries.iter().any(|entry| match &entry.what {
+            Happening::Checkpoint { path, .. } => real(&directory.join(path)) == of_it,
+            _ => false,
+        })
+    };
+    checkpoint.starts_with(directory) || of_it.starts_with(real(directory)) || told()
+}
+
+/// The checkpoints that a run has removed, and not saved again since then.
+pub(super) fn removed(directory: &Path, happened: &Happenings) -> Vec<PathBuf> {
+    let mut removed = Vec::new();
+    for entry in &happened.entries {
+        note_removal(&mut removed, directory, &entry.what);
+    }
+    removed
+}
+
+/// Another configuration takes the place of the one before it, which stays under the number of its part.
+fn replace_config(directory: &Path, config: &str, part: usize) -> std::result::Result<(), BoxError> {
+    let path = directory.join("config.toml");
+    let before = fs::read(&path).unwrap_or_default();
+    if config.is_empty() || before == config.as_bytes() {
+        return Ok(());
+    }
+    if !before.is_empty() {
+        let kept = directory.join(format!("config.{part}.toml"));
+        write_whole(&kept, &before).map_err(cannot("write", &kept))?;
+    }
+    Ok(write_whole(&path, config.as_bytes()).map_err(cannot("write", &path))?)
+}
+
+/// Cuts a file to this length, and says so if it was shorter. One that is cut to nothing goes, as it was not there
+/// before its first line.
+fn cut(path: &Path, length: u64) -> Result<Option<String>> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Some(format!("{} is gone: what was written there before is missing", path.display())));
+        }
+        opened => opened?,
+    };
+    let there = file.metadata()?.len();
+    let end = end_of_lines(&mut file, there.min(length))?;
+    if end == 0 {
+        fs::remove_file(path)?;
+    } else if end < there {
+        file.set_len(end)?;
+    }
+    Ok((end < length).then(|| {
+        format!(
+            "{} has {end} bytes of the {length} that it had at the checkpoint: what was written there before is \
+             missing",
+            path.display()
+        )
+    }))
+}
+
+/// Takes half a line from the end of a file, where a process was killed while it wrote.
+fn whole_lines(path: &Path) -> Result<()> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let length = file.metadata()?.len();
+    let end = end_of_lines(&mut file, length)?;
+    if end < length { file.set_len(end) } else { Ok(()) }
+}
+
+/// Where the last whole line ends within so many bytes.
+fn end_of_lines(file: &mut File, length: u64) -> Result<u64> {
+    const STEP: u64 = 64 * 1024;
+    let mut end = length;
+    while end > 0 {
+        let start = end.saturating_sub(STEP);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        Read::by_ref(file).take(end - start).read_to_end(&mut bytes)?;
+        if let Some(at) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_cut_to_whole_lines_and_what_is_missing_is_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lines");
+        let text = || fs::read_to_string(&path).unwrap_or_else(|_| "none".into());
+        let cut_to = |length| cut(&path, length).expect("it is cut").is_some();
+        fs::write(&path, "one\ntwo\nthree\nfo").expect("it is written");
+        assert_eq!((cut_to(8), text().as_str()), (false, "one\ntwo\n"));
+        assert_eq!((cut_to(6), text().as_str()), (true, "one\n"), "no line ends there");
+        assert_eq!((cut_to(9), text().as_str()), (true, "one\n"), "it is shorter");
+        assert_eq!((cut_to(0), text().as_str()), (false, "none"));
+        assert_eq!((cut_to(0), cut_to(1)), (false, true), "there is none");
+    }
+
+    #[test]
+    fn half_a_line_goes_however_long_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lines");
+        for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {
+            fs::write(&path, format!("one\n{}", "x".repeat(half))).expect("it is written");
+            whole_lines(&path).expect("it is cut");
+            assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\n", "{half}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A run directory that exists and is written to, and how it is made.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tenterhook_core::{BoxError, Stage};
+
+use super::lines::Lines;
+use super::lock::{Lock, Taken};
+use super::record::{RunRecord, write_whole};
+use super::{Entry, FileMark, Happening, RunDirectoryPlan};
+
+/// The files that a resumed run cuts back.
+pub(super) const METRICS: &str = "metrics.jsonl";
+pub(super) const HISTOGRAMS: &str = "histograms.jsonl";
+pub(super) const UPDATES: &str = "updates.jsonl";
+/// What really happened; it is never cut.
+pub(super) const EVENTS: &str = "events.jsonl";
+
+/// A directory that exists.
+pub(super) struct Open {
+    pub(super) path: PathBuf,
+    pub(super) record: RunRecord,
+    pub(super) metrics: Lines,
+    pub(super) events: Lines,
+    pub(super) histograms: Later,
+    pub(super) updates: Later,
+    /// The call that it was made for.
+    pub(super) made_for: Stage,
+    /// The checkpoints that were removed, and not saved again since then.
+    pub(super) removed: Vec<PathBuf>,
+    /// What it goes on without.
+    pub(super) lacks: Vec<String>,
+    /// Nobody else writes here; last, so that it is released when everything is written.
+    pub(super) _lock: Option<Lock>,
+}
+
+impl Open {
+    /// Opens the files of a directory that is locked, or cannot be.
+    pub(super) fn of(
+        path: PathBuf,
+        record: RunRecord,
+        made_for: Stage,
+        lock: Option<Lock>,
+    ) -> Result<Open, BoxError> {
+        let lines = |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
+        let (metrics, events) = (lines(METRICS)?, lines(EVENTS)?);
+        let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(path.join(file)));
+        let (removed, lacks) = Default::default();
+        let _lock = lock;
+        Ok(Open { path, record, metrics, events, histograms, updates, made_for, removed, lacks, _lock })
+    }
+
+    pub(super) fn flush(&mut self) -> std::io::Result<()> {
+        let later = self.histograms.flush().and(self.updates.flush());
+        self.metrics.flush().and(self.events.flush()).and(later)
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.metrics.lost() + self.events.lost() + self.histograms.lost() + self.updates.lost()
+    }
+
+    /// How long the files are that a resumed run cuts back. One that was not made yet has no mark.
+    pub(super) fn marks(&self) -> Vec<FileMark> {
+        let later = [(HISTOGRAMS, self.histograms.written()), (UPDATES, self.updates.written())];
+        let later = later.into_iter().filter_map(|(file, length)| Some((file, length?)));
+        let all = [(METRICS, self.metrics.written())].into_iter().chain(later);
+        all.map(|(file, length)| FileMark { file: file.into(), length }).collect()
+    }
+
+    pub(super) fn push(&mut self, mut entry: Entry) -> Result<(), BoxError> {
+        note_removal(&mut self.removed, &self.path, &entry.what);
+        match &mut entry.what {
+            Happening::Checkpoint { path, .. }
+            | Happening::CheckpointFailed { path, .. }
+            | Happening::CheckpointRemoved { path }
+            | Happening::Start { resumed_from: Some(path), .. } => *path = below(&self.path, path),
+            _ => {}
+        }
+        self.events.push(&entry, entry.time)?;
+        // A hook may decide something at every step; everything else is rare, and may be the last there is.
+        if !matches!(entry.what, Happening::Decision { .. }) {
+            self.events.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// A path as it stands in the files of a run: below its directory, if it is there.
+pub(super) fn below(directory: &Path, path: &Path) -> PathBuf {
+    path.strip_prefix(directory).unwrap_or(path).to_owned()
+}
+
+/// Keeps the list of the checkpoints that were removed, as paths that begin with the directory unless they are
+/// elsewhere.
+pub(super) fn note_removal(removed: &mut Vec<PathBuf>, directory: &Path, what: &Happening) {
+    match what {
+        // It is there again.
+        Happening::Checkpoint { path, .. } => {
+            let path = directory.join(below(directory, path));
+            removed.retain(|gone| *gone != path);
+        }
+        Happening::CheckpointRemoved { path } => {
+            let path = directory.join(below(directory, path));
+            if !removed.contains(&path) {
+                removed.push(path);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A file that is made when its first line is written.
+pub(super) struct Later {
+    path: PathBuf,
+    lines: Option<Lines>,
+}
+
+impl Later {
+    fn at(path: PathBuf) -> Later {
+        Later { path, lines: None }
+    }
+
+    pub(super) fn push(&mut self, line: &impl Serialize, time: f64) -> Result<(), BoxError> {
+        let lines = match &mut self.lines {
+            Some(lines) => lines,
+            unmade => unmade.insert(Lines::append_to(&self.path).map_err(cannot("open", &self.path))?),
+        };
+        Ok(lines.push(line, time)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.lines.as_mut().map_or(Ok(()), Lines::flush)
+    }
+
+    fn lost(&self) -> u64 {
+        self.lines.as_ref().map_or(0, Lines::lost)
+    }
+
+    /// How long the file is, if there is one: an earlier part of the run may have made it.
+    fn written(&self) -> Option<u64> {
+        let there = || Some(fs::metadata(&self.path).ok()?.len());
+        self.lines.as_ref().map(Lines::written).or_else(there)
+    }
+}
+
+pub(super) fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Makes the directory with its first files, whole or not at all.
+pub(super) fn create(
+    plan: &RunDirectoryPlan,
+    id: &str,
+    record: RunRecord,
+    stage: Stage,
+) -> Result<Open, BoxError> {
+    let runs = &plan.runs_dir;
+    // What cannot be made is told about where the user named it, not under a temporary name.
+    let no_place = |error: std::io::Error| {
+        format!(
+            "cannot make a run directory in {}: {error}; make it writable, or choose another `runs_dir`",
+            runs.display()
+        )
+    };
+    fs::create_dir_all(runs).map_err(no_place)?;
+    let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
+    let made = || -> Result<Taken, BoxError> {
+        fs::create_dir(&unfinished).map_err(no_place)?;
+        // Locked before anybody can see it.
+        let mut taken = Lock::take(&unfinished, id, &plan.command)?;
+        fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
+        for (file, text) in [("config.toml", plan.config.as_bytes()), (METRICS, b""), (EVENTS, b"")] {
+            write_whole(&unfinished.join(file), text).map_err(cannot("write", &path.join(file)))?;
+        }
+        record.write(&unfinished.join("run.json")).map_err(cannot("write", &path.join("run.json")))?;
+        fs::rename(&unfinished, &path).map_err(cannot("make", &path))?;
+        if let Taken::Locked(lock) = &mut taken {
+            lock.moved_to(&path);
+        }
+        Ok(taken)
+    };
+    let taken = made().inspect_err(|_| {
+        // It is the first error that matters.
+        let _ = fs::remove_dir_all(&unfinished);
+    })?;
+    let (lock, unlocked) = taken.parts();
+    let mut open = Open::of(path.clone(), record, stage, lock).inspect_err(|_| {
+        // Nobody would write an end to it.
+        let _ = fs::remove_dir_all(&path);
+    })?;
+    open.lacks.extend(unlocked);
+    Ok(open)
+}
+
+/// Points a link at a neighbour, at one stroke.
+pub(super) fn point(link: &Path, to: &str) -> std::io::Result<()> {
+    let unfinished = link.with_file_name(format!(".latest-{to}"));
+    // One that was killed in the midst of it may have left this behind.
+    let _ = fs::remove_file(&unfinished);
+    std::os::unix::fs::symlink(to, &unfinished)?;
+    fs::rename(&unfinished, link).inspect_err(|_| {
+        let _ = fs::remove_file(&unfinished);
+    })
+}
