@@ -33,6 +33,7 @@ pub(crate) fn weights<M: Module>(live: &Live<M>) -> ModuleResult<Held> {
 
 /// Sets every parameter by name. Nothing is changed unless all of them are there and fit.
 pub(crate) fn load_weights<M: Module>(live: &mut Live<M>, weights: &TensorMap) -> ModuleResult {
+    live.present()?;
     let report = report(live, weights);
     let missing = report.missing.iter().map(|name| format!("`{name}` is missing"));
     let unexpected = report.unexpected.iter().map(|name| format!("`{name}` is not in the model"));

@@ -142,6 +142,8 @@ const TABLE: &[Row] = &[
     ("Checkpoint", || {
         saving("monitor = \"val/loss\"\nsave_top_k = 2\nsave_last = true");
         saving("monitor = \"val/loss\"\nmode = \"max\"\nfilename = \"best\"");
+        // Once there was a validation, that the metric is missing is an error.
+        saving("monitor = \"missing\"\nmode = \"min\"");
         saving("every_n_train_steps = 2\nsave_top_k = -1\nfilename = \"model\"\nsave_last = \"link\"");
         saving("train_time_interval = \"4 s\"\nfilename = \"{step}_{val/loss}\"\nverbose = true");
         saving("monitor = \"now_and_then\"\nmode = \"min\"\nsave_on_train_epoch_end = false");

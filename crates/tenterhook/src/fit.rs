@@ -68,8 +68,8 @@ impl<M: Module> Session<'_, M> {
             self.run.last_validation = self.run.train_began;
         }
         self.stop_when_time_is_over();
-        let nothing_to_do = self.run.limits.amount(Split::Train).is_zero()
-            || (resumed.is_none() && self.is_done(&training));
+        let nothing_to_do =
+            self.run.limits.amount(Split::Train).is_zero() || (resumed.is_none() && self.is_done(&training));
         if nothing_to_do || self.run.is_interrupted() {
             self.run.note_outcome();
             return Ok(());
@@ -185,11 +185,7 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// Goes on in the middle of an epoch, right where a checkpoint was taken. `true` when the epoch ends there.
-    fn take_up(
-        &mut self,
-        training: &mut Training<M::Batch>,
-        position: &Position,
-    ) -> Result<bool, Failure> {
+    fn take_up(&mut self, training: &mut Training<M::Batch>, position: &Position) -> Result<bool, Failure> {
         match position.place {
             Place::EpochStart => {
                 emit_rest!(self.run, self.module, position, TrainEpochStart {});

@@ -221,7 +221,9 @@ impl<'t, M: Module> Session<'t, M> {
             match delivered {
                 Ok(Delivered::Done) => break,
                 Ok(Delivered::Paused(saves)) => {
-                    self.shielded(later, |session| session.run.save_within(session.module, Event::Exception, &saves));
+                    self.shielded(later, |session| {
+                        session.run.save_within(session.module, Event::Exception, &saves)
+                    });
                 }
                 Err(failure) => later.push(failure),
             }

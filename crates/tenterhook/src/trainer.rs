@@ -405,7 +405,8 @@ impl Trainer {
         run.saves.interruptible = self.interruptible;
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
         let keeps = self.placed || run.recording.is_some() || run.hooks.list().iter().any(saves_some);
-        run.saves.kept = keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !run.shared.run.rehearsal;
+        run.saves.kept =
+            keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !run.shared.run.rehearsal;
         let mut session = Session::new(run, module, data, &mut *self.strategy);
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;

@@ -145,7 +145,7 @@ fn state_from_before_optimizers_said_what_they_do_not_remember_is_loaded() {
 fn a_parameter_that_no_gradient_has_reached_is_known_to_have_no_state() {
     let bench = Bench::new();
     let mut module = module(&bench, 1);
-    module.configure_optimizers(Horizon::default()).unwrap();
+    module.configure_optimizers(Horizon { steps: Some(9), epochs: Some(1) }).unwrap();
     let loss = module.fc1.weight.val().sum();
     module.backward(&loss.into(), 1.0).unwrap();
     module.optimizer_step(0, false).unwrap();

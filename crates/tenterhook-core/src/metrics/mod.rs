@@ -338,7 +338,11 @@ impl Metrics {
             place,
             train: self.train.borrow().clone(),
             evaluate: (self.scope.get() == Scope::Evaluate).then(|| self.evaluate.borrow().clone()),
-            changed: latest.iter().filter(|(_, latest)| latest.changed).map(|(name, _)| name.clone()).collect(),
+            changed: latest
+                .iter()
+                .filter(|(_, latest)| latest.changed)
+                .map(|(name, _)| name.clone())
+                .collect(),
             histograms: self.histograms.borrow().clone(),
             step: self.step.get(),
             batch_size: self.batch_size.get(),

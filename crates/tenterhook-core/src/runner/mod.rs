@@ -30,8 +30,8 @@ use crate::roster::{Change, RosterRequest};
 use crate::update::Touched;
 
 pub use received::Received;
-use resuming::{Awaited, Held};
 pub use resuming::RunnerState;
+use resuming::{Awaited, Held};
 pub use slots::{Registration, RosterError};
 use slots::{Slot, UpdateSlot};
 use standing::Mishap;

@@ -161,3 +161,19 @@ fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand>
         metric => moment.metrics().get(metric).map(Operand::Number),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_decided_for_a_validation_holds_over_a_resume_at_its_end() {
+        let condition = || Conditioned::new("val/loss < 0.5".parse().expect("a condition"));
+        for decided in [None, Some(true), Some(false)] {
+            let (mut gate, mut fresh) = (condition(), condition());
+            gate.validation = decided;
+            fresh.load(&gate.state());
+            assert_eq!(fresh.validation, decided);
+        }
+    }
+}

@@ -25,6 +25,7 @@ use tenterhook_core::{
 use crate::mode::Mode;
 use due::is_interrupted;
 use ledger::Ledger;
+use naming::{leave_names, take_name};
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
 
@@ -176,7 +177,7 @@ impl Checkpoint {
         let keep = usize::try_from(self.options.save_top_k).ok();
         let replaces = self.memory.ledger.make_room(keep, self.mode);
         let path = self.free_path(moment, &replaces);
-        self.leave_names(moment, &replaces);
+        leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
         Ok(())
@@ -211,7 +212,7 @@ impl Checkpoint {
         self.memory.last_step = moment.step;
         self.memory.saved_any = true;
         if let Some(path) = &save.path {
-            self.take_name(moment, path);
+            take_name(moment, path);
         }
         if self.options.verbose
             && let Some(path) = &save.path

@@ -55,7 +55,7 @@ impl Checkpoint {
             let taken = self.taken(moment);
             self.version(LAST, |path| !taken(path))
         });
-        self.take_name(moment, &path);
+        take_name(moment, &path);
         self.memory.last.insert(path).clone()
     }
 
@@ -64,25 +64,6 @@ impl Checkpoint {
         let names = moment.board().get(NAMES).unwrap_or_default();
         let of_others = self.memory.taken.as_ref();
         move |path| names.contains_key(path) || of_others.is_some_and(|taken| taken.contains(path))
-    }
-
-    /// Tells the other checkpoint hooks of this run that a name is taken.
-    pub(super) fn take_name(&self, moment: &Moment<'_>, path: &Path) {
-        let mut names = moment.board().get(NAMES).unwrap_or_default();
-        if !names.contains_key(path) {
-            names.insert(path.to_owned(), moment.hook_name().to_string());
-            moment.board().put(NAMES, names);
-        }
-    }
-
-    /// Tells that these names are free again.
-    pub(super) fn leave_names(&self, moment: &Moment<'_>, paths: &[PathBuf]) {
-        let mut names = moment.board().get(NAMES).unwrap_or_default();
-        let before = names.len();
-        names.retain(|path, _| !paths.contains(path));
-        if names.len() < before {
-            moment.board().put(NAMES, names);
-        }
     }
 
     /// Notes once per training what others have left where its checkpoints go. The run's own directory is nobody
@@ -125,5 +106,24 @@ fn note(root: &Path, directory: &Path, depth: usize, found: &mut BTreeSet<PathBu
             note(root, &path, depth - 1, found);
         }
         found.insert(path);
+    }
+}
+
+/// Tells the other checkpoint hooks of this run that a name is taken.
+pub(super) fn take_name(moment: &Moment<'_>, path: &Path) {
+    let mut names = moment.board().get(NAMES).unwrap_or_default();
+    if !names.contains_key(path) {
+        names.insert(path.to_owned(), moment.hook_name().to_string());
+        moment.board().put(NAMES, names);
+    }
+}
+
+/// Tells that these names are free again.
+pub(super) fn leave_names(moment: &Moment<'_>, paths: &[PathBuf]) {
+    let mut names = moment.board().get(NAMES).unwrap_or_default();
+    let before = names.len();
+    names.retain(|path, _| !paths.contains(path));
+    if names.len() < before {
+        moment.board().put(NAMES, names);
     }
 }

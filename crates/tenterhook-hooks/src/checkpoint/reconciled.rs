@@ -5,6 +5,7 @@ use std::path::Path;
 use tenterhook_core::Moment;
 
 use super::Checkpoint;
+use super::naming::leave_names;
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
@@ -12,10 +13,6 @@ impl Checkpoint {
         let (root, removed) = (&moment.run.checkpoints, &moment.run.removed_checkpoints);
         let is_there = |path: &Path| root.join(path).is_dir();
         let missing = self.memory.ledger.reconcile(is_there, |path| removed.contains(&root.join(path)));
-        if self.memory.last.as_deref().is_some_and(|last| !is_there(last)) {
-            // Then the end of training writes it anew, if no other save does.
-            self.memory.last_is_of = None;
-        }
         if !missing.is_empty() {
             let names: Vec<_> = missing.iter().map(|path| path.display().to_string()).collect();
             moment.say(format!(
@@ -23,7 +20,7 @@ impl Checkpoint {
                  best",
                 names.join("`, `")
             ));
-            self.leave_names(moment, &missing);
+            leave_names(moment, &missing);
         }
     }
 

@@ -142,8 +142,8 @@ fn names_are_those_of_the_run_and_not_of_the_disk() {
 
 #[test]
 fn a_name_that_another_hook_of_the_run_has_taken_gets_a_version_though_nothing_is_written_yet() {
-    let named = |name: &str| Registration { name: Some(name.into()), ..Registration::default() };
-    let mut rig = Rig::registered(checkpoint("filename = \"model\""), named("first"));
+    let first = Registration { name: Some("first".into()), ..Registration::default() };
+    let mut rig = Rig::registered(checkpoint("filename = \"model\""), first);
     rig.beside(checkpoint("filename = \"model\"")).on_train_start();
     epoch(&mut rig, 1, 0.0);
     assert_eq!(asked(&rig), ["model"]);

@@ -106,6 +106,8 @@ pub struct EmaWeights {
     counted_to: u64,
     /// The module has the average now, and its own weights wait.
     swapped: bool,
+    /// After how many batches a validation last saw the average; behind a gate it does not see every one.
+    validated_after: Option<u64>,
 }
 
 /// What a checkpoint keeps beside the average itself.
@@ -135,7 +137,14 @@ impl EmaWeights {
     /// With these options, which are checked.
     pub fn new(options: EmaWeightsOptions) -> Result<EmaWeights, OptionError> {
         let start_after = options.check()?;
-        Ok(EmaWeights { options, start_after, average: Average::default(), counted_to: 0, swapped: false })
+        Ok(EmaWeights {
+            options,
+            start_after,
+            average: Average::default(),
+            counted_to: 0,
+            swapped: false,
+            validated_after: None,
+        })
     }
 
     /// How often the weights were taken into the average.
@@ -222,6 +231,7 @@ impl Controller for EmaWeights {
         if !validates || !self.options.swap_for_validation || self.average.updates == 0 {
             return Ok(Decision::CONTINUE);
         }
+        self.validated_after = Some(cx.total_batches);
         Ok(self.swap_in())
     }
 
@@ -247,7 +257,9 @@ impl Controller for EmaWeights {
     }
 
     fn on_save_checkpoint(&mut self, cx: &SaveCheckpoint) -> HookResult {
-        if self.options.swap_for_validation && self.average.updates > 0 {
+        // What a validation scores is the average only if it was swapped in for it.
+        let scored = cx.phase != Phase::Validate || self.validated_after == Some(cx.total_batches);
+        if scored && self.options.swap_for_validation && self.average.updates > 0 {
             cx.entries.put(EVALUATE_WITH, &cx.hook_name().to_owned())?;
         }
         Ok(())

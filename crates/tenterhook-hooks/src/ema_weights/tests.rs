@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenterhook_core::Hook as _;
-use tenterhook_core::{Event, Progress};
+use tenterhook_core::{Event, NamedTensors, Progress};
 use tenterhook_testkit::Rig;
 
 use super::*;
@@ -151,6 +151,20 @@ fn a_checkpoint_says_under_which_name_its_average_is() {
     step(&mut rig, 1, 4.0);
     rig.on_save_checkpoint();
     assert_eq!(rig.entries().read::<String>(EVALUATE_WITH).expect("it reads").as_deref(), Some("mine"));
+}
+
+#[test]
+fn its_state_copies_nothing_and_does_not_change_with_the_average() {
+    let mut rig = rig(options());
+    step(&mut rig, 1, 4.0);
+    let place = |tensors: &NamedTensors| tensors.get("w").map(<[f32]>::as_ptr);
+    let state = rig.hook().state_dict().expect("it has one");
+    assert_eq!(place(&state.tensors), place(&rig.hook().average.weights));
+    step(&mut rig, 2, 8.0);
+    assert_eq!((state.tensors.get("w"), average(&rig)), (Some(&[4.0][..]), Some(6.0)));
+    let before = place(&rig.hook().average.weights);
+    step(&mut rig, 3, 8.0);
+    assert_eq!(place(&rig.hook().average.weights), before, "nobody else holds it, so it changes in place");
 }
 
 #[test]

@@ -121,11 +121,16 @@ impl Jsonl {
         cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
-    /// Opens the file, if there is to be one. A resumed run takes it up where its checkpoint was.
-    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut Lines>> {
+    /// Where the file is, if there is to be one.
+    fn place(&self, cx: &Moment<'_>) -> HookResult<Option<PathBuf>> {
         let Some(path) = own_file::place(cx.run, &self.options.path) else { return Ok(None) };
         // The working directory may be another one when the run is resumed.
-        let path = std::path::absolute(&path).map_err(|error| cannot(&path, &error))?;
+        Ok(Some(std::path::absolute(&path).map_err(|error| cannot(&path, &error))?))
+    }
+
+    /// Opens the file. A resumed run takes it up where its checkpoint was.
+    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut Lines>> {
+        let Some(path) = self.place(cx)? else { return Ok(None) };
         if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
             // An evaluation of an older checkpoint must not cut off what came after it.
             let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
@@ -136,9 +141,22 @@ impl Jsonl {
         Ok(self.lines.as_mut())
     }
 
+    /// A run that begins in its own directory finds nothing there but what it wrote itself, before it was killed
+    /// without a checkpoint to go on from.
+    fn begin_anew(&mut self, cx: &Moment<'_>) -> HookResult {
+        if cx.total_batches > 0 || self.known.is_some() || self.lines.is_some() {
+            return Ok(());
+        }
+        let Some(directory) = &cx.run.directory else { return Ok(()) };
+        let directory = std::path::absolute(directory).map_err(|error| cannot(directory, &error))?;
+        let own = self.place(cx)?.filter(|path| path.starts_with(directory));
+        self.known = own.map(|path| Known { path, length: 0 });
+        Ok(())
+    }
+
     /// Whether the run goes on in the file that its checkpoint knew, where it was.
     fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
-        let Some(known) = self.known.clone().filter(|_| cx.total_batches > 0) else { return Ok(false) };
+        let Some(known) = self.known.clone() else { return Ok(false) };
         let lines = self.open(cx)?;
         Ok(known.length > 0
             && lines.is_some_and(|lines| (&lines.path, lines.length) == (&known.path, known.length)))
@@ -170,6 +188,7 @@ impl Observer for Jsonl {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
+        self.begin_anew(cx)?;
         if self.goes_on(cx)? {
             // Its start stands in the file already.
             return Ok(());

@@ -137,6 +137,17 @@ fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
 }
 
 #[test]
+fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_attempt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("json_log.jsonl");
+    let script = Fit::new(1, 4).script();
+    rig(1, dir.path()).play(&script);
+    let whole = lines(&path);
+    rig(1, dir.path()).play(&script);
+    assert_eq!(lines(&path), whole);
+}
+
+#[test]
 fn a_file_that_is_another_one_or_a_new_run_is_only_added_to() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut first = rig(1, one.path());
@@ -147,7 +158,10 @@ fn a_file_that_is_another_one_or_a_new_run_is_only_added_to() {
     moved.run(RunInfo { directory: Some(other.path().to_owned()), ..RunInfo::default() });
     moved.on_train_end();
     assert_eq!(lines(&other.path().join("json_log.jsonl")).len(), 3);
-    rig(1, one.path()).on_train_start();
+    // Where runs have no directories of their own, what is there may be another one's.
+    let mut beside = Rig::new(jsonl(1));
+    let checkpoints = one.path().join("checkpoints");
+    beside.run(RunInfo { checkpoints, ..RunInfo::default() }).on_train_start();
     assert_eq!(events(&one.path().join("json_log.jsonl")), ["train_start", "train_start"]);
 }
 

@@ -261,8 +261,7 @@ impl Controller for NanGuard {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
-        if cx.total_batches > 0
-            && let Some(directory) = &cx.run.directory
+        if let Some(directory) = &cx.run.directory
             && let Some(root) = dump::root(cx.run).filter(|root| root.starts_with(directory))
         {
             dump::remove_from(&root, cx.epoch, cx.batches);

@@ -23,7 +23,8 @@ impl<M: Module> Running<M> {
         let replaces = self.earlier_emergencies();
         let request = SaveRequest { path: Some(name.into()), replaces, ..SaveRequest::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
-        let Some(noted) = self.saves.before_validation.take().filter(|_| place == Place::ValidationDue) else {
+        let Some(noted) = self.saves.before_validation.take().filter(|_| place == Place::ValidationDue)
+        else {
             return self.save_all(module, place, None, &[request]);
         };
         self.collect_saves(true)?;

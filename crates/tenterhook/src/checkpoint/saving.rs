@@ -118,7 +118,8 @@ impl<M: Module> Running<M> {
     /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,
     /// then of the module.
     fn save(&mut self, module: &mut M, request: &SaveRequest, position: Position) -> Result<(), Failure> {
-        let hooks = if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
+        let hooks =
+            if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
         self.at(Who::Trainer, "save");
         self.saves.number += 1;
         let contents = self.contents(hooks, position);
@@ -290,7 +291,15 @@ impl<M: Module> Session<'_, M> {
         for saved in std::mem::take(&mut self.run.saves.durable) {
             let root = &self.run.shared.run.checkpoints;
             let path = root.join(&saved.path);
-            emit!(self.run, self.module, CheckpointSaved { saved_step: saved.step, path: &path, root: &self.run.shared.run.checkpoints });
+            emit!(
+                self.run,
+                self.module,
+                CheckpointSaved {
+                    saved_step: saved.step,
+                    path: &path,
+                    root: &self.run.shared.run.checkpoints
+                }
+            );
         }
         Ok(())
     }

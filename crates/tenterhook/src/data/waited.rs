@@ -17,10 +17,10 @@ pub enum Waited<B> {
 }
 
 impl<B> Waited<B> {
-    /// The same of what this batch becomes.
-    pub fn map<C>(self, become_: impl FnOnce(B) -> C) -> Waited<C> {
+    /// The same, of what the batch is made into.
+    pub fn map<C>(self, into: impl FnOnce(B) -> C) -> Waited<C> {
         match self {
-            Waited::Batch(batch) => Waited::Batch(become_(batch)),
+            Waited::Batch(batch) => Waited::Batch(into(batch)),
             Waited::Ended => Waited::Ended,
             Waited::GaveUp => Waited::GaveUp,
         }

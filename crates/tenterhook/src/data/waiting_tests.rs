@@ -49,7 +49,7 @@ fn stream_of(held: Held) -> StreamOf<Vec<usize>> {
     StreamOf::new("held", open, Ok).size(1).prefetch(1)
 }
 
-/// Gives up, and meanwhile lets one batch come when it was asked so often.
+/// Gives up when it was asked more often than this.
 fn impatient(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
     move || {
         asked.set(asked.get() + 1);
@@ -83,16 +83,16 @@ fn a_batch_that_was_not_waited_for_comes_when_it_is_asked_for_again() {
 
 #[test]
 fn nobody_is_asked_about_a_batch_that_is_there() {
-    let (loaded, is_loaded) = channel();
-    let loaded = Mutex::new(loaded);
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
     let collate = move |numbers: Vec<u8>| {
-        loaded.lock().unwrap().send(()).unwrap();
+        tell.lock().unwrap().send(()).unwrap();
         Ok(numbers)
     };
     let mut loader = Batches::new("ready", vec![1u8, 2], collate).size(1).threads(1).prefetch(2);
     assert_eq!(loader.next().unwrap(), Some(vec![1]));
-    is_loaded.recv().unwrap();
-    is_loaded.recv().unwrap();
+    told.recv().unwrap();
+    told.recv().unwrap();
     // It was collated, and lies on the desk an instant later.
     let asked = std::cell::Cell::new(0);
     let waited = loader.next_unless(&impatient(&asked, 10_000)).unwrap();

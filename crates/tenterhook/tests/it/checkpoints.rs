@@ -37,7 +37,7 @@ fn a_checkpoint_is_a_directory_written_whole() {
     trainer.add_hook(closure::on_save_checkpoint("entry", |cx| cx.entries.put("mine", &7).unwrap())).unwrap();
     trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(2, 1)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=2"]);
-    let files = ["optimizer.safetensors", "state.json", "weights.safetensors"];
+    let files = ["manifest.json", "optimizer.safetensors", "state.json", "weights.safetensors"];
     assert_eq!(listed(&root.path().join("epoch=0-step=2")), files);
     let contents = read(&root.path().join("epoch=0-step=2")).unwrap();
     assert_eq!((contents.progress.step, contents.progress.epochs_done, contents.weights_only), (2, 1, false));
@@ -223,7 +223,10 @@ fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
     let mut toy = Toy::default();
     trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
     assert!(!tape.places("hook:a").contains(&"state_dict"));
-    assert_eq!(listed(&root.path().join("epoch=0-step=2")), ["state.json", "weights.safetensors"]);
+    assert_eq!(
+        listed(&root.path().join("epoch=0-step=2")),
+        ["manifest.json", "state.json", "weights.safetensors"]
+    );
 
     let mut trainer = crate::lab::trainer(epochs(1)).restoring(root.path().join("epoch=0-step=2"));
     trainer.add_hook(Recorder::new("b", &tape)).unwrap();
@@ -303,10 +306,7 @@ fn what_cannot_be_restored_says_which_file_and_why() {
         trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap_err().to_string()
     };
     let nowhere = refusal(&root.path().join("nowhere"));
-    assert!(
-        nowhere.contains("cannot read checkpoint") && nowhere.contains("nowhere/state.json"),
-        "{nowhere}"
-    );
+    assert!(nowhere.contains("there is no checkpoint ") && nowhere.contains("nowhere"), "{nowhere}");
     std::fs::write(root.path().join("state.json"), "{").unwrap();
     let damaged = refusal(root.path());
     assert!(damaged.contains("state.json is damaged"), "{damaged}");

@@ -7,7 +7,9 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions, EmaWeights, EmaWeightsOpt
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::wrap::Conditioned;
-use tenterhook::{AnyHook, Decision, NamedTensors, Registration, Settings, TensorMap, Trainer, closure};
+use tenterhook::{
+    AnyHook, Decision, HookExt as _, NamedTensors, Registration, Settings, TensorMap, Trainer, closure,
+};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
@@ -153,6 +155,23 @@ fn a_checkpoint_holds_the_weights_in_training_and_is_evaluated_with_the_average(
         std::fs::write(damaged.join("state.json"), "{").unwrap();
         let error = weights_to_evaluate(&damaged).unwrap_err().to_string();
         assert!(error.contains("state.json is damaged"), "{error}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_a_validation_that_the_average_was_kept_from_is_evaluated_without_it() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
+    let not_in_the_second =
+        |moment: &tenterhook::Moment<'_>| moment.epoch != 1 || moment.phase != tenterhook::Phase::Validate;
+    trainer.add_hook(averaging().when(not_in_the_second)).unwrap();
+    trainer.add_hook(Checkpoint::new(all(false)).unwrap()).unwrap();
+    let (_, validations) = watch(&mut trainer);
+    trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    for (at, seen) in validations.take().into_iter().enumerate() {
+        let path = root.path().join(format!("epoch={at}-step={}", 2 * at + 2));
+        assert_eq!(flat(&weights_to_evaluate(&path).unwrap()), seen, "epoch {at}");
+        assert_eq!(read(&path).unwrap().entries.contains_key("evaluate_with"), at != 1, "epoch {at}");
     }
 }
 

@@ -35,9 +35,9 @@ impl Disk for RealDisk {
     }
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
-        let mut file = File::create(path)?;
-        fill(&mut file)?;
-        file.sync_all()
+        let mut made = File::create(path)?;
+        fill(&mut made)?;
+        made.sync_all()
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

@@ -19,9 +19,9 @@ mod write;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-pub(crate) use disk::RealDisk;
 #[cfg(test)]
 use disk::Disk;
+pub(crate) use disk::RealDisk;
 pub(crate) use list::largest_number;
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub use open::{Unreadable, verify};

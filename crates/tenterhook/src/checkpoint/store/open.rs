@@ -189,7 +189,7 @@ impl Verified {
             return TensorMap::read(&file).map(drop).map_err(|error| of_tensors(&file, error));
         };
         let mut hasher = blake3::Hasher::new();
-        let hashed = File::open(&file).and_then(|open| {
+        let bytes = File::open(&file).and_then(|open| {
             let bytes = open.metadata()?.len();
             // A wrong length says it all.
             if bytes == sum.bytes {
@@ -197,7 +197,7 @@ impl Verified {
             }
             Ok(bytes)
         });
-        let bytes = hashed.map_err(|source| Unreadable::of_file(&file, source))?;
+        let bytes = bytes.map_err(|source| Unreadable::of_file(&file, source))?;
         agrees(&file, sum, bytes, &hasher)
     }
 

@@ -6,6 +6,9 @@ use super::*;
 const ERRORS: [Fault; 4] =
     [Fault::Fails(EIO), Fault::Fails(ENOSPC), Fault::FailsHalfway(EIO), Fault::FailsHalfway(ENOSPC)];
 
+/// Looks at a directory after something was done or failed there; the text says what.
+type Check<'a> = dyn Fn(&Path, Result<(), String>, &str) + 'a;
+
 /// Does something with a fault at every operation in turn, until it needs fewer. `prepare` makes a new directory
 /// each time; `check` is told whether it was done.
 fn at_every_operation(
@@ -13,7 +16,7 @@ fn at_every_operation(
     exchanges: bool,
     prepare: &dyn Fn(&Path),
     act: &dyn Fn(&dyn Disk, &Path) -> Result<(), BoxError>,
-    check: &dyn Fn(&Path, Result<(), String>, &str),
+    check: &Check<'_>,
 ) {
     for at in 0.. {
         let root = tempfile::tempdir().unwrap();

@@ -116,8 +116,8 @@ impl Disk for Faulty {
         let fill = std::cell::RefCell::new(fill);
         let whole = || fill.borrow_mut()(&mut File::create(path)?);
         let half = || {
-            let mut file = File::create(path).unwrap();
-            let _ = fill.borrow_mut()(&mut Room { out: &mut file, left: 100 });
+            let mut made = File::create(path).unwrap();
+            let _ = fill.borrow_mut()(&mut Room { out: &mut made, left: 100 });
         };
         self.ask("write", path, whole, half)
     }

@@ -6,7 +6,7 @@ use super::faulty::Faulty;
 use super::*;
 
 /// Saves with these fields of `state.json` changed.
-fn save_with(path: &Path, number: u64, changes: serde_json::Value) {
+fn save_with(path: &Path, number: u64, changes: &serde_json::Value) {
     let mut state: serde_json::Value = serde_json::from_slice(&state(number)).unwrap();
     for (name, value) in changes.as_object().unwrap() {
         state[name] = value.clone();
@@ -22,7 +22,7 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
     save(&Faulty::never(), &at("a"), 1).unwrap();
     save(&Faulty::never(), &at("emergency-epoch=1-step=30"), 3).unwrap();
     save(&Faulty::never(), &at("deep/er/b"), 2).unwrap();
-    save_with(&at("light"), 4, json!({ "weights_only": true, "metrics": { "latest": { "x": "nan" } } }));
+    save_with(&at("light"), 4, &json!({ "weights_only": true, "metrics": { "latest": { "x": "nan" } } }));
     save(&Faulty::never(), &at(".hidden"), 5).unwrap();
     save(&Faulty::never(), &at("broken"), 6).unwrap();
     fs::write(at("broken").join(STATE), "{").unwrap();
@@ -60,14 +60,14 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
     assert_eq!(newest(), None);
     // As in format 1, which did not count.
     for (name, step) in [("a", 3), ("b", 1)] {
-        save_with(&at(name), 0, json!({ "progress": { "epoch": 0, "step": step } }));
+        save_with(&at(name), 0, &json!({ "progress": { "epoch": 0, "step": step } }));
     }
     assert_eq!(newest(), Some(at("a")), "the one with most steps");
     point(&Faulty::never(), &at("latest"), &at("b")).unwrap();
     assert_eq!(newest(), Some(at("b")), "or the one that is said to be");
     save(&Faulty::never(), &at("c"), 1).unwrap();
     assert_eq!(newest(), Some(at("c")), "but not when another was written later");
-    save_with(&at("d"), 2, json!({ "weights_only": true }));
+    save_with(&at("d"), 2, &json!({ "weights_only": true }));
     let found = newest_whole(root.path());
     assert_eq!(found, Newest { path: Some(at("c")), skipped: Vec::new() });
     remove(&Faulty::never(), &at("b")).unwrap();
@@ -89,19 +89,13 @@ fn one_that_lies_elsewhere_is_found_by_its_link() {
 
 #[test]
 fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
-    use std::sync::atomic::{AtomicBool, Ordering};
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     save(&Faulty::never(), &path, 1).unwrap();
-    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 2..200 {
-                save(&Faulty::never(), &path, number).unwrap();
-            }
-            done.store(true, Ordering::Release);
-        });
-        while !done.load(Ordering::Acquire) {
+        let saving =
+            scope.spawn(|| (2..200).for_each(|number| save(&Faulty::never(), &path, number).unwrap()));
+        while !saving.is_finished() {
             let all = list(root.path());
             assert_eq!(all.len(), 1);
             assert_eq!(all[0].condition, Condition::Whole);

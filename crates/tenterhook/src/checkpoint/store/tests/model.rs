@@ -11,83 +11,75 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Act {
     /// Saves under one of a few names, which may be taken; then removes those that it replaces; then switches `latest`.
-    Save { name: usize, replaces: Vec<usize> },
+    Save { name: &'static str, replaces: Vec<&'static str> },
     /// Removes one.
-    Prune { name: usize },
+    Prune { name: &'static str },
     /// Removes what a killed process left.
     Tidy,
 }
 
-const NAMES: [&str; 4] = ["a", "b", "emergency-c", "deep/d"];
+const NAMES: [&str; 3] = ["a", "emergency-b", "deep/c"];
 
 /// An act, and what goes wrong at which operation of it, if anything does.
 type Step = (Act, Option<(usize, Fault)>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let name = || 0..NAMES.len();
+    let name = || prop::sample::select(&NAMES[..]);
     let save = (name(), prop::collection::vec(name(), 0..3))
         .prop_map(|(name, replaces)| Act::Save { name, replaces });
     let act = prop_oneof![6 => save, 1 => name().prop_map(|name| Act::Prune { name }), 1 => Just(Act::Tidy)];
-    let faults = vec![
-        Fault::Dies,
-        Fault::Fails(EIO),
-        Fault::Fails(ENOSPC),
-        Fault::FailsHalfway(EIO),
-        Fault::FailsHalfway(ENOSPC),
-    ];
-    let fault = prop::option::of((0..24_usize, prop::sample::select(faults)));
+    let errors =
+        vec![Fault::Fails(EIO), Fault::Fails(ENOSPC), Fault::FailsHalfway(EIO), Fault::FailsHalfway(ENOSPC)];
+    let fault = prop_oneof![2 => Just(Fault::Dies), 1 => prop::sample::select(errors)];
+    let fault = prop::option::weighted(0.7, (0..14_usize, fault));
     prop::collection::vec((act, fault), 1..12)
 }
 
 /// What must exist: by name, the number of the checkpoint; several where a fault leaves it open which of them it is,
 /// and `None` where it may be gone.
-type Model = BTreeMap<usize, Vec<Option<u64>>>;
-
-fn at(root: &Path, name: usize) -> PathBuf {
-    root.join(NAMES[name])
-}
+type Model = BTreeMap<&'static str, Vec<Option<u64>>>;
 
 /// Saves as a trainer does; notes in the model what may be there after each part.
 fn save_and_replace(
     disk: &dyn Disk,
     root: &Path,
-    (name, number): (usize, u64),
-    replaces: &[usize],
+    (name, number): (&'static str, u64),
+    replaces: &[&'static str],
     model: &mut Model,
 ) -> Result<(), BoxError> {
-    let path = at(root, name);
+    let path = root.join(name);
     model.entry(name).or_insert_with(|| vec![None]).push(Some(number));
     save(disk, &path, number)?;
     // It is durable: whatever happens from here on, it must be found.
     model.insert(name, vec![Some(number)]);
     point(disk, &root.join("latest"), &path)?;
     for old in replaces.iter().filter(|old| **old != name) {
-        prune(disk, root, *old, model)?;
+        prune(disk, root, old, model)?;
     }
     Ok(())
 }
 
-fn prune(disk: &dyn Disk, root: &Path, name: usize, model: &mut Model) -> Result<(), BoxError> {
+fn prune(disk: &dyn Disk, root: &Path, name: &'static str, model: &mut Model) -> Result<(), BoxError> {
     model.entry(name).or_default().push(None);
-    remove(disk, &at(root, name))?;
+    remove(disk, &root.join(name))?;
     model.insert(name, vec![None]);
     Ok(())
 }
 
 /// What is under each name; every one that is there must be whole.
 fn check(root: &Path, model: &mut Model) {
-    for name in 0..NAMES.len() {
-        let path = at(root, name);
+    for name in NAMES {
+        let path = root.join(name);
         let left = exists(&path).then(|| number_of(&path));
         let allowed = model.entry(name).or_insert_with(|| vec![None]);
-        assert!(allowed.contains(&left), "{}: {left:?} is none of {allowed:?}", NAMES[name]);
+        assert!(allowed.contains(&left), "{name}: {left:?} is none of {allowed:?}");
         *allowed = vec![left];
     }
-    let newest = (0..NAMES.len()).filter_map(|name| Some((model[&name][0]?, at(root, name)))).max();
+    let newest = NAMES.iter().filter_map(|name| Some((model[name][0]?, root.join(name)))).max();
     assert_eq!(newest_whole(root), Newest { path: newest.map(|(_, path)| path), skipped: Vec::new() });
     let listed = list(root);
     assert!(listed.iter().all(|listed| listed.condition == Condition::Whole), "{listed:?}");
-    assert_eq!(listed.len(), (0..NAMES.len()).filter(|name| model[name][0].is_some()).count());
+    assert_eq!(listed.len(), model.values().filter(|left| left[0].is_some()).count());
 }
 
 /// Whether anything hidden is left.
@@ -108,7 +100,7 @@ fn play(steps: &[Step], exchanges: bool) {
             Act::Save { name, replaces } => {
                 save_and_replace(&disk, root, (*name, number), replaces, &mut model)
             }
-            Act::Prune { name } => prune(&disk, root, *name, &mut model),
+            Act::Prune { name } => prune(&disk, root, name, &mut model),
             Act::Tidy => tidy(&disk, root),
         };
         assert!(done.is_ok() || disk.has_failed(), "{done:?}");

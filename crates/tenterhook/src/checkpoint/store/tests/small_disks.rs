@@ -8,7 +8,7 @@ use super::*;
 fn directory(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_dir());
     if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "CI must have {what} (name one in {variable})");
+        assert!(std::env::var_os("CI").is_none(), "CI must have a {what} (name one in {variable})");
         eprintln!("SKIPPED: there is no {what} (name one in {variable})");
     }
     found

@@ -1,0 +1,305 @@
+//! What saving costs a training of ten million parameters with `AdamW`: how long training waits for a save that it
+//! writes itself, how long for one that is written beside it, and what it loses until that one is durable.
+//!
+//! ```text
+//! cargo run --release --example save_cost                 in a temporary directory
+//! cargo run --release --example save_cost -- --json       the numbers, for programs
+//! cargo run --release --example save_cost -- --in DIR     on another disk
+//! ```
+//!
+//! It fails when training waits more than a twentieth of a plain save, or when that and the following steps cost
+//! more than a fifth of it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde::Serialize;
+use tenterhook::data::{Batches, Loading};
+use tenterhook::prelude::*;
+use tenterhook_burn::burn::{
+    self,
+    module::Module,
+    nn::loss::{MseLoss, Reduction},
+    nn::{Linear, LinearConfig},
+    optim::AdamWConfig,
+    tensor::{Device, Tensor, TensorData, activation::relu},
+};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const INPUTS: usize = 1024;
+const HIDDEN: usize = 2304;
+const BATCH: usize = 32;
+/// Steps before anything is measured, steps between saves, and saves of a training.
+const WARM_UP: u64 = 5;
+const APART: u64 = 20;
+const SAVES: u64 = 4;
+/// Trainings of each kind; they take turns, so that what else the machine does falls on both.
+const ROUNDS: usize = 2;
+
+/// How much of a plain save training may wait, alone and with what the following steps lose.
+const BLOCKED: f64 = 1.0 / 20.0;
+const IN_ALL: f64 = 1.0 / 5.0;
+
+/// What happened when. There is one training at a time.
+static HAPPENED: Mutex<Vec<(Instant, What)>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// A batch begins.
+    Begins,
+    /// A save was asked for.
+    Asked,
+    /// Training goes on after it.
+    GoesOn,
+    /// The save is durable.
+    Durable,
+}
+
+fn happened() -> MutexGuard<'static, Vec<(Instant, What)>> {
+    HAPPENED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(what: What) {
+    happened().push((Instant::now(), what));
+}
+
+#[derive(Module, Debug)]
+struct Mlp {
+    first: Linear,
+    second: Linear,
+    third: Linear,
+}
+
+struct Pairs {
+    x: Tensor<2>,
+}
+
+impl BatchData for Pairs {
+    fn size(&self) -> usize {
+        self.x.dims()[0]
+    }
+}
+
+impl BurnModule for Mlp {
+    type Batch = Pairs;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &Pairs, _: &mut BurnCx<'_, Mlp>) -> ModuleResult<Step> {
+        let hidden = relu(self.second.forward(relu(self.first.forward(batch.x.clone()))));
+        Ok(MseLoss::new().forward(self.third.forward(hidden), batch.x.clone(), Reduction::Mean).into())
+    }
+
+    /// Comes after all hooks, so after a save.
+    fn on_train_batch_end(&mut self, _: &mut BurnCx<'_, Mlp>) -> ModuleResult {
+        let mut happened = happened();
+        if happened.last().is_some_and(|(_, what)| *what == What::Asked) {
+            happened.push((Instant::now(), What::GoesOn));
+        }
+        Ok(())
+    }
+}
+
+/// Trains, and saves every so often; each checkpoint replaces the one before.
+fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn Error>> {
+    let device = Device::flex();
+    device.seed(0);
+    let linear = |from, to| LinearConfig::new(from, to).init(&device);
+    let mlp =
+        Mlp { first: linear(INPUTS, HIDDEN), second: linear(HIDDEN, HIDDEN), third: linear(HIDDEN, INPUTS) };
+    let mut module = Burn::new(mlp, &device)
+        .with_optimizers(|_| Ok(Optimizer::new("adamw", AdamWConfig::new().build(), 1e-4).into()));
+    let collate = move |samples: Vec<u64>| {
+        let number = |sample: &u64, at: usize| ((sample * 31 + at as u64 * 7) % 97) as f32 / 97.0;
+        let row = |sample| (0..INPUTS).map(move |at| number(sample, at));
+        let numbers: Vec<f32> = samples.iter().flat_map(row).collect();
+        Ok(Pairs { x: Tensor::from_data(TensorData::new(numbers, [samples.len(), INPUTS]), &device) })
+    };
+    let mut data =
+        Loading::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
+    let steps = WARM_UP + SAVES * APART;
+    let settings = Settings {
+        max_steps: i64::try_from(steps)?,
+        log_every_n_steps: 0,
+        background_saves: background,
+        ..Settings::default()
+    };
+    let mut trainer = Trainer::new(settings)?.with_checkpoints_in(root);
+    let begins = closure::on_train_batch_start("begins", |_| note(What::Begins));
+    let save = closure::on_train_batch_end("save", |cx| {
+        // Half a stretch after the last one, so that there are quiet steps on both sides.
+        if cx.step < WARM_UP || (cx.step - WARM_UP) % APART != APART / 2 {
+            return Decision::CONTINUE;
+        }
+        note(What::Asked);
+        let named = |step: u64| PathBuf::from(format!("step={step}"));
+        let replaces = cx.step.checked_sub(APART).map(named).into_iter().collect();
+        let request = SaveRequest { path: Some(named(cx.step)), replaces, ..SaveRequest::default() };
+        Decision::CONTINUE.request(Request::Save(request))
+    });
+    let durable = closure::on_checkpoint_saved("durable", |_| note(What::Durable));
+    trainer.add_hook(begins)?;
+    trainer.add_hook(save)?;
+    trainer.add_hook(durable)?;
+    happened().clear();
+    trainer.fit(&mut module, &mut data)?;
+    Ok(std::mem::take(&mut *happened()))
+}
+
+/// The times of one kind of training, in milliseconds.
+#[derive(Default)]
+struct Times {
+    /// How long training waited, by save.
+    blocked: Vec<f64>,
+    /// The steps while each save was written, without what training waited.
+    while_saving: Vec<Vec<f64>>,
+    /// All other steps.
+    quiet: Vec<f64>,
+}
+
+impl Times {
+    /// Takes a training in: a step lasts until the next one begins.
+    fn take_in(&mut self, happened: &[(Instant, What)]) {
+        let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
+        let (mut began, mut asked) = (None, None);
+        let (mut saving, mut waited) = (false, 0.0);
+        let mut steps = 0;
+        for (at, what) in happened {
+            match what {
+                What::Asked => asked = Some(*at),
+                What::GoesOn => {
+                    waited = asked.take().map_or(0.0, |asked| milliseconds(asked, *at));
+                    self.blocked.push(waited);
+                    self.while_saving.push(Vec::new());
+                    saving = true;
+                }
+                What::Durable => saving = false,
+                What::Begins => {
+                    let lasted = began.replace(*at).map(|began| milliseconds(began, *at) - waited);
+                    steps += 1;
+                    // The step that asked for a save was over by then.
+                    let within = saving && waited == 0.0;
+                    if let Some(lasted) = lasted.filter(|_| steps > WARM_UP) {
+                        match self.while_saving.last_mut().filter(|_| within) {
+                            Some(steps) => steps.push(lasted),
+                            None => self.quiet.push(lasted),
+                        }
+                    }
+                    waited = 0.0;
+                }
+            }
+        }
+    }
+
+    /// What the steps lost while each save was written.
+    fn lost(&self) -> Vec<f64> {
+        let usual = quantile(&self.quiet, 0.5);
+        self.while_saving.iter().map(|steps| steps.iter().map(|step| step - usual).sum()).collect()
+    }
+}
+
+fn quantile(numbers: &[f64], share: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an index into a short list
+    let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+/// Everything in milliseconds; of saves the median.
+#[derive(Serialize)]
+struct Measured {
+    parameters: usize,
+    saves: usize,
+    /// Training waited for a save that it wrote itself.
+    plain_blocked: f64,
+    /// Training waited for a save that was written beside it.
+    background_blocked: f64,
+    /// What the following steps lost until it was durable.
+    background_lost: f64,
+    blocked_share: f64,
+    in_all_share: f64,
+    step_p50: f64,
+    step_p99: f64,
+    steps_while_saving: usize,
+    step_while_saving_p50: f64,
+    step_while_saving_p99: f64,
+}
+
+fn measure(root: &Path) -> Result<Measured, Box<dyn Error>> {
+    let (mut plain, mut background) = (Times::default(), Times::default());
+    for round in 0..ROUNDS {
+        plain.take_in(&train(&root.join(format!("plain{round}")), false)?);
+        background.take_in(&train(&root.join(format!("background{round}")), true)?);
+    }
+    let lost = background.lost();
+    let (plain_blocked, background_blocked) =
+        (quantile(&plain.blocked, 0.5), quantile(&background.blocked, 0.5));
+    let in_all: Vec<_> = background.blocked.iter().zip(&lost).map(|(blocked, lost)| blocked + lost).collect();
+    let saving: Vec<_> = background.while_saving.iter().flatten().copied().collect();
+    Ok(Measured {
+        parameters: INPUTS * HIDDEN * 2 + HIDDEN * HIDDEN + 2 * HIDDEN + INPUTS,
+        saves: background.blocked.len(),
+        plain_blocked,
+        background_blocked,
+        background_lost: quantile(&lost, 0.5),
+        blocked_share: background_blocked / plain_blocked,
+        in_all_share: quantile(&in_all, 0.5) / plain_blocked,
+        step_p50: quantile(&background.quiet, 0.5),
+        step_p99: quantile(&background.quiet, 0.99),
+        steps_while_saving: saving.len(),
+        step_while_saving_p50: quantile(&saving, 0.5),
+        step_while_saving_p99: quantile(&saving, 0.99),
+    })
+}
+
+fn print(measured: &Measured) {
+    let Measured { parameters, saves, plain_blocked, background_blocked, background_lost, .. } = measured;
+    let limit = |share: f64, limit: f64| {
+        let verdict = if share <= limit { "holds" } else { "DOES NOT HOLD" };
+        format!("{share:>8.3} of a plain save, at most {limit:.2}: {verdict}")
+    };
+    println!("{parameters} parameters with AdamW, {saves} saves of each kind, medians in milliseconds");
+    println!("a plain save blocks training       {plain_blocked:>8.2}");
+    println!(
+        "a background save blocks it        {background_blocked:>8.2}  {}",
+        limit(measured.blocked_share, BLOCKED)
+    );
+    println!("the following steps lose           {background_lost:>8.2}");
+    println!(
+        "both together                      {:>8.2}  {}",
+        measured.in_all_share * plain_blocked,
+        limit(measured.in_all_share, IN_ALL)
+    );
+    println!("a step without a save, p50, p99    {:>8.2} {:>8.2}", measured.step_p50, measured.step_p99);
+    println!(
+        "a step while saving, p50, p99      {:>8.2} {:>8.2}  of {} steps",
+        measured.step_while_saving_p50, measured.step_while_saving_p99, measured.steps_while_saving
+    );
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let (mut json, mut within) = (false, std::env::temp_dir());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--in" => within = arguments.next().ok_or("`--in` needs a directory")?.into(),
+            other => return Err(format!("`{other}` is unknown; there are `--json` and `--in DIR`").into()),
+        }
+    }
+    let root = tempfile::tempdir_in(within)?;
+    let measured = measure(root.path())?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&measured)?);
+    } else {
+        print(&measured);
+    }
+    let holds = measured.blocked_share <= BLOCKED && measured.in_all_share <= IN_ALL;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
