@@ -17,6 +17,7 @@ mod document_002;
 mod document_004;
 mod early_stopping;
 mod ema_weights;
+mod everywhere;
 mod failures;
 mod format_1;
 mod going_on;
