@@ -19,6 +19,7 @@ mod early_stopping;
 mod ema_weights;
 mod everywhere;
 mod failures;
+mod finding;
 mod format_1;
 mod going_on;
 mod gradient_monitor;
