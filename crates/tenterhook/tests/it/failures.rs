@@ -99,10 +99,10 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     }
     let (failure, later, report) = bench.fails(entry);
     // A snapshot is made of both.
-    let place = if ["weights", "optimizer_state"].contains(&place) { "snapshot" } else { place };
+    let told = if ["weights", "optimizer_state"].contains(&place) { "snapshot" } else { place };
     assert_eq!(
         (&failure.origin, failure.place, failure.panicked),
-        (&origin(source), place, panics),
+        (&origin(source), told, panics),
         "{case}"
     );
     assert!(failure.to_string().contains(place), "{case}: {failure}");
