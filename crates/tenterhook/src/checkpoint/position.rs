@@ -95,6 +95,8 @@ pub(crate) struct Loops {
     stop: Option<(String, String)>,
     end_epoch: bool,
     validate: bool,
+    /// The hook whose weights the module has in the place of its own.
+    pub(super) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.
     train_began: Duration,
     last_validation: Duration,
@@ -109,6 +111,7 @@ impl<M: Module> Running<M> {
             stop: self.signals.stop.clone(),
             end_epoch: self.signals.end_epoch,
             validate: self.signals.validate,
+            swapped_by: self.swapped_by.clone(),
             train_began: self.train_began,
             last_validation: self.last_validation,
         }
