@@ -268,6 +268,7 @@ impl<M: Module> Session<'_, M> {
             }
         }
         self.run.after_event(self.module)?;
+        self.run.save_asked(self.module, Place::BatchEnd)?;
         self.end_batch()
     }
 

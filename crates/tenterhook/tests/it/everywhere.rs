@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenterhook::checkpoint::list;
+use tenterhook::checkpoint::{Listed, list};
 use tenterhook::hooks::{
     Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions,
     GradientNoise, GradientNoiseOptions, SaveLast,
@@ -107,8 +107,7 @@ fn full(settings: &Settings, root: &Path) -> Trainer {
     let validated = CheckpointOptions {
         monitor: Some("val/loss".into()),
         save_on_train_epoch_end: Some(false),
-        save_top_k: 2,
-        ..CheckpointOptions::default()
+        ..all.clone()
     };
     for (name, options) in [("steps", every_step), ("best", validated), ("epochs", all)] {
         let (checkpoint, how) = saver(name, options);
@@ -146,6 +145,24 @@ fn files(checkpoint: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
+fn number(of: &Listed) -> u64 {
+    of.about.as_ref().unwrap().number
+}
+
+/// A directory with the checkpoints that there were when this one was taken.
+fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
+    let elsewhere = tempfile::tempdir().unwrap();
+    for earlier in saved.iter().filter(|earlier| number(earlier) <= number(then)) {
+        let copy = elsewhere.path().join(&earlier.name);
+        std::fs::create_dir_all(&copy).unwrap();
+        for entry in std::fs::read_dir(&earlier.path).unwrap() {
+            let file = entry.unwrap().path();
+            std::fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    elsewhere
+}
+
 /// Resumes from every checkpoint of a whole run, each time elsewhere; what follows must be the same.
 fn check(settings: &Settings, mut data: impl FnMut() -> ToyData) {
     let root = tempfile::tempdir().unwrap();
@@ -162,13 +179,12 @@ fn check(settings: &Settings, mut data: impl FnMut() -> ToyData) {
         "{places:?}"
     );
     for from in &saved {
-        let elsewhere = tempfile::tempdir().unwrap();
+        let elsewhere = as_it_was(&saved, from);
         let resumed = fit(full(settings, elsewhere.path()).restoring(&from.path), &mut data());
         assert_eq!(resumed.0, whole.0, "{}", from.name);
         assert_eq!(resumed.1.metrics, whole.1.metrics, "{}", from.name);
         assert_eq!(resumed.1.progress, whole.1.progress, "{}", from.name);
         assert_eq!(resumed.1.outcome, whole.1.outcome, "{}", from.name);
-        let number = |listed: &tenterhook::checkpoint::Listed| listed.about.as_ref().unwrap().number;
         for later in saved.iter().filter(|later| number(later) > number(from)) {
             let (then, again) = (files(&later.path), files(&elsewhere.path().join(&later.name)));
             for ((name, then), (_, again)) in then.iter().zip(&again) {

@@ -100,11 +100,7 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     let (failure, later, report) = bench.fails(entry);
     // A snapshot is made of both.
     let told = if ["weights", "optimizer_state"].contains(&place) { "snapshot" } else { place };
-    assert_eq!(
-        (&failure.origin, failure.place, failure.panicked),
-        (&origin(source), told, panics),
-        "{case}"
-    );
+    assert_eq!((&failure.origin, failure.place, failure.panicked), (&origin(source), told, panics), "{case}");
     assert!(failure.to_string().contains(place), "{case}: {failure}");
     assert!(later.is_empty(), "{case}: {later:?}");
     assert_eq!(report.outcome, Outcome::Failed { error: failure.to_string() }, "{case}");
