@@ -120,7 +120,8 @@ impl<M: Module> Running<M> {
             end_epoch: self.signals.end_epoch,
             validate: self.signals.validate,
             asked: self.saves.asked.clone(),
-            swapped_by: self.swapped_by.clone(),
+            // For a validation they are swapped in anew.
+            swapped_by: self.swapped_by.clone().filter(|_| self.phase == Phase::Train),
             train_began: self.train_began,
             last_validation: self.last_validation,
         }
@@ -131,7 +132,7 @@ impl<M: Module> Running<M> {
         (self.window_open, self.window_skipped) = (loops.window_open, loops.window_skipped);
         self.signals.stop = loops.stop;
         (self.signals.end_epoch, self.signals.validate) = (loops.end_epoch, loops.validate);
-        self.saves.asked = loops.asked;
+        self.saves.held = loops.asked;
         (self.train_began, self.last_validation) = (loops.train_began, loops.last_validation);
     }
 

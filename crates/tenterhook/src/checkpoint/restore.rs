@@ -136,6 +136,8 @@ impl<M: Module> Running<M> {
         event: Event,
     ) -> Result<Option<Cursor>, Failure> {
         self.hooks.take_up_event(&self.shared);
+        let held = std::mem::take(&mut self.saves.held);
+        self.saves.asked.splice(..0, held);
         if !position.saves.is_empty() {
             self.save_all(module, position.place, position.by.as_deref(), &position.saves)?;
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenterhook::checkpoint::{Listed, list};
+use tenterhook::checkpoint::{Listed, list, newest_whole};
 use tenterhook::hooks::{
     Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions,
     GradientNoise, GradientNoiseOptions, SaveLast,
@@ -14,12 +14,13 @@ use tenterhook::moment::FixedClock;
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
-    Controller, Decision, HookExt, HookResult, Observer, Registration, Report, Request, SaveRequest,
+    Controller, Decision, HookExt, HookResult, Observer, Outcome, Registration, Report, Request, SaveRequest,
     Settings, State, StepEnd, TrainBatchEnd, TrainEnd, TrainEpochStart, Trainer, ValidationBatchEnd,
     ValidationEnd, closure, hook,
 };
 
-use crate::lab::{bits, data, epochs, trainer};
+use crate::lab::{Lab, bits, data, epochs, trainer};
+use crate::tape::Tape;
 
 /// Draws and logs at many events, and keeps a count.
 #[derive(Default)]
@@ -152,6 +153,8 @@ fn number(of: &Listed) -> u64 {
 /// A directory with the checkpoints that there were when this one was taken.
 fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
     let elsewhere = tempfile::tempdir().unwrap();
+    // It was another one then, and has been replaced since.
+    std::fs::create_dir(elsewhere.path().join("last")).unwrap();
     for earlier in saved.iter().filter(|earlier| number(earlier) <= number(then)) {
         let copy = elsewhere.path().join(&earlier.name);
         std::fs::create_dir_all(&copy).unwrap();
@@ -234,4 +237,45 @@ fn several_loaders_take_turns() {
 fn training_ends_in_the_middle_of_an_epoch() {
     let settings = Settings { max_steps: 7, ..epochs(3) };
     check(&settings, || data(4, 2));
+}
+
+/// Interrupts a run at this place of the module, the so-manieth time, and goes on from what that leaves.
+fn interrupted(settings: &Settings, place: &'static str, time: u32) {
+    let whole = fit(full(settings, tempfile::tempdir().unwrap().path()), &mut data(5, 3));
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = full(settings, root.path());
+    let handle = trainer.interrupt_handle();
+    let (tape, mut left) = (Tape::default(), time);
+    let mut lab = Lab::new(module(), &tape).with_handler(move |at, _| {
+        left = left.saturating_sub(u32::from(at == place));
+        if left == 0 {
+            handle.request("SIGTERM");
+        }
+    });
+    let report = trainer.fit(&mut lab, &mut data(5, 3)).unwrap();
+    assert!(matches!(report.outcome, Outcome::Interrupted { .. }), "{place} {time}");
+    let newest = newest_whole(root.path()).path.expect("one that is whole");
+    assert!(newest.file_name().unwrap().to_string_lossy().starts_with("emergency-"), "{}", newest.display());
+    let resumed = fit(full(settings, root.path()).restoring(&newest), &mut data(5, 3));
+    assert_eq!(resumed.0, whole.0, "{place} {time}");
+    assert_eq!(resumed.1.metrics, whole.1.metrics, "{place} {time}");
+    assert_eq!(resumed.1.progress, whole.1.progress, "{place} {time}");
+    assert_eq!(resumed.1.outcome, whole.1.outcome, "{place} {time}");
+}
+
+#[test]
+fn a_signal_leaves_a_checkpoint_from_which_nothing_is_lost() {
+    let windows = Settings { accumulate_grad_batches: 2, ..epochs(3) };
+    for settings in [epochs(3), windows] {
+        for time in [1, 3, 5, 6, 10] {
+            interrupted(&settings, "training_step", time);
+        }
+        for time in [1, 2, 3, 5] {
+            interrupted(&settings, "validation_step", time);
+        }
+        for place in ["on_train_batch_end", "on_validation_end", "on_train_epoch_end", "on_train_epoch_start"]
+        {
+            interrupted(&settings, place, 2);
+        }
+    }
 }
