@@ -1,9 +1,9 @@
 //! State, and a run killed and resumed with a fresh hook.
 
 use tenterhook_core::{
-    Controller, Decision, HookResult, Key, LoadCheckpoint, SaveCheckpoint, State, StepEnd, hook,
+    Controller, Decision, HookResult, Key, LoadCheckpoint, SaveCheckpoint, State, StepEnd, TrainStart, hook,
 };
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{Fit, Rig, check_resume};
 
 const DRAWS: Key<u64> = Key::new("draws");
 
@@ -92,4 +92,72 @@ fn free_entries_go_through_the_made_up_checkpoint() {
     let mut resumed = rig.resumed(Gambler::default());
     resumed.on_load_checkpoint();
     assert_eq!(resumed.hook().entry.as_deref(), Some("1.5"));
+}
+
+#[test]
+fn a_hook_that_forgets_is_found_and_told_where() {
+    let check = |forgetful: bool| {
+        let make = move |_: &std::path::Path| {
+            let mut rig = Rig::new(Gambler { forgetful, ..Gambler::default() });
+            rig.seed(5);
+            rig
+        };
+        check_resume(&Fit::new(2, 3).validate(1).script(), make, |rig, cue| {
+            rig.cue(cue);
+        });
+    };
+    check(false);
+    let panic = std::panic::catch_unwind(|| check(true)).unwrap_err();
+    let told = panic.downcast_ref::<String>().unwrap();
+    let place =
+        "resumed from on_train_batch_end of batch 1 (epoch 0, step 1), it differs at on_step_end of batch 2";
+    assert!(told.starts_with(place), "{told}");
+}
+
+/// Writes its count at every step into a file, and into the state what it is told to.
+struct Writer {
+    path: std::path::PathBuf,
+    cuts: bool,
+    length: u64,
+}
+
+#[hook]
+impl Controller for Writer {
+    fn on_train_start(&mut self, _: &TrainStart) -> HookResult<Decision> {
+        if self.cuts {
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(&self.path)?;
+            file.set_len(self.length)?;
+        }
+        Ok(Decision::CONTINUE)
+    }
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
+        let mut text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        text.push_str(&format!("{}\n", cx.step));
+        std::fs::write(&self.path, &text)?;
+        self.length = text.len() as u64;
+        Ok(Decision::CONTINUE)
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        Ok(State::of(1, &self.length)?)
+    }
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.length = state.read(1)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_that_is_not_cut_back_is_found() {
+    let check = |cuts: bool| {
+        let make = move |directory: &std::path::Path| {
+            Rig::new(Writer { path: directory.join("steps.txt"), cuts, length: 0 })
+        };
+        check_resume(&Fit::new(1, 4).script(), make, |rig, cue| {
+            rig.cue(cue);
+        });
+    };
+    check(true);
+    let panic = std::panic::catch_unwind(|| check(false)).unwrap_err();
+    let told = panic.downcast_ref::<String>().unwrap();
+    assert!(told.contains("the state at the end differs") || told.contains("steps.txt differs"), "{told}");
 }

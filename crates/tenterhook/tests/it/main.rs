@@ -18,6 +18,7 @@ mod document_004;
 mod early_stopping;
 mod ema_weights;
 mod failures;
+mod finding;
 mod format_1;
 mod going_on;
 mod gradient_monitor;

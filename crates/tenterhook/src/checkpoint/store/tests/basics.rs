@@ -39,6 +39,22 @@ fn everything_is_synced_before_it_gets_its_name_and_the_older_one_goes_last() {
 }
 
 #[test]
+fn what_has_the_name_is_synced_before_what_a_killed_process_left_beside_it_goes() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a");
+    save(&RealDisk, &path, 2).unwrap();
+    let sync_root = format!("sync {}", root.path().file_name().unwrap().to_string_lossy());
+    for tidied in [false, true] {
+        // The older one, when the two had just changed places.
+        save(&RealDisk, &root.path().join(".a.unfinished"), 1).unwrap();
+        let disk = Faulty::never();
+        if tidied { tidy(&disk, root.path()) } else { save(&disk, &path, 3) }.unwrap();
+        assert_eq!(disk.asked()[..2], [&*sync_root, "remove .a.unfinished"]);
+        assert_eq!(names(root.path()), ["a"]);
+    }
+}
+
+#[test]
 fn directories_on_the_way_are_made_and_synced_one_by_one() {
     let root = tempfile::tempdir().unwrap();
     let disk = Faulty::never();

@@ -89,19 +89,13 @@ fn one_that_lies_elsewhere_is_found_by_its_link() {
 
 #[test]
 fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
-    use std::sync::atomic::{AtomicBool, Ordering};
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     save(&Faulty::never(), &path, 1).unwrap();
-    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 2..200 {
-                save(&Faulty::never(), &path, number).unwrap();
-            }
-            done.store(true, Ordering::Release);
-        });
-        while !done.load(Ordering::Acquire) {
+        let saving =
+            scope.spawn(|| (2..200).for_each(|number| save(&Faulty::never(), &path, number).unwrap()));
+        while !saving.is_finished() {
             let all = list(root.path());
             assert_eq!(all.len(), 1);
             assert_eq!(all[0].condition, Condition::Whole);
