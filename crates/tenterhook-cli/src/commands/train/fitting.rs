@@ -159,14 +159,9 @@ fn prepared(
     began: Arc<AtomicBool>,
 ) -> Result<Trainer, String> {
     let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
-    let bar = if output.quiet {
-        None
-    } else {
-        let progress = Progress::new();
-        let bar = progress.bar();
-        trainer.add_hook(progress).map_err(|error| error.to_string())?;
-        bar
-    };
+    let progress = if output.quiet { Progress::silent() } else { Progress::new() };
+    let bar = progress.bar();
+    trainer.add_hook(progress).map_err(|error| error.to_string())?;
     Ok(trainer.with_notices(move |notice| {
         if matches!(notice, Notice::Began(_)) {
             began.store(true, Ordering::Relaxed);
