@@ -27,8 +27,13 @@ fn module(bench: &Bench, seed: u64) -> Burn<Net> {
 
 /// Three epochs of four batches with a checkpoint after every step, from the beginning or from one of them.
 fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap {
-    let settings =
-        Settings { seed: 9, limit_val_batches: Some(tenterhook::settings::Amount::Count(0)), ..epochs(3) };
+    let settings = Settings {
+        seed: 9,
+        limit_val_batches: Some(tenterhook::settings::Amount::Count(0)),
+        // So that each checkpoint is durable before the next, and says so, however quick the disk is.
+        background_saves: false,
+        ..epochs(3)
+    };
     let clock = FixedClock(Duration::ZERO);
     let mut trainer = trainer(settings).with_checkpoints_in(root).with_clock(clock);
     if let Some(from) = from {
@@ -69,24 +74,6 @@ fn the_state_of_an_optimizer_is_saved_by_the_names_of_its_parameters() {
         let of_it = state.names().filter(|name| name.starts_with(parameter)).count();
         assert_eq!(of_it, 2, "both moments of `{parameter}`: {:?}", state.names().collect::<Vec<_>>());
     }
-}
-
-#[test]
-fn state_that_is_missing_in_a_checkpoint_is_an_error_that_names_its_parameter() {
-    let bench = Bench::new();
-    let root = tempfile::tempdir().unwrap();
-    run(&bench, 1, root.path(), None);
-    let checkpoint = root.path().join("epoch=0-step=2");
-    let file = checkpoint.join("optimizer.safetensors");
-    let mut state = TensorMap::read(&file).unwrap();
-    let lost = state.names().find(|name| name.starts_with("fc2.weight")).unwrap().to_owned();
-    state.remove(&lost);
-    std::fs::remove_file(&file).unwrap();
-    state.write(&file).unwrap();
-
-    let mut trainer = trainer(epochs(3)).restoring(&checkpoint).accepting_other_hooks();
-    let error = trainer.fit(&mut module(&bench, 1), &mut bench.pairs()).unwrap_err().to_string();
-    assert!(error.contains("fc2.weight"), "{error}");
 }
 
 /// A module with its optimizers, and the state of one that was trained.

@@ -180,7 +180,7 @@ impl<M: Module> Running<M> {
     fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
         let within_window = module.automatic_optimization()
             && self.window_open
-            && !self.batch.is_last
+            && !self.training_batch().is_last
             && !self.progress.batches.is_multiple_of(self.limits.accumulate);
         if within_window && !module.saves_gradients() {
             self.at(Who::Module, "gradients_state");

@@ -177,8 +177,8 @@ fn flatten(keys: &mut BTreeMap<String, Value>, prefix: &str, value: &Value) {
 fn hook_names(hooks: &[Value]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for hook in hooks {
-        let named = |key: &str| hook.get(key).and_then(Value::as_str);
-        let name = named("name").or_else(|| named("use")).unwrap_or("unnamed");
+        let of = |key: &str| hook.get(key).and_then(Value::as_str);
+        let name = of("name").or_else(|| of("use")).unwrap_or("unnamed");
         let mut numbered = (2..).map(|number| format!("{name}_{number}"));
         let free = std::iter::once(name.to_owned()).chain(&mut numbered).find(|name| !names.contains(name));
         names.extend(free);

@@ -17,6 +17,7 @@ mod document_002;
 mod document_004;
 mod early_stopping;
 mod ema_weights;
+mod everywhere;
 mod failures;
 mod finding;
 mod format_1;
