@@ -20,6 +20,8 @@ pub use position::{Place, Position};
 pub use saving::Announcement;
 pub(crate) use saving::Saves;
 pub(crate) use store::paths;
-pub use store::{About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, verify};
+pub use store::{
+    About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, problems, verify,
+};
 
 pub use crate::losses::LossesState;

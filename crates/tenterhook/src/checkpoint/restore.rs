@@ -119,7 +119,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Trainer, "restore");
         let error = format!(
             "the hooks are not those of the checkpoint: {}; register the same ones, or accept it with \
-             `Trainer::accepting_other_hooks`",
+             `--accept-hook-changes` (`Trainer::accepting_other_hooks`)",
             all.join(", ")
         );
         Err(self.run.failed(error.into(), false))

@@ -24,7 +24,7 @@ use disk::Disk;
 pub(crate) use disk::RealDisk;
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub(crate) use list::{largest_number, paths};
-pub use open::{Unreadable, verify};
+pub use open::{Unreadable, problems, verify};
 pub(crate) use open::{Verified, open};
 pub(crate) use tidy::tidy;
 pub(crate) use write::{Content, point, remove, write};

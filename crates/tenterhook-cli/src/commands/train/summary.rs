@@ -1,99 +1,26 @@
-//! `tenter train`: trains, then tests the best weights, and says what came of it.
+//! What a training came to, for people and for programs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tenterhook::config::Resolved;
 use tenterhook::hooks::Checkpoint;
-use tenterhook::run::{Interrupt, RunDirectoryPlan};
-use tenterhook::{Notice, Outcome, Report, Trainer};
+use tenterhook::{Outcome, Report, Trainer};
 
-use super::{accepted, failed, print, resolve, tell};
+use super::super::print;
+use super::init::Initialized;
 use crate::app::App;
-use crate::arguments::{Output, Train};
-use crate::progress::{Progress, duration, is_followed, metric};
-use crate::signals;
+use crate::arguments::Output;
+use crate::progress::{duration, is_followed, metric};
 use crate::table::{counted, json_number};
 
-pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
-    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
-    if arguments.print_config {
-        print(resolved.to_toml().trim_end());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let interrupt = Interrupt::new();
-    signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
-    let mut trainer = prepared(app, &resolved, arguments.output)?.with_interrupt(interrupt);
-    if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
-        return Ok(code);
-    }
-    if !resolved.trainer.fast_dev_run.is_on() {
-        let below = RunDirectoryPlan::below(&resolved.runs_dir);
-        let command = below.command.iter().map(|argument| resolved.without_secrets(argument)).collect();
-        trainer = trainer.with_run_directory(RunDirectoryPlan {
-            config: resolved.to_toml(),
-            config_hash: Some(resolved.hash()),
-            task: Some(resolved.task.clone()),
-            device: Some(resolved.device.clone()),
-            engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
-            command,
-            ..below
-        });
-    }
-    let began = Instant::now();
-    let fitted = match program.fit(&mut trainer) {
-        Ok(report) => report,
-        Err(error) => return Ok(failed(error, &trainer)),
-    };
-    let seconds = began.elapsed().as_secs_f64();
-    let interrupted = matches!(fitted.outcome, Outcome::Interrupted { .. });
-    let best = best(&trainer);
-    let mut tested = None;
-    if !arguments.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
-        if let Some(Best { path, .. }) = &best {
-            program.load_weights(path).map_err(|error| error.to_string())?;
-        }
-        match program.test(&mut trainer) {
-            Ok(report) => tested = Some(report),
-            Err(error) => return Ok(failed(error, &trainer)),
-        }
-    }
-    let summary = Summary { fitted: &fitted, tested: tested.as_ref(), best: best.as_ref(), seconds };
-    summary.print(app, &trainer, arguments.output);
-    Ok(match tested.map_or(fitted.outcome, |tested| tested.outcome) {
-        Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
-        _ => ExitCode::SUCCESS,
-    })
-}
-
-/// A trainer of this configuration that shows its progress as asked for.
-pub(super) fn prepared(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
-    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
-    if output.quiet {
-        return Ok(trainer.with_notices(|_| {}));
-    }
-    let progress = Progress::new();
-    let bar = progress.bar();
-    trainer.add_hook(progress).map_err(|error| error.to_string())?;
-    Ok(trainer.with_notices(move |notice| match &bar {
-        // Whoever sent the signal has been answered at once.
-        _ if matches!(notice, Notice::Interrupted { .. }) => {}
-        Some(bar) => bar.suspend(|| tell(notice)),
-        None => tell(notice),
-    }))
-}
-
 /// The best checkpoint of the first hook that keeps one.
-struct Best {
-    path: PathBuf,
-    score: Option<(String, f64)>,
+pub(super) struct Best {
+    pub(super) path: PathBuf,
+    pub(super) score: Option<(String, f64)>,
 }
 
-fn best(trainer: &Trainer) -> Option<Best> {
+pub(super) fn best(trainer: &Trainer) -> Option<Best> {
     trainer.list_hooks().iter().find_map(|hook| {
         let checkpoint = trainer.hook::<Checkpoint>(&hook.name)?;
         let (path, score) = checkpoint.best()?;
@@ -103,15 +30,19 @@ fn best(trainer: &Trainer) -> Option<Best> {
     })
 }
 
-struct Summary<'a> {
-    fitted: &'a Report,
-    tested: Option<&'a Report>,
-    best: Option<&'a Best>,
-    seconds: f64,
+pub(super) struct Summary<'a> {
+    pub(super) fitted: &'a Report,
+    pub(super) tested: Option<&'a Report>,
+    pub(super) best: Option<&'a Best>,
+    pub(super) seconds: f64,
+    pub(super) resumed_from: Option<&'a Path>,
+    pub(super) initialized: Option<&'a Initialized>,
+    /// The command that goes on with a run that was interrupted.
+    pub(super) go_on: Option<&'a str>,
 }
 
 impl Summary<'_> {
-    fn print(&self, app: &App, trainer: &Trainer, output: Output) {
+    pub(super) fn print(&self, app: &App, trainer: &Trainer, output: Output) {
         if output.json {
             print(&self.for_programs(trainer));
         } else if !output.quiet {
@@ -120,12 +51,14 @@ impl Summary<'_> {
     }
 
     fn for_programs(&self, trainer: &Trainer) -> String {
-        let Summary { fitted, tested, best, seconds } = self;
+        let Summary { fitted, tested, best, seconds, .. } = self;
         let metrics = tested.map_or(&fitted.metrics, |tested| &tested.metrics);
         let run = trainer.run_info();
         json!({
             "run": run.id,
             "directory": run.directory.as_ref().filter(|directory| directory.is_dir()),
+            "resumed_from": self.resumed_from,
+            "init_from": self.initialized.map(Initialized::for_programs),
             "outcome": fitted.outcome,
             "epochs": fitted.progress.epochs_done,
             "steps": fitted.progress.step,
@@ -139,7 +72,7 @@ impl Summary<'_> {
     }
 
     fn for_people(&self, app: &App, trainer: &Trainer) {
-        let Summary { fitted, tested, best, seconds } = self;
+        let Summary { fitted, tested, best, seconds, .. } = self;
         let progress = fitted.progress;
         let (epochs, steps) = (counted(progress.epochs_done, "epoch"), counted(progress.step, "step"));
         let how = match &fitted.outcome {
@@ -172,6 +105,9 @@ impl Summary<'_> {
         let name = app.name;
         let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
         print("what to try next");
+        if let Some(go_on) = self.go_on {
+            print(&format!("  {go_on}    goes on where it was interrupted"));
+        }
         print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
