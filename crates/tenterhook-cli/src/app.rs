@@ -117,6 +117,7 @@ impl App {
         };
         let done = match arguments.command {
             Command::Train(train) => commands::train::run(&self, &train),
+            Command::Resume(resume) => commands::resume::run(&self, &resume),
             Command::Validate(evaluate) => commands::evaluate::validate(&self, evaluate),
             Command::Test(evaluate) => commands::evaluate::test(&self, evaluate),
             Command::Predict(evaluate) => commands::evaluate::predict(&self, evaluate),
@@ -132,6 +133,8 @@ impl App {
             Command::VerifyNeutral(verify) => commands::verify_neutral::run(&self, &verify),
             Command::Runs(runs) => commands::runs::run(&runs),
             Command::Show(show) => commands::show::run(&show),
+            Command::Checkpoints(checkpoints) => commands::checkpoints::run(&checkpoints),
+            Command::Export(export) => commands::export::run(&export),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
         commands::ended(done.unwrap_or_else(|message| {

@@ -1,8 +1,12 @@
 //! What can be typed.
 
+mod saved;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use saved::{Accepts, Checkpoints, CheckpointsCommand, Export, Resume, Verify};
 
 /// Train models under hooks that watch, steer and record.
 #[derive(Parser)]
@@ -39,6 +43,21 @@ pub(crate) struct Train {
     /// Print the complete configuration of what would run, and run nothing.
     #[arg(long)]
     pub(crate) print_config: bool,
+    /// Go on from what was trained before, with this configuration.
+    ///
+    /// `auto` takes the newest run whose configuration fits and begins a new one where there is none; a run (its id,
+    /// part of it, a path, `latest`) goes on from its newest whole checkpoint; a checkpoint is named by its path.
+    #[arg(long, value_name = "auto|PATH|RUN")]
+    pub(crate) resume: Option<String>,
+    /// Go on although keys have changed that change what is computed, such as those of the model.
+    #[arg(long, requires = "resume")]
+    pub(crate) force: bool,
+    /// Go on although hooks were added or removed: new ones begin anew, others are forgotten.
+    #[arg(long, requires = "resume")]
+    pub(crate) accept_hook_changes: bool,
+    /// Begin with weights from a safetensors file, a checkpoint or a run, as far as they fit, for fine-tuning.
+    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
+    pub(crate) init_from: Option<PathBuf>,
     /// Do not run `test` on the best weights after training.
     #[arg(long)]
     pub(crate) no_test: bool,
@@ -190,6 +209,11 @@ pub(crate) struct Points {
 pub(crate) enum Command {
     /// Train, then test the best weights.
     Train(Train),
+    /// Go on with a run that was interrupted, killed or failed, or that may last longer now.
+    ///
+    /// It goes on in its own directory from its newest whole checkpoint, as if it had never ended. A run that has
+    /// nothing left to do says so.
+    Resume(Resume),
     /// Evaluate weights on the validation data.
     Validate(Evaluate),
     /// Evaluate weights on the test data.
@@ -262,6 +286,10 @@ pub(crate) enum Command {
     Runs(Runs),
     /// Show a run: what it was, how it ended, its hooks, checkpoints and failures, and its curves.
     Show(Show),
+    /// List the checkpoints of a run, newest first: step, metrics, size, whole or damaged.
+    Checkpoints(Checkpoints),
+    /// Write weights to one safetensors file, for Python.
+    Export(Export),
     /// Show what differs between runs: in configuration, source, machine and result.
     Compare(Compare),
 }

@@ -39,6 +39,7 @@ pub(crate) fn only_shows(hook: &HookInfo) -> bool {
 /// Shows progress on standard error: loss, accuracy, speed and the time left.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
+    silent: bool,
     began: Option<Start>,
     shown: Option<Instant>,
 }
@@ -54,7 +55,12 @@ struct Start {
 impl Progress {
     /// A bar when standard error is a terminal, else a line per epoch.
     pub(crate) fn new() -> Progress {
-        Progress { bar: bar(), began: None, shown: None }
+        Progress { bar: bar(), silent: false, began: None, shown: None }
+    }
+
+    /// One that shows nothing. A run has the same hooks, however it is watched, so that it can go on.
+    pub(crate) fn silent() -> Progress {
+        Progress { bar: None, silent: true, began: None, shown: None }
     }
 
     /// The bar, for others who write to the same terminal.
@@ -123,6 +129,9 @@ impl Observer for Progress {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
+        if self.silent {
+            return Ok(());
+        }
         let Some(bar) = &self.bar else {
             // An epoch may last for hours.
             let shown = *self.shown.get_or_insert_with(Instant::now);
@@ -146,6 +155,9 @@ impl Observer for Progress {
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
+        if self.silent {
+            return Ok(());
+        }
         let line = self.line(cx);
         match &self.bar {
             Some(bar) => bar.set_message(line),

@@ -59,6 +59,24 @@ pub(crate) fn json_number(value: f64) -> serde_json::Value {
     if value.is_finite() { value.into() } else { value.to_string().to_lowercase().into() }
 }
 
+/// So many bytes, as people say it.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut size = count as f64 / 1024.0;
+    let mut units = UNITS.into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    // What would be written as 1024 of one unit is 1 of the next.
+    while size >= 1023.95
+        && let Some(next) = units.next()
+    {
+        (size, unit) = (size / 1024.0, next);
+    }
+    format!("{size:.1} {unit}")
+}
+
 /// A count and its noun.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
@@ -73,6 +91,15 @@ mod tests {
         let rows = [vec!["a".into(), "×10".into(), "x".into()], vec!["long".into(), "1".into()]];
         assert_eq!(table(&rows, &[Side::Left, Side::Right]), ["a     ×10  x", "long    1"]);
         assert!(table(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn sizes_are_written_for_people() {
+        let sizes = [0, 1023, 1024, 1536, 1024 * 1024 - 1, 5 << 20, 7 << 30, 3 << 50].map(bytes);
+        assert_eq!(
+            sizes,
+            ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "5.0 MiB", "7.0 GiB", "3072.0 TiB"]
+        );
     }
 
     #[test]

@@ -133,6 +133,10 @@ macro_rules! define_event {
         ///       validation, as below
         ///     ▶ on_sanity_check_end           its metrics are forgotten
         ///   ▶ on_train_start
+        ///     when resuming:
+        ///       the rest of the event that the checkpoint was taken in, and what follows it: of an epoch's end
+        ///       module.lr_scheduler_step      those on a plateau
+        ///       ▶ on_checkpoint_saved         of that checkpoint
         ///   for each epoch:
         ///     ▶ on_train_epoch_start
         ///     for each batch:

@@ -94,9 +94,7 @@ impl<H, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
     fn resumed(&self, cut: usize) -> Shown {
         let directory = directory();
         let mut rig = (self.make)(directory.path());
-        for cue in &self.script[..=cut] {
-            (self.play)(&mut rig, cue);
-        }
+        self.watched(&mut rig, &self.script[..=cut], directory.path());
         let (states, world) = rig.snapshot();
         let is_end = |cue: &&Cue| [Event::TrainEnd, Event::FitEnd, Event::Teardown].contains(&cue.event);
         for cue in self.script[cut + 1..].iter().take(FURTHER).take_while(|cue| !is_end(cue)) {
@@ -119,7 +117,7 @@ impl<H, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
     }
 
     fn watched(&self, rig: &mut Rig<H>, script: &[Cue], directory: &Path) -> Vec<String> {
-        rig.metrics().take_changes();
+        drop((rig.metrics().take_changes(), rig.metrics().take_histograms()));
         script.iter().map(|cue| rig.outcome_of(directory, |rig| (self.play)(rig, cue))).collect()
     }
 }

@@ -52,6 +52,7 @@ macro_rules! emit_rest {
             emit!(@from cursor, $run, $module, $Event { $($field)* });
         }
         $run.after_event($module)?;
+        $run.save_asked($module, $position.place)?;
     };
 }
 

@@ -91,6 +91,8 @@ impl<M: Module> Session<'_, M> {
             resumed = None;
         }
         if self.run.signals.interrupted.is_some() {
+            training.feed.abandon();
+            self.evaluation.0.iter_mut().for_each(|loader| loader.abandon());
             self.run.save_emergency(self.module, Place::BetweenEpochs)?;
         }
         self.finish_saves()?;
@@ -102,6 +104,9 @@ impl<M: Module> Session<'_, M> {
             }
             Some(position) => {
                 emit_rest!(self.run, self.module, &position, TrainEnd { outcome: &self.run.outcome });
+                if let Some(weights) = self.to_swap_in.take() {
+                    self.run.swap_weights(self.module, &weights)?;
+                }
             }
         }
         tell!(&mut self.run, self.module, on_train_end);
@@ -263,6 +268,7 @@ impl<M: Module> Session<'_, M> {
             }
         }
         self.run.after_event(self.module)?;
+        self.run.save_asked(self.module, Place::BatchEnd)?;
         self.end_batch()
     }
 

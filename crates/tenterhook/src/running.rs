@@ -75,6 +75,8 @@ pub struct Running<M: Module> {
     pub(crate) optimization: Optimization,
     /// The module's own weights while it has others.
     pub(crate) own_weights: Option<Arc<TensorMap>>,
+    /// The hook that gave it those.
+    pub(crate) swapped_by: Option<String>,
     pub(crate) batch: BatchPlace,
     /// The training batch, while a validation has its own.
     pub(crate) train_batch: BatchPlace,
@@ -127,6 +129,7 @@ impl<M: Module> Running<M> {
             module_decisions: Vec::new(),
             optimization: Optimization::default(),
             own_weights: None,
+            swapped_by: None,
             batch: BatchPlace::default(),
             train_batch: BatchPlace::default(),
             before_batch: Progress::default(),
@@ -246,7 +249,10 @@ impl<M: Module> Running<M> {
                 Request::Validate => self.signals.validate = true,
                 // Not here: what else was decided must come first, and a run must be able to go on from it.
                 Request::Save(save) => self.saves.asked.push(save),
-                Request::SwapWeights(weights) => self.swap_weights(module, &weights)?,
+                Request::SwapWeights(weights) => {
+                    self.swap_weights(module, &weights)?;
+                    self.swapped_by = Some(decided.hook.clone());
+                }
                 Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
                     self.check_lr(decided, optimizer, change)?;
@@ -263,7 +269,7 @@ impl<M: Module> Running<M> {
     }
 
     /// Gives the module other weights. Its own are kept, unless they are kept already.
-    fn swap_weights(&mut self, module: &mut M, weights: &Weights) -> Result<(), Failure> {
+    pub(crate) fn swap_weights(&mut self, module: &mut M, weights: &Weights) -> Result<(), Failure> {
         self.at(Who::Module, "weights");
         if self.own_weights.is_none() {
             let own = module.weights();
@@ -280,6 +286,7 @@ impl<M: Module> Running<M> {
 
     /// Gives the module its own weights back, if it has others.
     pub(crate) fn swap_back(&mut self, module: &mut M) -> Result<(), Failure> {
+        self.swapped_by = None;
         let Some(own) = self.own_weights.take() else { return Ok(()) };
         self.at(Who::Module, "load_weights");
         let loaded = module.load_weights(&own);

@@ -7,7 +7,7 @@ use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     BoxError, Cursor, Delivered, Event, Exception, Failure, LogOptions, Outcome, Part, Stage, Status,
-    Teardown,
+    Teardown, Weights,
 };
 
 use crate::checkpoint::Position;
@@ -34,10 +34,14 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) restore_from: Option<PathBuf>,
     /// Its hooks need not be those that are registered.
     pub(crate) accepts_other_hooks: bool,
+    /// Its configuration need not be this one.
+    pub(crate) accepts_changes: bool,
     /// What it holds of the optimizers, until they exist.
     pub(crate) optimizers_to_restore: Option<(OptimizerState, TensorMap)>,
     /// How far the loop had come at that checkpoint, until it goes on from there.
     pub(crate) resumed_at: Option<Position>,
+    /// The weights that the module had in the place of its own.
+    pub(crate) to_swap_in: Option<Weights>,
     /// The checkpoint that was restored, until that is announced.
     pub(crate) restored: Option<PathBuf>,
     /// The same, for the run's record.
@@ -81,8 +85,10 @@ impl<'t, M: Module> Session<'t, M> {
             predictions: Vec::new(),
             restore_from: None,
             accepts_other_hooks: false,
+            accepts_changes: false,
             optimizers_to_restore: None,
             resumed_at: None,
+            to_swap_in: None,
             restored: None,
             resumed_from: None,
             marks: Vec::new(),

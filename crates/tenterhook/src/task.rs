@@ -15,7 +15,7 @@ use crate::checkpoint::weights_to_evaluate;
 use crate::config::read::{Misread, read};
 use crate::config::schema::schema_of;
 use crate::data::DataModule;
-use crate::module::Module;
+use crate::module::{LoadReport, Module};
 use crate::registry::Registry;
 use crate::tensors::TensorMap;
 use crate::trainer::{Report, RunError, Trainer};
@@ -151,8 +151,17 @@ pub trait Program {
     /// evaluated.
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError>;
 
+    /// Sets those of the weights that fit, and says which they were: for fine-tuning. They come from where
+    /// [`load_weights`](Program::load_weights) takes them.
+    fn load_matching(&mut self, path: &Path) -> Result<LoadReport, BoxError>;
+
     /// What the plan would refuse before step 1 of a fit.
     fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError>;
+}
+
+/// The weights of a safetensors file, or of a checkpoint or a run as they were evaluated.
+fn weights_at(path: &Path) -> Result<TensorMap, BoxError> {
+    if path.is_dir() { weights_to_evaluate(path) } else { Ok(TensorMap::read(path)?) }
 }
 
 struct Built<'t, T: Task> {
@@ -181,8 +190,13 @@ impl<T: Task> Program for Built<'_, T> {
     }
 
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError> {
-        let weights = if path.is_dir() { weights_to_evaluate(path)? } else { TensorMap::read(path)? };
+        let weights = weights_at(path)?;
         self.module.load_weights(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+
+    fn load_matching(&mut self, path: &Path) -> Result<LoadReport, BoxError> {
+        let weights = weights_at(path)?;
+        self.module.load_matching(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 
     fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError> {

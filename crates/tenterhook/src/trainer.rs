@@ -45,6 +45,7 @@ pub struct Trainer {
     strategy: Box<dyn Strategy>,
     restore_from: Option<PathBuf>,
     accepts_other_hooks: bool,
+    accepts_changes: bool,
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
@@ -111,6 +112,7 @@ impl Trainer {
             strategy: Box::new(SingleProcess),
             restore_from: None,
             accepts_other_hooks: false,
+            accepts_changes: false,
             lenient: false,
             progress: Progress::default(),
             notify: Box::new(tell),
@@ -210,6 +212,14 @@ impl Trainer {
     #[must_use]
     pub fn accepting_other_hooks(mut self) -> Trainer {
         self.accepts_other_hooks = true;
+        self
+    }
+
+    /// Restores a checkpoint although its run had another model, optimizer, data, seed or accumulation in its
+    /// configuration.
+    #[must_use]
+    pub fn accepting_changes(mut self) -> Trainer {
+        self.accepts_changes = true;
         self
     }
 
@@ -411,6 +421,7 @@ impl Trainer {
         session.restore_from = self.restore_from.take();
         session.lenient = self.lenient;
         session.accepts_other_hooks = self.accepts_other_hooks;
+        session.accepts_changes = self.accepts_changes;
         (session.seed, session.deterministic) = (self.settings.seed, self.settings.deterministic);
         if stage != Stage::Fit {
             // An evaluation does not count; it happens where training stands.

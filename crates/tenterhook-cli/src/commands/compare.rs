@@ -245,6 +245,7 @@ fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
         ("seed", json!(record.seed)),
         ("parameters", json!(record.parameters)),
         ("resumed_from", json!(record.resumed_from)),
+        ("parts", json!(record.parts.len().max(1))),
         ("git.commit", json!(git.commit)),
         ("git.dirty", json!(git.dirty)),
         ("machine.arch", json!(machine.arch)),

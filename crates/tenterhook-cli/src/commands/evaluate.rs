@@ -1,18 +1,19 @@
 //! `tenter validate`, `tenter test` and `tenter predict`, with weights from a run.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::checkpoint::WEIGHTS;
 use tenterhook::config::Resolved;
+use tenterhook::run::Interrupt;
 use tenterhook::task::Program;
-use tenterhook::{HookKind, Report, RunError, Tier, Trainer};
+use tenterhook::{HookKind, Notice, Outcome, Report, RunError, Tier, Trainer};
 
+use super::weights::Weights;
 use super::{failed_midway, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Evaluate, Output};
 use crate::progress::metric;
+use crate::signals;
 
 /// Where files of hooks go, below the directory of all runs.
 const EVALUATIONS: &str = "evaluations";
@@ -27,17 +28,25 @@ pub(crate) fn test(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
 
 pub(crate) fn predict(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
     with_weights(app, arguments, |program, trainer, output| match program.predict(trainer) {
-        Ok((_, predictions)) => {
+        Ok((report, predictions)) => {
             for prediction in predictions.iter().filter(|_| !output.quiet) {
                 match prediction.get("text").and_then(|text| text.as_str()).filter(|_| !output.json) {
                     Some(text) => print(text),
                     None => print(&prediction.to_string()),
                 }
             }
-            ExitCode::SUCCESS
+            ended(&report)
         }
         Err(error) => failed_midway(error),
     })
+}
+
+/// Half an evaluation has nothing to say but that it was interrupted.
+fn ended(report: &Report) -> ExitCode {
+    match &report.outcome {
+        Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(signal)),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn evaluate(
@@ -47,6 +56,7 @@ fn evaluate(
     call: impl FnOnce(&mut dyn Program, &mut Trainer) -> Result<Report, RunError>,
 ) -> Result<ExitCode, String> {
     with_weights(app, arguments, |program, trainer, output| match call(program, trainer) {
+        Ok(report) if matches!(report.outcome, Outcome::Interrupted { .. }) => ended(&report),
         Ok(report) => {
             let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
             if output.json {
@@ -77,9 +87,12 @@ fn with_weights(
         ));
     };
     let resolved = resolve(app, Some(&config), &arguments.changes)?;
+    let interrupt = Interrupt::new();
+    let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
     program.load_weights(&found.path).map_err(|error| error.to_string())?;
-    let mut trainer = watched(app, &resolved, arguments.output)?;
+    let mut trainer = watched(app, &resolved, arguments.output)?.with_interrupt(interrupt);
+    watch.begins("it ends after this batch");
     let code = call(&mut *program, &mut trainer, arguments.output);
     if let Some(files) = trainer.run_info().files().filter(|files| files.is_dir() && !arguments.output.quiet)
     {
@@ -108,34 +121,9 @@ fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, St
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
     // Standard output is for what was asked for.
     Ok(trainer.with_notices(move |notice| {
-        if !output.quiet {
+        // Whoever sent a signal has been answered at once.
+        if !output.quiet && !matches!(notice, Notice::Interrupted { .. }) {
             tell(notice);
         }
     }))
-}
-
-/// Weights, and the configuration of the run they belong to.
-struct Weights {
-    /// A file, or a directory that holds one and may know better ones to evaluate.
-    path: PathBuf,
-    config: Option<PathBuf>,
-}
-
-impl Weights {
-    fn at(path: &Path) -> Result<Weights, String> {
-        if !path.exists() {
-            return Err(format!(
-                "there is nothing at {}; give a safetensors file, a checkpoint, or a run directory such as runs/latest",
-                path.display()
-            ));
-        }
-        let file = if path.is_dir() { path.join(WEIGHTS) } else { path.to_path_buf() };
-        if !file.exists() {
-            return Err(format!("{} holds no {WEIGHTS}", path.display()));
-        }
-        // Beside the weights of a run, above those of its checkpoints.
-        let config = file.ancestors().skip(1).take(4).map(|above| above.join("config.toml"));
-        let config = config.into_iter().find(|config| config.is_file());
-        Ok(Weights { path: path.to_path_buf(), config })
-    }
 }

@@ -1,12 +1,16 @@
 //! The commands, and what they share.
 
+pub(crate) mod checkpoints;
 pub(crate) mod compare;
 pub(crate) mod evaluate;
+pub(crate) mod export;
+mod going_on;
 pub(crate) mod hooks;
 pub(crate) mod init;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod points;
+pub(crate) mod resume;
 pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod show;
@@ -14,6 +18,7 @@ pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;
 pub(crate) mod verify_neutral;
+mod weights;
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -31,6 +36,9 @@ use crate::arguments::Changes;
 pub(crate) const WRONG_INPUT: u8 = 2;
 /// The run failed, after it had begun.
 const FAILED: u8 = 1;
+
+/// The directory of all runs, unless another is named.
+const RUNS: &str = "runs";
 
 /// Something could not be printed, and that was told.
 static UNPRINTED: AtomicBool = AtomicBool::new(false);
@@ -61,6 +69,22 @@ pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Resu
         Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
     let resolved = sources.with_process_environment().resolve(&app.tasks, &app.registry);
     resolved.map_err(|error| error.to_string())
+}
+
+/// What could not be done to a file, and why.
+fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("cannot {what} {}: {error}", path.display())
+}
+
+/// The command that goes on with the run of a trainer, where it leaves a directory.
+fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
+    let run = trainer.run_info();
+    let directory = run.directory.as_ref()?;
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // Elsewhere than usual, its id does not find it.
+    let is_found = directory.parent().is_some_and(|above| real(above) == real(Path::new(RUNS)));
+    let name = if is_found { run.id.clone() } else { directory.display().to_string() };
+    Some(format!("{} resume {name}", app.name))
 }
 
 /// Refuses before anything is trained what the plan refuses, and data that cannot be had.

@@ -26,7 +26,8 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
     let steps = arguments.steps.unwrap_or_else(|| neutral::usual_steps(&trainer));
     drop((program, trainer));
     let interrupt = Interrupt::new();
-    signals::watch(interrupt.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
+    watch.begins("the comparison ends after this batch, and nothing is judged");
     let mut shown = Shown::default();
     let judged = Verification::of(steps)
         .with_interrupt(interrupt)

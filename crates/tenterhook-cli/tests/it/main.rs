@@ -3,13 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod checkpoints;
 mod conformance;
 mod documents;
+mod export;
 mod hooks;
 mod plan;
 mod points;
 mod python;
+mod resume;
 mod runs;
+mod signals;
 mod tenter;
 mod train;
 mod verify_neutral;

@@ -47,6 +47,21 @@ print("done")
 }
 
 #[test]
+fn an_export_is_read_by_python() {
+    let Some(python) = python_with("numpy, safetensors.numpy") else { return };
+    let place = Place::new();
+    place.train(&["--quiet"]).succeeded();
+    let said = place.run(&["export", "latest", "-o", "my model.safetensors"]).succeeded().stdout;
+    // As it is told to people.
+    let lines: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let script = format!(
+        "{}\nassert weights['conv1.weight'].shape == (16, 1, 3, 3)\nassert len(weights) == 8\nprint('done')\n",
+        lines.join("\n")
+    );
+    run(python, &place, &script);
+}
+
+#[test]
 fn a_validator_accepts_the_configurations_that_work_and_no_others() {
     let Some(python) = python_with("jsonschema, tomllib") else { return };
     let place = Place::new();

@@ -178,12 +178,14 @@ fn a_killed_run_reads_as_far_as_it_was_written() {
     std::fs::remove_file(run.join("events.jsonl")).expect("it was there");
     let shown = place.run(&["show"]).succeeded();
     assert!(
-        shown.stdout.contains("running, or killed") && shown.stdout.contains("train/loss"),
+        shown.stdout.contains("killed: it wrote no end") && shown.stdout.contains("train/loss"),
         "{}",
         shown.stdout
     );
     assert_eq!(shown.stderr, "", "half a line is no mistake");
-    let listed = document(place.run(&["runs", "--json", "--filter", "status == running and steps > 0"]));
+    let listed = document(place.run(&["runs", "--json", "--filter", "status == killed and steps > 0"]));
+    assert_eq!(listed["runs"][0]["status"], "killed");
+    assert_eq!(place.json("runs/latest/run.json")["status"], "running", "the file is as it was");
     assert!(listed["runs"][0]["metrics"]["val/loss"].is_number(), "{listed}");
 }
 

@@ -311,6 +311,11 @@ impl HookRunner {
         std::mem::take(&mut self.decisions)
     }
 
+    /// Lets decisions wait that were taken and not carried out.
+    pub fn give_back_decisions(&mut self, decided: Vec<Decided>) {
+        self.decisions.splice(..0, decided);
+    }
+
     /// Whether anything was decided since it was last taken.
     #[inline]
     #[must_use]

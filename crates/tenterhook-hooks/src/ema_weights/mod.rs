@@ -115,6 +115,9 @@ pub struct EmaWeights {
 struct Memory {
     updates: u64,
     counted_to: u64,
+    /// See [`EmaWeights`].
+    #[serde(default)]
+    validated_after: Option<u64>,
 }
 
 const VERSION: u32 = 1;
@@ -266,14 +269,16 @@ impl Controller for EmaWeights {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        let memory = Memory { updates: self.average.updates, counted_to: self.counted_to };
+        let EmaWeights { average, counted_to, validated_after, .. } = self;
+        let memory =
+            Memory { updates: average.updates, counted_to: *counted_to, validated_after: *validated_after };
         Ok(State::of(VERSION, &memory)?.with_tensors((*self.average.weights).clone()))
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        let Memory { updates, counted_to } = state.read(VERSION)?;
+        let Memory { updates, counted_to, validated_after } = state.read(VERSION)?;
         self.average = Average { weights: Arc::new(state.tensors.clone()), updates };
-        self.counted_to = counted_to;
+        (self.counted_to, self.validated_after) = (counted_to, validated_after);
         Ok(())
     }
 }

@@ -131,8 +131,8 @@ impl Controller for Writer {
         Ok(Decision::CONTINUE)
     }
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
-        let mut text = std::fs::read_to_string(&self.path).unwrap_or_default();
-        text.push_str(&format!("{}\n", cx.step));
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let text = format!("{text}{}\n", cx.step);
         std::fs::write(&self.path, &text)?;
         self.length = text.len() as u64;
         Ok(Decision::CONTINUE)

@@ -95,20 +95,33 @@ pub(crate) struct Loops {
     stop: Option<(String, String)>,
     end_epoch: bool,
     validate: bool,
+    /// The saves that wait for the hooks to have received the event at hand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    asked: Vec<SaveRequest>,
+    /// The hook whose weights the module has in the place of its own.
+    pub(super) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.
     train_began: Duration,
     last_validation: Duration,
 }
 
 impl<M: Module> Running<M> {
+    /// The training batch, also while a validation has its own.
+    pub(super) fn training_batch(&self) -> BatchPlace {
+        if self.phase == Phase::Train { self.batch } else { self.train_batch }
+    }
+
     pub(crate) fn loops(&self) -> Loops {
         Loops {
-            batch: if self.phase == Phase::Train { self.batch } else { self.train_batch },
+            batch: self.training_batch(),
             window_open: self.window_open,
             window_skipped: self.window_skipped,
             stop: self.signals.stop.clone(),
             end_epoch: self.signals.end_epoch,
             validate: self.signals.validate,
+            asked: self.saves.asked.clone(),
+            // For a validation they are swapped in anew.
+            swapped_by: self.swapped_by.clone().filter(|_| self.phase == Phase::Train),
             train_began: self.train_began,
             last_validation: self.last_validation,
         }
@@ -119,6 +132,7 @@ impl<M: Module> Running<M> {
         (self.window_open, self.window_skipped) = (loops.window_open, loops.window_skipped);
         self.signals.stop = loops.stop;
         (self.signals.end_epoch, self.signals.validate) = (loops.end_epoch, loops.validate);
+        self.saves.held = loops.asked;
         (self.train_began, self.last_validation) = (loops.train_began, loops.last_validation);
     }
 

@@ -1,14 +1,17 @@
 //! Going on from a checkpoint.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Cursor, Entries, Event, Failure, Stage};
+use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
 
 use super::contents::Contents;
 use super::position::Position;
 use super::read;
+use crate::config;
 use crate::module::Module;
+use crate::notice::Notice;
 use crate::running::{Running, Who};
 use crate::session::Session;
 
@@ -52,6 +55,7 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
+        self.check_config(&contents)?;
         self.check_hooks(&contents)?;
         self.restore_run(contents, &entries)
     }
@@ -67,6 +71,8 @@ impl<M: Module> Session<'_, M> {
             run.saves.number = contents.number;
             run.saves.durable = contents.unannounced;
             run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
+            let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
+            self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.restore_loops(contents.loops);
         }
         run.shared.elapsed_before = contents.elapsed;
@@ -77,6 +83,22 @@ impl<M: Module> Session<'_, M> {
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
         run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared)
+    }
+
+    /// A run that goes on with another model or other data would be another run without a word.
+    fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
+        if self.run.stage != Stage::Fit {
+            return Ok(());
+        }
+        let differences = config::differences(&contents.config, &self.run.shared.run.config);
+        if let Some(refusal) = config::refusal(&differences).filter(|_| !self.accepts_changes) {
+            self.run.at(Who::Trainer, "restore");
+            return Err(self.run.failed(refusal.into(), false));
+        }
+        if let Some(text) = config::remark(&differences) {
+            self.run.note(Notice::Said { hook: "trainer".into(), text });
+        }
+        Ok(())
     }
 
     /// A hook on one side only would begin anew, or be forgotten, without a word. An evaluation goes on with nothing.
@@ -97,7 +119,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Trainer, "restore");
         let error = format!(
             "the hooks are not those of the checkpoint: {}; register the same ones, or accept it with \
-             `Trainer::accepting_other_hooks`",
+             `--accept-hook-changes` (`Trainer::accepting_other_hooks`)",
             all.join(", ")
         );
         Err(self.run.failed(error.into(), false))
@@ -114,6 +136,8 @@ impl<M: Module> Running<M> {
         event: Event,
     ) -> Result<Option<Cursor>, Failure> {
         self.hooks.take_up_event(&self.shared);
+        let held = std::mem::take(&mut self.saves.held);
+        self.saves.asked.splice(..0, held);
         if !position.saves.is_empty() {
             self.save_all(module, position.place, position.by.as_deref(), &position.saves)?;
         }

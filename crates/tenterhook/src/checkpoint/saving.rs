@@ -36,6 +36,8 @@ pub(crate) struct Saves {
     pub(crate) number: u64,
     /// Asked for by hooks, for the next place in which a checkpoint can be taken.
     pub(crate) asked: Vec<SaveRequest>,
+    /// The same as a checkpoint held them, until the event goes on that it was taken in.
+    pub(super) held: Vec<SaveRequest>,
     /// Handed to the writer and not yet known to be durable.
     in_flight: Vec<Announcement>,
     /// Durable and not yet announced.
@@ -69,7 +71,14 @@ impl<M: Module> Running<M> {
             return Ok(());
         };
         let by = self.hooks.current(&self.shared).map(str::to_owned);
-        self.save_all(module, place, by.as_deref(), saves)
+        let saves: Vec<_> = saves.iter().filter(|save| self.is_true_now(save)).cloned().collect();
+        self.save_all(module, place, by.as_deref(), &saves)
+    }
+
+    /// Whether a checkpoint taken now would be true. The ends of a run that a signal ends are not those of its epoch:
+    /// to go on, there is the checkpoint that was taken before them.
+    fn is_true_now(&self, save: &SaveRequest) -> bool {
+        save.weights_only || self.signals.interrupted.is_none()
     }
 
     /// Carries out what other hooks, or the module, asked for, now that all hooks have received the event.
@@ -77,7 +86,8 @@ impl<M: Module> Running<M> {
         if self.saves.asked.is_empty() {
             return Ok(());
         }
-        let asked = std::mem::take(&mut self.saves.asked);
+        let mut asked = std::mem::take(&mut self.saves.asked);
+        asked.retain(|save| self.is_true_now(save));
         self.save_all(module, place, None, &asked)
     }
 
@@ -137,7 +147,10 @@ impl<M: Module> Running<M> {
         let weights_only = request.weights_only;
         let entries = Entries::default();
         if !weights_only {
+            // What was decided at the event at hand waits until that has reached everyone.
+            let decided = self.hooks.take_decisions();
             emit!(self, module, SaveCheckpoint { entries: &entries });
+            self.hooks.give_back_decisions(decided);
         }
         self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
@@ -180,7 +193,7 @@ impl<M: Module> Running<M> {
     fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
         let within_window = module.automatic_optimization()
             && self.window_open
-            && !self.batch.is_last
+            && !self.training_batch().is_last
             && !self.progress.batches.is_multiple_of(self.limits.accumulate);
         if within_window && !module.saves_gradients() {
             self.at(Who::Module, "gradients_state");

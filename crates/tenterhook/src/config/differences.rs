@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::secrets::MASK;
+
 /// Keys of `[trainer]` that change what is computed. The others say how long it goes on, or what is looked at.
 const HARMFUL_SETTINGS: [&str; 8] = [
     "accumulate_grad_batches",
@@ -55,6 +57,7 @@ impl std::fmt::Display for Difference {
 
 /// Every key that differs, in order. Both are complete, as
 /// [`Resolved::to_json`](super::Resolved::to_json) makes them; where nothing is known of one side, nothing differs.
+/// Secrets are not compared.
 ///
 /// ```
 /// use serde_json::json;
@@ -75,11 +78,16 @@ pub fn differences(old: &Value, new: &Value) -> Vec<Difference> {
     let mut pairs: BTreeMap<String, (Option<Value>, Option<Value>)> = BTreeMap::new();
     for (key, new) in new {
         let old = old.remove(&key);
+        if new == MASK {
+            // What it stands for is written nowhere.
+            continue;
+        }
         if !old.as_ref().is_some_and(|old| same(old, &new)) {
             pairs.insert(key, (old, Some(new)));
         }
     }
-    pairs.extend(old.into_iter().map(|(key, old)| (key, (Some(old), None))));
+    let gone = old.into_iter().filter(|(_, old)| old != MASK);
+    pairs.extend(gone.map(|(key, old)| (key, (Some(old), None))));
     let difference = |(key, (old, new)): (String, _)| Difference { harm: harm(&key), key, old, new };
     pairs.into_iter().map(difference).collect()
 }
@@ -169,8 +177,8 @@ fn flatten(keys: &mut BTreeMap<String, Value>, prefix: &str, value: &Value) {
 fn hook_names(hooks: &[Value]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for hook in hooks {
-        let named = |key: &str| hook.get(key).and_then(Value::as_str);
-        let name = named("name").or_else(|| named("use")).unwrap_or("unnamed");
+        let of = |key: &str| hook.get(key).and_then(Value::as_str);
+        let name = of("name").or_else(|| of("use")).unwrap_or("unnamed");
         let mut numbered = (2..).map(|number| format!("{name}_{number}"));
         let free = std::iter::once(name.to_owned()).chain(&mut numbered).find(|name| !names.contains(name));
         names.extend(free);
@@ -272,8 +280,8 @@ mod tests {
 
     #[test]
     fn the_same_number_is_no_difference_however_it_is_written() {
-        let old = json!({ "a": 1, "b": [1.0, 2], "c": null, "d": {}, "seed": u64::MAX });
-        let new = json!({ "a": 1.0, "b": [1, 2.0], "seed": u64::MAX - 1 });
+        let old = json!({ "a": 1, "b": [1.0, 2], "c": null, "d": {}, "e": "***", "seed": u64::MAX });
+        let new = json!({ "a": 1.0, "b": [1, 2.0], "f": "***", "seed": u64::MAX - 1 });
         assert_eq!(harms(&old, &new), [("seed".to_owned(), Harm::Harmful)]);
         assert!(differences(&Value::Null, &new).is_empty());
     }

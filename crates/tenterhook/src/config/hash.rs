@@ -47,7 +47,7 @@ fn hook_to_be_hashed(hook: &HookTable, schema: Schema<'_>) -> Value {
 }
 
 /// The table with the defaults of what is not set, each option under its own name and of its own type.
-fn filled(mut table: Table, schema: Schema<'_>) -> Table {
+pub(super) fn filled(mut table: Table, schema: Schema<'_>) -> Table {
     for (key, own) in schema.keys(Some(&table)) {
         let aliased = aliases(own.json()).find_map(|alias| table.remove(alias));
         let Some(value) = table.remove(key).or(aliased).or_else(|| own.default()) else { continue };

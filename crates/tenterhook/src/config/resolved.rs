@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tenterhook_core::PlanError;
 use toml::Table;
 
+use super::hash::filled;
 use super::hooks::{HookTable, Written};
 use super::print;
 use super::problem::{ConfigError, Problem};
@@ -148,9 +149,10 @@ impl Resolved {
     /// The complete configuration, for programs. Secrets are masked.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let hooks = self.hooks.iter().zip(&self.hook_schemas).map(|(hook, schema)| HookTable {
-            options: secrets::masked(hook.options.clone(), Schema::new(schema)),
-            ..hook.clone()
+        let hooks = self.hooks.iter().zip(&self.hook_schemas).map(|(hook, schema)| {
+            let schema = Schema::new(schema);
+            let options = secrets::masked(filled(hook.options.clone(), schema), schema);
+            HookTable { options, ..hook.clone() }
         });
         let hooks: Vec<_> = hooks.collect();
         let mut all = json!({

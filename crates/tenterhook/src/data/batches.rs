@@ -204,6 +204,12 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
         }
         waited
     }
+
+    fn abandon(&mut self) {
+        if let Some(workers) = &mut self.workers {
+            workers.give_up();
+        }
+    }
 }
 
 impl<B> Clone for Batches<B> {

@@ -89,6 +89,9 @@ pub trait Loader<B> {
     fn next_unless(&mut self, _given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         self.next().map(Waited::from)
     }
+
+    /// Nothing more is wanted of it, because the run ends: whoever drops it need not wait for what is being loaded.
+    fn abandon(&mut self) {}
 }
 
 impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
@@ -106,6 +109,9 @@ impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
     }
     fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         L::next_unless(self, given_up)
+    }
+    fn abandon(&mut self) {
+        L::abandon(self);
     }
 }
 

@@ -93,6 +93,11 @@ impl<B: Send + 'static> Workers<B> {
         Ok(workers)
     }
 
+    /// Nobody waits for the threads any more.
+    pub(super) fn give_up(&mut self) {
+        self.gave_up = true;
+    }
+
     /// The next batch in order, unless the waiting for it is given up.
     pub(super) fn next(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         let mut state = self.desk.state();

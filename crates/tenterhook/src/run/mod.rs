@@ -15,6 +15,7 @@ mod open;
 pub mod reading;
 mod record;
 mod recording;
+pub mod resume;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -48,8 +48,7 @@ impl Open {
         let (metrics, events) = (lines(METRICS)?, lines(EVENTS)?);
         let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(path.join(file)));
         let (removed, lacks) = Default::default();
-        let _lock = lock;
-        Ok(Open { path, record, metrics, events, histograms, updates, made_for, removed, lacks, _lock })
+        Ok(Open { path, record, metrics, events, histograms, updates, made_for, removed, lacks, _lock: lock })
     }
 
     pub(super) fn flush(&mut self) -> std::io::Result<()> {

@@ -29,11 +29,14 @@ fn saving(root: &Path, settings: Settings, toml: &str) -> Trainer {
     trainer
 }
 
-/// The directories below this one that are checkpoints, or links to one.
+/// The directories below this one that are checkpoints, or links to one, apart from the link to the newest.
 fn listed(root: &Path) -> Vec<String> {
     fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(directory).into_iter().flatten() {
             let path = entry.unwrap().path();
+            if path == root.join("latest") {
+                continue;
+            }
             if path.join("state.json").is_file() {
                 found.push(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
             } else if path.is_dir() {

@@ -186,7 +186,7 @@ fn a_hook_that_is_missing_on_either_side_of_a_resume_is_an_error_unless_accepted
         error,
         "the hooks are not those of the checkpoint: `old` is in the checkpoint and not registered, `new` is \
          registered and not in the checkpoint; register the same ones, or accept it with \
-         `Trainer::accepting_other_hooks`"
+         `--accept-hook-changes` (`Trainer::accepting_other_hooks`)"
     );
     assert!(resumed(with("new").accepting_other_hooks()).is_ok());
     assert!(resumed(with("old")).is_ok());

@@ -209,7 +209,7 @@ fn a_validation_can_be_asked_for_at_any_time() {
 }
 
 #[test]
-fn a_save_is_carried_out_when_the_event_has_reached_all_hooks() {
+fn a_save_is_carried_out_when_the_batch_has_reached_all_hooks() {
     let directory = tempfile::tempdir().unwrap();
     let tape = Tape::default();
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(directory.path());
@@ -223,19 +223,16 @@ fn a_save_is_carried_out_when_the_event_has_reached_all_hooks() {
     trainer.fit(&mut lab, &mut data).unwrap();
     let rows = tape.rows();
     let save = rows.iter().position(|(_, place)| *place == "state_dict").unwrap();
-    let around: Vec<_> =
-        rows[save - 1..save + 10].iter().map(|(of, place)| format!("{of} {place}")).collect();
+    let around: Vec<_> = rows[save - 1..save + 8].iter().map(|(of, place)| format!("{of} {place}")).collect();
     assert_eq!(
         around,
         [
-            "hook:after on_step_end",
+            "hook:after on_train_batch_end",
             "hook:after state_dict",
             "hook:after on_save_checkpoint",
             "module on_save_checkpoint",
             "module weights",
             "module optimizer_state",
-            "module on_step_end",
-            "hook:after on_train_batch_end",
             "module on_train_batch_end",
             "hook:after on_checkpoint_saved",
             "data next",

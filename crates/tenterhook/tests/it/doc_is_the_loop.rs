@@ -88,7 +88,12 @@ fn traced(tape: &Tape) -> Vec<String> {
 /// A run in which every loop goes round once.
 fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> Tape {
     let tape = Tape::default();
-    let settings = Settings { max_epochs: Some(epochs), gradient_clip_val: Some(1.0), ..Settings::default() };
+    let settings = Settings {
+        max_epochs: Some(epochs),
+        gradient_clip_val: Some(1.0),
+        background_saves: false,
+        ..Settings::default()
+    };
     let mut trainer =
         trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(&tape));
     if let Some(checkpoint) = resume {

@@ -17,9 +17,15 @@ pub fn trainer(settings: Settings) -> Trainer {
     Trainer::new(settings).unwrap().with_notices(|_| {})
 }
 
-/// So many epochs, and no sanity check.
+/// So many epochs, and no sanity check. Checkpoints are written at once, so that they are announced at the same
+/// moment every time.
 pub fn epochs(epochs: i64) -> Settings {
-    Settings { max_epochs: Some(epochs), num_sanity_val_steps: 0, ..Settings::default() }
+    Settings {
+        max_epochs: Some(epochs),
+        num_sanity_val_steps: 0,
+        background_saves: false,
+        ..Settings::default()
+    }
 }
 
 /// So many training batches in one loader, and so many validation batches in one.

@@ -65,7 +65,7 @@ fn a_run_leaves_a_directory_with_everything_in_it() {
             "weights.safetensors"
         ]
     );
-    assert_eq!(listed(&directory.join("checkpoints")), ["epoch=1-step=8"]);
+    assert_eq!(listed(&directory.join("checkpoints")), ["epoch=1-step=8", "latest"]);
     assert_eq!(listed(&root.path().join("runs")).len(), 2, "the run, the link, and nothing unfinished");
     assert_eq!(std::fs::read_to_string(directory.join("config.toml")).unwrap(), "task = \"toy\"\n");
     let weights = TensorMap::read(&directory.join("weights.safetensors")).unwrap();

@@ -4,13 +4,14 @@ mod charts;
 mod page;
 mod saved;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
+use tenterhook::Stage;
 use tenterhook::run::reading::{Curves, Happenings};
-use tenterhook::run::{Happening, Run};
+use tenterhook::run::{Entry, Happening, Run};
 
 use super::print;
 use super::runs::{meant, record};
@@ -68,9 +69,28 @@ fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
     counts
 }
 
+/// What happened, without what a resumed run has done a second time: the steps between its checkpoint and its end are
+/// in the journal twice.
+fn once(happenings: &Happenings) -> Happenings {
+    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    let first = |entry: &&Entry| {
+        if matches!(entry.what, Happening::Start { stage: Stage::Fit, .. }) {
+            before.append(&mut now);
+        }
+        let what = serde_json::to_string(&entry.what).unwrap_or_default();
+        let key = (entry.step, entry.epoch, what);
+        let new = !before.contains(&key);
+        now.insert(key);
+        new
+    };
+    let entries = happenings.entries.iter().filter(first).cloned().collect();
+    Happenings { entries, unreadable: happenings.unreadable }
+}
+
 fn for_programs(run: &Run, curves: &Curves, happenings: &Happenings, names: Option<&[&str]>) -> String {
+    let once = once(happenings);
     let of = |what: fn(&Happening) -> bool| -> Vec<_> {
-        happenings.entries.iter().filter(|entry| what(&entry.what)).collect()
+        once.entries.iter().filter(|entry| what(&entry.what)).collect()
     };
     let curve = |points: &[tenterhook::run::reading::Point]| {
         json!({
@@ -92,4 +112,21 @@ fn for_programs(run: &Run, curves: &Curves, happenings: &Happenings, names: Opti
         "curves": curves,
     });
     format!("{page:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_resumed_run_does_again_is_shown_once_and_the_same_twice_in_one_part_twice() {
+        let entry = |step: u64, what| Entry { step, epoch: 0, time: step as f64, what };
+        let start = || entry(0, Happening::Start { stage: Stage::Fit, resumed_from: None });
+        let said = |step, text: &str| entry(step, Happening::Said { by: "h".into(), text: text.into() });
+        let entries =
+            vec![start(), said(1, "a"), said(1, "a"), said(2, "b"), start(), said(2, "b"), said(3, "b")];
+        let shown = once(&Happenings { entries, unreadable: 1 });
+        let steps: Vec<_> = shown.entries.iter().map(|entry| entry.step).collect();
+        assert_eq!((steps, shown.unreadable), (vec![0, 1, 1, 2, 3], 1));
+    }
 }

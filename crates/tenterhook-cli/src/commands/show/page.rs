@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use tenterhook::run::reading::Happenings;
-use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, named_versions};
+use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, holder, named_versions};
 
-use super::counts;
 use super::saved::{Saved, State};
+use super::{counts, once};
 use crate::progress::{duration, metric};
 use crate::table::{Side, counted, moment, plain, table};
 
@@ -17,8 +17,9 @@ pub(super) fn page(run: &Run, happenings: &Happenings) -> String {
     sections.push(section("hooks", hooks(&run.record)));
     sections.push(section("metrics at the end", metrics(&run.record)));
     sections.push(section("checkpoints", checkpoints(run, happenings)));
-    sections.push(section("failures", failures(happenings)));
-    sections.push(section("decisions", decisions(happenings)));
+    let once = once(happenings);
+    sections.push(section("failures", failures(&once)));
+    sections.push(section("decisions", decisions(&once)));
     let counts = counts(happenings).into_iter().map(|(name, count)| format!("{name} {count}"));
     sections.push(section("events", vec![counts.collect::<Vec<_>>().join(", ")]));
     sections.concat().trim_end().to_owned()
@@ -36,7 +37,7 @@ fn section(title: &str, mut lines: Vec<String>) -> String {
 /// How it ended, and why.
 pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
     match &record.status {
-        RunStatus::Running => "running, or killed: it did not write an end".to_owned(),
+        RunStatus::Killed => "killed: it wrote no end, and no process holds it".to_owned(),
         RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", plain(by), plain(reason)),
         RunStatus::Interrupted { signal } => format!("interrupted by {}", plain(signal)),
         RunStatus::Failed { error } => format!("failed: {}", plain(error)),
@@ -77,11 +78,30 @@ fn head(run: &Run) -> String {
         ),
         ("command", plain(&command_line(&record.command))),
     ];
-    if let Some(from) = &record.resumed_from {
-        rows.insert(4, ("resumed from", plain(&from.display().to_string())));
+    for (index, row) in parts(record).into_iter().enumerate() {
+        rows.insert(4 + index, row);
+    }
+    if let Some(holder) = holder(&run.directory).filter(|_| record.status == RunStatus::Running) {
+        rows.insert(1, ("held by", plain(&holder.to_string())));
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
     table(&rows, &[]).join("\n") + "\n"
+}
+
+/// How often it went on, and from where.
+fn parts(record: &RunRecord) -> Vec<(&'static str, String)> {
+    let starts = record.parts.iter().enumerate().skip(1).map(|(index, part)| {
+        let from = match &part.checkpoint {
+            Some(path) => format!("from {}, step {}", path.display(), part.step),
+            None => "from the start: there was no whole checkpoint".to_owned(),
+        };
+        let name = if index == 1 { "resumed" } else { "" };
+        (name, plain(&format!("{} UTC {from}", moment(&part.started))))
+    });
+    // A run of its own may have begun from another's checkpoint.
+    let first = record.parts.first().map_or(record.resumed_from.as_ref(), |part| part.checkpoint.as_ref());
+    let first = first.map(|from| ("resumed from", plain(&from.display().to_string())));
+    first.into_iter().chain(starts).collect()
 }
 
 fn hooks(record: &RunRecord) -> Vec<String> {

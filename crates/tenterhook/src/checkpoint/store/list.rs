@@ -137,6 +137,11 @@ pub fn newest_whole(root: &Path) -> Newest {
     newest
 }
 
+/// Where the checkpoints are in a directory, whole or not; links to them are not named.
+pub(crate) fn paths(root: &Path) -> Vec<PathBuf> {
+    found(root).into_iter().map(|found| found.path).collect()
+}
+
 /// The largest number of a checkpoint in a directory; whoever saves there next counts on from it.
 pub(crate) fn largest_number(root: &Path) -> u64 {
     let numbers = found(root).into_iter().filter_map(|found| glance(&found.path).about);

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 use disk::Disk;
 pub(crate) use disk::RealDisk;
-pub(crate) use list::largest_number;
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
-pub use open::{Unreadable, verify};
+pub(crate) use list::{largest_number, paths};
+pub use open::{Unreadable, problems, verify};
 pub(crate) use open::{Verified, open};
 pub(crate) use tidy::tidy;
 pub(crate) use write::{Content, point, remove, write};

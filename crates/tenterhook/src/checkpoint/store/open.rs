@@ -73,6 +73,19 @@ pub fn verify(path: &Path) -> Result<(), Unreadable> {
     open(path).map(drop)
 }
 
+/// Everything that is wrong with a checkpoint, file by file; nothing when it is whole.
+#[must_use]
+pub fn problems(path: &Path) -> Vec<Unreadable> {
+    // One that was replaced meanwhile is looked at again.
+    if verify(path).is_ok() {
+        return Vec::new();
+    }
+    match Verified::at(path) {
+        Err(error) => vec![error],
+        Ok(found) => found.files.keys().filter_map(|name| found.check_file(name).err()).collect(),
+    }
+}
+
 /// Opens a checkpoint that is whole.
 pub(crate) fn open(path: &Path) -> Result<Verified, Unreadable> {
     steady(path, || Verified::at(path).and_then(|found| found.check().map(|()| found)))

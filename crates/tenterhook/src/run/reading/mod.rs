@@ -178,25 +178,14 @@ impl Run {
     /// The directories below `checkpoints/` that hold weights, and links to them, in order of their path.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        let mut open = vec![(self.directory.join("checkpoints"), 0)];
-        while let Some((directory, depth)) = open.pop() {
-            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-            for path in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
-                if path.join(crate::checkpoint::WEIGHTS).is_file() {
-                    found.push(path.strip_prefix(&self.directory).unwrap_or(&path).to_owned());
-                } else if depth < DEPTH && !path.is_symlink() {
-                    open.push((path, depth + 1));
-                }
-            }
-        }
+        let all = crate::checkpoint::paths(&self.directory.join("checkpoints")).into_iter();
+        let mut found: Vec<_> = all
+            .map(|path| path.strip_prefix(&self.directory).map_or_else(|_| path.clone(), Path::to_owned))
+            .collect();
         found.sort();
         found
     }
 }
-
-/// Names of checkpoints may have slashes; so many are looked behind.
-const DEPTH: usize = 8;
 
 pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     let text = fs::read(path).map_err(|error| match (error.kind(), path.parent()) {

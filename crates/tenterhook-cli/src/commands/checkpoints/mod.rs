@@ -1,0 +1,142 @@
+//! `tenter checkpoints`: which there are, and whether they are whole.
+
+mod verify;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+use tenterhook::checkpoint::{About, Condition, Listed, list};
+
+use super::print;
+use super::runs::meant;
+use crate::arguments::{Checkpoints, CheckpointsCommand};
+use crate::progress::{is_followed, metric};
+use crate::table::{Side, bytes, json_number, plain, table};
+
+/// So many metrics have a column.
+const METRICS: usize = 4;
+
+pub(crate) fn run(arguments: &Checkpoints) -> Result<ExitCode, String> {
+    if let Some(CheckpointsCommand::Verify(verify)) = &arguments.command {
+        return verify::run(verify);
+    }
+    let root = root(&arguments.dir, &arguments.run)?;
+    let listed = list(&root);
+    if arguments.json {
+        let all: Vec<_> = listed.iter().map(for_programs).collect();
+        print(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
+    } else if listed.is_empty() {
+        print(&format!("there are no checkpoints in {}", root.display()));
+    } else {
+        print(&for_people(&listed));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory of checkpoints that is meant: that of a run, or any other.
+fn root(dir: &Path, what: &str) -> Result<PathBuf, String> {
+    let path = Path::new(what);
+    if path.join("run.json").is_file() || !path.is_dir() || !what.contains('/') {
+        return Ok(meant(dir, what)?.directory.join("checkpoints"));
+    }
+    if is_checkpoint(path) {
+        return Err(format!("{what} is one checkpoint; name its directory, or `verify {what}`"));
+    }
+    Ok(path.to_owned())
+}
+
+fn is_checkpoint(path: &Path) -> bool {
+    ["manifest.json", "state.json"].iter().any(|file| path.join(file).is_file())
+}
+
+fn for_people(listed: &[Listed]) -> String {
+    let columns = columns(listed);
+    let mut head: Vec<_> = ["checkpoint", "step", "epoch"].map(str::to_owned).into();
+    head.extend(columns.iter().map(|name| (*name).to_owned()));
+    head.extend(["size", "state", "remarks"].map(str::to_owned));
+    let mut sides = vec![Side::Right; head.len()];
+    sides[0] = Side::Left;
+    let end = head.len() - 2;
+    sides[end..].fill(Side::Left);
+    let line = |listed: &Listed| {
+        let about = listed.about.as_ref();
+        let cell =
+            |text: &dyn Fn(&About) -> Option<String>| about.and_then(text).unwrap_or_else(|| "-".into());
+        let mut cells = vec![
+            plain(&listed.name),
+            cell(&|about| Some(about.step.to_string())),
+            cell(&|about| Some(about.epoch.to_string())),
+        ];
+        cells
+            .extend(columns.iter().map(|name| cell(&|about| Some(metric(name, *about.metrics.get(*name)?)))));
+        cells.extend([bytes(listed.bytes), word(&listed.condition).to_owned(), remarks(listed)]);
+        cells
+    };
+    let mut lines = table(&[vec![head], listed.iter().map(line).collect()].concat(), &sides);
+    for (listed, problem) in listed.iter().filter_map(|listed| Some((listed, problem(&listed.condition)?))) {
+        lines.push(format!("\n{}: {}", plain(&listed.name), plain(problem)));
+    }
+    lines.join("\n")
+}
+
+fn word(condition: &Condition) -> &'static str {
+    match condition {
+        Condition::Whole => "whole",
+        Condition::Damaged(_) => "damaged",
+        Condition::Newer(_) => "newer",
+    }
+}
+
+fn problem(condition: &Condition) -> Option<&str> {
+    match condition {
+        Condition::Whole => None,
+        Condition::Damaged(why) | Condition::Newer(why) => Some(why),
+    }
+}
+
+fn remarks(listed: &Listed) -> String {
+    let weights_only = listed.about.as_ref().is_some_and(|about| about.weights_only);
+    let kinds = [(weights_only, "weights only"), (listed.emergency, "emergency")];
+    let kinds = kinds.into_iter().filter(|(is_so, _)| *is_so).map(|(_, kind)| kind.to_owned());
+    let links = listed.links.iter().map(|link| format!("<- {}", plain(link)));
+    kinds.chain(links).collect::<Vec<_>>().join(", ")
+}
+
+/// The metrics that people follow: those of validations, or else the losses.
+fn columns(listed: &[Listed]) -> Vec<&str> {
+    let abouts = listed.iter().filter_map(|listed| listed.about.as_ref());
+    let names: BTreeSet<_> = abouts.flat_map(|about| about.metrics.keys()).map(String::as_str).collect();
+    let of = |prefix: &str| -> Vec<&str> {
+        let mut of: Vec<_> =
+            names.iter().copied().filter(|name| name.starts_with(prefix) && is_followed(name)).collect();
+        // Of too many, those of single loaders go first.
+        of.sort_by_key(|name| (name.matches('/').count(), *name));
+        of.truncate(METRICS);
+        of
+    };
+    let validated = of("val/");
+    if validated.is_empty() { of("train/") } else { validated }
+}
+
+fn for_programs(listed: &Listed) -> Value {
+    let Listed { name, path, about, bytes, emergency, links, condition } = listed;
+    let metrics = |about: &About| -> Map<String, Value> {
+        about.metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect()
+    };
+    json!({
+        "name": name,
+        "path": path,
+        "number": about.as_ref().map(|about| about.number),
+        "step": about.as_ref().map(|about| about.step),
+        "epoch": about.as_ref().map(|about| about.epoch),
+        "weights_only": about.as_ref().map(|about| about.weights_only),
+        "metrics": about.as_ref().map(metrics),
+        "bytes": bytes,
+        "emergency": emergency,
+        "links": links,
+        "state": word(condition),
+        "problem": problem(condition),
+    })
+}

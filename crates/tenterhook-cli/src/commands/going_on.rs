@@ -1,0 +1,149 @@
+//! What `tenter resume` and `tenter train --resume` go on from, and what they say about it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenterhook::checkpoint::{newest_whole, verify};
+use tenterhook::config::{Resolved, differences, refusal};
+use tenterhook::run::resume::{Finished, Target, find};
+
+use super::{print, tell};
+use crate::app::App;
+use crate::arguments::{Accepts, Output};
+
+/// What a training goes on from; by default from nothing.
+#[derive(Debug, Default)]
+pub(crate) struct GoingOn {
+    /// Somebody wanted to go on.
+    wanted: bool,
+    /// The directory of the run that goes on; without one a new run begins.
+    run_dir: Option<PathBuf>,
+    /// The checkpoint to restore.
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// Newer checkpoints that cannot be used, and why.
+    skipped: Vec<(PathBuf, String)>,
+    pub(crate) finished: Option<Done>,
+    pub(crate) accepts: Accepts,
+}
+
+/// A run that has nothing left to do.
+#[derive(Debug)]
+pub(crate) struct Done {
+    finished: Finished,
+    directory: Option<PathBuf>,
+}
+
+/// What a checkpoint says of itself, as far as it matters before it is restored.
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    weights_only: bool,
+    #[serde(default)]
+    config: Value,
+}
+
+impl GoingOn {
+    /// Finds what is meant, and refuses it before anything is built where it could not be gone on from.
+    pub(crate) fn found(
+        app: &App,
+        runs_dir: &Path,
+        what: &str,
+        resolved: &Resolved,
+        accepts: Accepts,
+    ) -> Result<GoingOn, String> {
+        let config = resolved.to_json();
+        let Target { run_dir, checkpoint, skipped, finished, .. } = find(runs_dir, what, Some(&config))?;
+        if let Some(checkpoint) = &checkpoint {
+            // Of a run the newest whole one was taken; one that was named may be anything.
+            let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
+            if named {
+                whole(checkpoint, run_dir.as_deref())?;
+            }
+            let said = said(checkpoint)?;
+            if said.weights_only {
+                return Err(format!(
+                    "checkpoint {} holds weights alone, so there is nothing to go on from; a new run begins with \
+                     them by `{} train CONFIG --init-from {what}`",
+                    checkpoint.display(),
+                    app.name
+                ));
+            }
+            let refused = refusal(&differences(&said.config, &config)).filter(|_| finished.is_none());
+            if let Some(refused) = refused.filter(|_| !accepts.changes) {
+                return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
+            }
+        }
+        let directory = run_dir.clone();
+        let finished = finished.map(|finished| Done { finished, directory });
+        Ok(GoingOn { wanted: true, run_dir, checkpoint, skipped, finished, accepts })
+    }
+
+    /// The directory of all runs, and the name of the one that goes on.
+    pub(crate) fn place(&self) -> Option<(PathBuf, String)> {
+        let run_dir = self.run_dir.as_ref()?;
+        let name = run_dir.file_name()?.to_string_lossy().into_owned();
+        Some((run_dir.parent()?.to_owned(), name))
+    }
+
+    /// Says what happens. That a checkpoint is damaged is no chatter.
+    pub(crate) fn tell(&self, runs_dir: &Path, quiet: bool) {
+        for (_, why) in &self.skipped {
+            tell(format_args!("skipped: {why}"));
+        }
+        if !self.wanted || quiet {
+            return;
+        }
+        let name = self.place().map(|(_, name)| name);
+        tell(match (name, &self.checkpoint) {
+            (Some(name), Some(from)) => format!("going on with run {name} from {}", from.display()),
+            (Some(name), None) => {
+                format!(
+                    "run {name} has no whole checkpoint to go on from: it begins from the start, in its directory"
+                )
+            }
+            (None, Some(from)) => {
+                format!("going on from {} in a new run, as it lies in no run's directory", from.display())
+            }
+            (None, None) => {
+                format!("no run in {} fits this configuration: a new one begins", runs_dir.display())
+            }
+        });
+    }
+}
+
+impl Done {
+    pub(crate) fn print(&self, output: Output) {
+        let Done { finished, directory } = self;
+        if output.json {
+            let Finished { run, status, steps, epochs, .. } = finished;
+            let status = status.word();
+            let done = json!({
+                "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
+                "epochs": epochs,
+            });
+            print(&done.to_string());
+        } else if !output.quiet {
+            print(&finished.to_string());
+        }
+    }
+}
+
+/// Refuses a checkpoint that is not whole, and names one that is.
+fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), String> {
+    let Err(error) = verify(checkpoint) else { return Ok(()) };
+    let root = run_dir.map(|run_dir| run_dir.join("checkpoints"));
+    let root = root.or_else(|| checkpoint.parent().map(Path::to_owned)).unwrap_or_default();
+    let instead = newest_whole(&root).path;
+    let instead = instead.map_or_else(
+        || format!("there is no whole one in {}", root.display()),
+        |newest| format!("the newest whole one is {}", newest.display()),
+    );
+    Err(format!("{error}; {instead}"))
+}
+
+fn said(checkpoint: &Path) -> Result<Said, String> {
+    let path = checkpoint.join("state.json");
+    let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))
+}

@@ -1,0 +1,177 @@
+//! A training from its configuration to its summary, be it new or one that goes on.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tenterhook::checkpoint::newest_whole;
+use tenterhook::config::Resolved;
+use tenterhook::run::{Interrupt, RunDirectoryPlan};
+use tenterhook::task::Program;
+use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
+
+use super::super::going_on::GoingOn;
+use super::super::weights::Weights;
+use super::super::{WRONG_INPUT, accepted, failed_midway, resume_command, tell};
+use super::init::Initialized;
+use super::summary::{Best, Summary, best};
+use crate::app::App;
+use crate::arguments::Output;
+use crate::progress::Progress;
+use crate::signals;
+
+/// What is trained, and how it begins.
+pub(crate) struct Fitting<'a> {
+    pub(crate) resolved: &'a Resolved,
+    pub(crate) going_on: &'a GoingOn,
+    pub(crate) init_from: Option<Weights>,
+    pub(crate) no_test: bool,
+    pub(crate) output: Output,
+}
+
+impl Fitting<'_> {
+    pub(crate) fn run(&self, app: &App) -> Result<ExitCode, String> {
+        let Fitting { resolved, output, .. } = self;
+        let interrupt = Interrupt::new();
+        let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
+        let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+        let load = |from| Initialized::load(&mut *program, from, output.quiet);
+        let initialized = self.init_from.as_ref().map(load).transpose()?;
+        let began = Arc::new(AtomicBool::new(false));
+        let mut trainer = prepared(app, resolved, *output, began.clone())?.with_interrupt(interrupt);
+        if let Some(code) = accepted(resolved, &mut *program, &mut trainer)? {
+            return Ok(code);
+        }
+        trainer = self.placed(trainer);
+        let go_on = resume_command(app, &trainer);
+        watch.begins(self.at_a_signal(go_on.as_deref()));
+        let start = Instant::now();
+        let fitted = match program.fit(&mut trainer) {
+            Ok(report) => report,
+            Err(error) => return Ok(self.failed(app, error, &trainer, began.load(Ordering::Relaxed))),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        let interrupted = matches!(fitted.outcome, Outcome::Interrupted { .. });
+        let best = best(&trainer);
+        let mut tested = None;
+        if !self.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
+            watch.begins("the test ends after this batch");
+            match tested_on(&mut *program, &mut trainer, best.as_ref())? {
+                Ok(report) => tested = Some(report),
+                Err(error) => return Ok(self.failed(app, error, &trainer, true)),
+            }
+        }
+        let summary = Summary {
+            fitted: &fitted,
+            tested: tested.as_ref(),
+            best: best.as_ref(),
+            seconds,
+            resumed_from: self.going_on.checkpoint.as_deref(),
+            initialized: initialized.as_ref(),
+            go_on: go_on.as_deref().filter(|_| interrupted && began.load(Ordering::Relaxed)),
+        };
+        summary.print(app, &trainer, *output);
+        Ok(match tested.map_or(fitted.outcome, |tested| tested.outcome) {
+            Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+
+    /// What a signal lets happen.
+    fn at_a_signal(&self, go_on: Option<&str>) -> String {
+        match go_on {
+            Some(go_on) => format!(
+                "the current batch is finished and an emergency checkpoint saved, then the run ends; go on with \
+                 `{go_on}`"
+            ),
+            None => "the current batch is finished, then the run ends".to_owned(),
+        }
+    }
+
+    /// Says where the run leaves its files, and what it goes on from.
+    fn placed(&self, mut trainer: Trainer) -> Trainer {
+        let Fitting { resolved, going_on, .. } = self;
+        if let Some(checkpoint) = &going_on.checkpoint {
+            trainer = trainer.restoring(checkpoint);
+        }
+        if going_on.accepts.changes {
+            trainer = trainer.accepting_changes();
+        }
+        if going_on.accepts.hooks {
+            trainer = trainer.accepting_other_hooks();
+        }
+        if resolved.trainer.fast_dev_run.is_on() {
+            return trainer;
+        }
+        let mut plan = RunDirectoryPlan::below(&resolved.runs_dir);
+        if let Some((runs_dir, id)) = going_on.place() {
+            (plan.runs_dir, plan.id, plan.resume) = (runs_dir, Some(id), true);
+        }
+        let command = plan.command.iter().map(|argument| resolved.without_secrets(argument)).collect();
+        trainer.with_run_directory(RunDirectoryPlan {
+            config: resolved.to_toml(),
+            config_hash: Some(resolved.hash()),
+            task: Some(resolved.task.clone()),
+            device: Some(resolved.device.clone()),
+            engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
+            command,
+            ..plan
+        })
+    }
+
+    /// Says why a training failed, and how to go on where there is something to go on from. What failed before the
+    /// run began was wrong from the start.
+    fn failed(&self, app: &App, error: RunError, trainer: &Trainer, began: bool) -> ExitCode {
+        let untrained =
+            matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
+        let without_a_run = self.resolved.trainer.fast_dev_run.is_on() && !untrained;
+        let code = failed_midway(error);
+        if !began && !without_a_run {
+            return ExitCode::from(WRONG_INPUT);
+        }
+        let go_on =
+            resume_command(app, trainer).filter(|_| newest_whole(trainer.checkpoints()).path.is_some());
+        if let Some(go_on) = go_on.filter(|_| !self.output.quiet) {
+            tell(format_args!("from its newest checkpoint it goes on with `{go_on}`"));
+        }
+        code
+    }
+}
+
+/// Tests the best weights, or the last where nobody kept better ones.
+fn tested_on(
+    program: &mut dyn Program,
+    trainer: &mut Trainer,
+    best: Option<&Best>,
+) -> Result<Result<Report, RunError>, String> {
+    if let Some(Best { path, .. }) = best {
+        program.load_weights(path).map_err(|error| error.to_string())?;
+    }
+    Ok(program.test(trainer))
+}
+
+/// A trainer of this configuration that shows its progress as asked for, and notes that a run began.
+fn prepared(
+    app: &App,
+    resolved: &Resolved,
+    output: Output,
+    began: Arc<AtomicBool>,
+) -> Result<Trainer, String> {
+    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let progress = if output.quiet { Progress::silent() } else { Progress::new() };
+    let bar = progress.bar();
+    trainer.add_hook(progress).map_err(|error| error.to_string())?;
+    Ok(trainer.with_notices(move |notice| {
+        if matches!(notice, Notice::Began(_)) {
+            began.store(true, Ordering::Relaxed);
+        }
+        match &bar {
+            _ if output.quiet => {}
+            // Whoever sent the signal has been answered at once.
+            _ if matches!(notice, Notice::Interrupted { .. }) => {}
+            Some(bar) => bar.suspend(|| tell(notice)),
+            None => tell(notice),
+        }
+    }))
+}

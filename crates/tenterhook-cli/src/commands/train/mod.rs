@@ -1,0 +1,42 @@
+//! `tenter train`: trains, then tests the best weights, and says what came of it.
+
+mod fitting;
+mod init;
+mod summary;
+
+use std::process::ExitCode;
+
+use super::going_on::GoingOn;
+use super::weights::Weights;
+use super::{print, resolve};
+use crate::app::App;
+use crate::arguments::{Accepts, Train};
+pub(super) use fitting::Fitting;
+
+pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
+    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
+    if arguments.print_config {
+        print(resolved.to_toml().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let accepts = Accepts { changes: arguments.force, hooks: arguments.accept_hook_changes };
+    let going_on = match &arguments.resume {
+        Some(what) => GoingOn::found(app, &resolved.runs_dir, what, &resolved, accepts)?,
+        None => GoingOn::default(),
+    };
+    if let Some(finished) = &going_on.finished {
+        finished.print(arguments.output);
+        return Ok(ExitCode::SUCCESS);
+    }
+    going_on.tell(&resolved.runs_dir, arguments.output.quiet);
+    let init_from = arguments.init_from.as_deref();
+    let init_from = init_from.map(|from| Weights::found(from, &resolved.runs_dir)).transpose()?;
+    let fitting = Fitting {
+        resolved: &resolved,
+        going_on: &going_on,
+        init_from,
+        no_test: arguments.no_test,
+        output: arguments.output,
+    };
+    fitting.run(app)
+}

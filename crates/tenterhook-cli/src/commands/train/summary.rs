@@ -1,0 +1,149 @@
+//! What a training came to, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tenterhook::hooks::Checkpoint;
+use tenterhook::{Outcome, Report, Trainer};
+
+use super::super::print;
+use super::init::Initialized;
+use crate::app::App;
+use crate::arguments::Output;
+use crate::progress::{duration, is_followed, metric};
+use crate::table::{counted, json_number};
+
+/// The best checkpoint of the first hook that keeps one.
+pub(super) struct Best {
+    pub(super) path: PathBuf,
+    pub(super) score: Option<(String, f64)>,
+}
+
+pub(super) fn best(trainer: &Trainer) -> Option<Best> {
+    trainer.list_hooks().iter().find_map(|hook| {
+        let checkpoint = trainer.hook::<Checkpoint>(&hook.name)?;
+        let (path, score) = checkpoint.best()?;
+        let score = checkpoint.monitor().map(str::to_owned).zip(score);
+        // A path that the hook was given stays as it is; its own are below the checkpoints' root.
+        Some(Best { path: trainer.checkpoints().join(path), score })
+    })
+}
+
+pub(super) struct Summary<'a> {
+    pub(super) fitted: &'a Report,
+    pub(super) tested: Option<&'a Report>,
+    pub(super) best: Option<&'a Best>,
+    pub(super) seconds: f64,
+    pub(super) resumed_from: Option<&'a Path>,
+    pub(super) initialized: Option<&'a Initialized>,
+    /// The command that goes on with a run that was interrupted.
+    pub(super) go_on: Option<&'a str>,
+}
+
+impl Summary<'_> {
+    pub(super) fn print(&self, app: &App, trainer: &Trainer, output: Output) {
+        if output.json {
+            print(&self.for_programs(trainer));
+        } else if !output.quiet {
+            self.for_people(app, trainer);
+        }
+    }
+
+    fn for_programs(&self, trainer: &Trainer) -> String {
+        let Summary { fitted, tested, best, seconds, .. } = self;
+        let metrics = tested.map_or(&fitted.metrics, |tested| &tested.metrics);
+        let run = trainer.run_info();
+        json!({
+            "run": run.id,
+            "directory": run.directory.as_ref().filter(|directory| directory.is_dir()),
+            "resumed_from": self.resumed_from,
+            "init_from": self.initialized.map(Initialized::for_programs),
+            "outcome": fitted.outcome,
+            "epochs": fitted.progress.epochs_done,
+            "steps": fitted.progress.step,
+            "samples": fitted.progress.samples,
+            "tokens": fitted.progress.tokens,
+            "seconds": seconds,
+            "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
+            "metrics": metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect::<serde_json::Map<_, _>>(),
+        })
+        .to_string()
+    }
+
+    fn for_people(&self, app: &App, trainer: &Trainer) {
+        let Summary { fitted, tested, best, seconds, .. } = self;
+        let progress = fitted.progress;
+        let (epochs, steps) = (counted(progress.epochs_done, "epoch"), counted(progress.step, "step"));
+        let how = match &fitted.outcome {
+            Outcome::Stopped { by, reason } => format!("stopped by `{by}` ({reason})"),
+            Outcome::Interrupted { signal } => format!("interrupted by {signal}"),
+            _ => "completed".to_owned(),
+        };
+        print(&format!("\n{how} after {epochs}, {steps}, {}", duration(*seconds)));
+        let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
+        let place = if directory.is_some() { " in metrics.jsonl" } else { "" };
+        let rows = |title: &str, of: &str, report: &Report| {
+            for row in rows(title, of, &report.metrics, place) {
+                print(&row);
+            }
+        };
+        rows("", "train/", fitted);
+        rows("", "val/", fitted);
+        if let Some(report) = tested {
+            let on = match best {
+                Some(Best { score: Some((name, value)), .. }) => {
+                    format!("   on the best weights ({name} {})", metric(name, *value))
+                }
+                Some(_) => "   on the saved weights".to_owned(),
+                None => "   on the last weights; no checkpoint hook kept better ones".to_owned(),
+            };
+            rows(&on, "test/", report);
+        }
+        let Some(directory) = directory else { return };
+        print(&format!("\nthe run is in {}", directory.display()));
+        let name = app.name;
+        let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
+        print("what to try next");
+        if let Some(go_on) = self.go_on {
+            print(&format!("  {go_on}    goes on where it was interrupted"));
+        }
+        print(&format!("  {name} predict --weights {}", weights.display()));
+        print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
+        print(&format!("  {name} trace my.toml   shows the order of events"));
+    }
+}
+
+/// The metrics of one stage that people follow, with the remark beside the first, and how many others there are.
+fn rows(remark: &str, of: &str, metrics: &BTreeMap<String, f64>, place: &str) -> Vec<String> {
+    let of_stage = metrics.iter().filter(|(name, _)| name.starts_with(of));
+    let (followed, others): (Vec<_>, Vec<_>) = of_stage.partition(|(name, _)| is_followed(name));
+    let remarks = std::iter::once(remark).chain(std::iter::repeat(""));
+    let row = |((name, value), remark): ((&String, &f64), _)| {
+        format!("  {name:<20} {:>10}{remark}", metric(name, *value))
+    };
+    let mut rows: Vec<_> = followed.into_iter().zip(remarks).map(row).collect();
+    if !others.is_empty() {
+        rows.push(format!("  and {} more of activations{place}", others.len()));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_shows_what_people_follow_with_its_remark_once_and_counts_the_rest() {
+        let names = ["test/accuracy", "test/act_mean/a", "test/act_mean/b", "test/loss", "val/loss"];
+        let metrics = names.iter().map(|name| ((*name).to_owned(), 0.5)).collect();
+        let shown = rows("   on the last weights", "test/", &metrics, " in metrics.jsonl");
+        let expected = [
+            "  test/accuracy           50.00 %   on the last weights",
+            "  test/loss                0.5000",
+            "  and 2 more of activations in metrics.jsonl",
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(rows("", "val/", &metrics, ""), ["  val/loss                 0.5000"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! `tenter export`, and `tenter train --init-from`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::tenter::Place;
+
+const CONFIG: &str = "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"checkpoint\"\n\
+                      [[hooks]]\nuse = \"ema_weights\"\ndecay = 0.5\n";
+const CHECKPOINT: &str = "runs/latest/checkpoints/epoch=1-step=16";
+
+fn trained() -> Place {
+    let place = Place::new();
+    place.write("c.toml", CONFIG);
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    place
+}
+
+#[test]
+fn what_was_evaluated_is_written_or_what_was_trained() {
+    let place = trained();
+    let read = |file: &str| fs::read(place.path().join(file)).expect(file);
+    let said = place.run(&["export", CHECKPOINT]).succeeded().stdout;
+    assert!(said.contains("wrote epoch=1-step=16.safetensors: 2 tensors, 3 parameters, "), "{said}");
+    assert!(said.contains("weights = load_file(\"epoch=1-step=16.safetensors\")"), "{said}");
+    let written = place.run(&["export", CHECKPOINT, "--raw", "-o", "raw.st", "--json"]).succeeded().stdout;
+    let written: Value = serde_json::from_str(&written).expect("one line of JSON");
+    assert_eq!(
+        (&written["parameters"], &written["tensors"]),
+        (&Value::from(3), &Value::from(2)),
+        "{written}"
+    );
+    assert_eq!(read("raw.st"), read(&format!("{CHECKPOINT}/weights.safetensors")));
+    let average = read("epoch=1-step=16.safetensors");
+    assert_ne!(average, read("raw.st"));
+    place.run(&["export", "latest", "-o", "run.st"]).succeeded();
+    assert_eq!(read("run.st"), average, "the average is what the run left");
+    place
+        .run(&["export", "latest", "--raw", "-o", "raw.st"])
+        .refused(&["raw.st is there already", "--force"]);
+    place.run(&["export", "latest", "--raw", "-o", "raw.st", "--force"]).succeeded();
+    assert_ne!(read("raw.st"), average);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_not_exported() {
+    let place = trained();
+    let state = place.path().join(CHECKPOINT).join("hooks.safetensors");
+    fs::write(&state, &fs::read(&state).expect("tensors")[1..]).expect("it is written");
+    for raw in [&[][..], &["--raw"]] {
+        place.run(&[&["export", CHECKPOINT], raw].concat()).refused(&["hooks.safetensors is damaged"]);
+    }
+    assert!(!place.path().join("epoch=1-step=16.safetensors").exists());
+    place.run(&["export", "nowhere"]).refused(&["there is nothing at nowhere"]);
+}
+
+#[test]
+fn a_run_that_was_killed_is_exported_from_its_newest_checkpoint() {
+    let place = trained();
+    let mut record = place.json("runs/latest/run.json");
+    record["status"] = "running".into();
+    place.write("runs/latest/run.json", record.to_string());
+    place.write("runs/latest/weights.safetensors", "of an earlier end");
+    let said = place.run(&["export", "latest"]).succeeded().stdout;
+    assert!(said.contains("epoch=1-step=16"), "{said}");
+}
+
+#[test]
+fn fine_tuning_begins_with_what_fits_and_says_what_does_not() {
+    let place = Place::new();
+    place.train(&["--quiet", "--no-test"]).succeeded();
+    let again = |more: &[&str]| {
+        let few =
+            ["train", "--no-test", "--set", "trainer.max_epochs=1", "--set", "trainer.limit_train_batches=1"];
+        place.run(&[&few, more].concat())
+    };
+    let from = place.path().join("runs/latest").canonicalize().expect("a run");
+    let from = from.to_str().expect("text");
+    let ran = again(&["--init-from", from, "--set", "model.hidden=7", "--json"]).succeeded();
+    assert!(ran.stderr.contains("loaded 5 of 8 parameters from "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("3 of another shape") && ran.stderr.contains("`fc1.weight` has the shape"),
+        "{}",
+        ran.stderr
+    );
+    let summary: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
+    let report = &summary["init_from"];
+    assert_eq!(
+        (report["loaded"].as_array().map(Vec::len), report["unfit"].as_array().map(Vec::len)),
+        (Some(5), Some(3))
+    );
+    assert_eq!(summary["resumed_from"], Value::Null);
+    let ran = again(&["--init-from", from, "--set", "optimizer.lr=0.0"]).succeeded();
+    assert!(ran.stderr.contains("loaded 8 of 8 parameters from "), "{}", ran.stderr);
+    let read = |file: &str| fs::read(file).expect(file);
+    let now = place.path().join("runs/latest/weights.safetensors");
+    assert_eq!(
+        read(now.to_str().expect("text")),
+        read(&format!("{from}/weights.safetensors")),
+        "with a rate of 0 they stay"
+    );
+    let runs = fs::read_dir(place.path().join("runs")).expect("runs").count();
+    again(&["--init-from", from, "--set", "task=toy"]).refused(&["nothing fits", "`weight`", "conv1.weight"]);
+    assert_eq!(fs::read_dir(place.path().join("runs")).expect("runs").count(), runs);
+}

@@ -1,0 +1,260 @@
+//! `tenter resume` and `tenter train --resume`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::signals::UnderWay;
+use crate::tenter::{Place, Ran};
+
+const CONFIG: &str =
+    "task = \"toy\"\n[trainer]\nmax_epochs = 3\n[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = -1\n";
+
+/// A place with a run of three epochs and as many checkpoints.
+fn trained() -> Place {
+    let place = Place::new();
+    place.write("c.toml", CONFIG);
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    place
+}
+
+fn runs(place: &Place) -> usize {
+    let entries = fs::read_dir(place.path().join("runs")).expect("runs").flatten();
+    entries.filter(|entry| !entry.path().is_symlink()).count()
+}
+
+fn latest(place: &Place) -> PathBuf {
+    place.path().join("runs/latest").canonicalize().expect("a run")
+}
+
+fn weights(place: &Place) -> Vec<u8> {
+    fs::read(place.path().join("runs/latest/weights.safetensors")).expect("weights")
+}
+
+/// Cuts a byte off the weights of a checkpoint.
+fn damage(checkpoint: &Path) {
+    let file = checkpoint.join("weights.safetensors");
+    let bytes = fs::read(&file).expect("weights");
+    fs::write(&file, &bytes[..bytes.len() - 1]).expect("it is written");
+}
+
+fn document(ran: Ran) -> Value {
+    serde_json::from_str(&ran.succeeded().stdout).expect("one line of JSON")
+}
+
+/// Goes on for an epoch more.
+const LONGER: [&str; 2] = ["--set", "trainer.max_epochs=4"];
+
+#[test]
+fn an_interrupted_run_goes_on_to_the_same_bits_in_its_directory() {
+    let few = [
+        "--set",
+        "trainer.max_epochs=20",
+        "--set",
+        "trainer.limit_train_batches=2",
+        "--set",
+        "trainer.limit_val_batches=1",
+        "--no-test",
+    ];
+    let untouched = Place::new();
+    untouched.run(&[&["train", "--quiet"], &few[..]].concat()).succeeded();
+    let place = Place::new();
+    let mut run = UnderWay::start(&place, &[&["train"], &few[..]].concat());
+    run.wait_for("epoch 1/");
+    run.signal("TERM");
+    assert_eq!(run.ended().0, Some(143));
+    let record = place.json("runs/latest/run.json");
+    assert_eq!(record["status"], "interrupted", "{record}");
+    let ran = document(place.run(&["resume", "latest", "--no-test", "--json"]));
+    assert_eq!(ran["run"], record["id"], "{ran}");
+    assert!(ran["resumed_from"].as_str().is_some_and(|from| from.contains("emergency-")), "{ran}");
+    assert_eq!(weights(&place), weights(&untouched));
+    assert_eq!((runs(&place), place.json("runs/latest/run.json")["status"].as_str()), (1, Some("completed")));
+    let without_time = |place: &Place| -> Vec<Value> {
+        let mut lines = place.lines("runs/latest/metrics.jsonl");
+        lines.iter_mut().for_each(|line| line["time"] = Value::Null);
+        lines
+    };
+    assert_eq!(without_time(&place), without_time(&untouched), "no gaps, no doubles");
+}
+
+#[test]
+fn a_finished_run_says_so_and_goes_on_when_it_may_last_longer() {
+    let place = trained();
+    let said = place.run(&["resume", "latest"]).succeeded().stdout;
+    assert!(
+        said.contains("is completed after 3 epochs and 24 steps; to train on, raise `max_epochs`"),
+        "{said}"
+    );
+    for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
+        let done = document(place.run(&[command, &["--json"]].concat()));
+        assert_eq!((&done["finished"], &done["steps"]), (&Value::Bool(true), &Value::from(24)), "{done}");
+        assert_eq!(done["run"], place.json("runs/latest/run.json")["id"]);
+    }
+    let ran = place.run(&[&["resume", "latest", "--json"], &LONGER[..]].concat());
+    assert!(!ran.stderr.contains("hooks.checkpoint"), "only what differs is told: {}", ran.stderr);
+    let ran = document(ran);
+    assert_eq!((&ran["epochs"], &ran["steps"]), (&Value::from(4), &Value::from(32)), "{ran}");
+    assert!(ran["metrics"]["test/loss"].is_number(), "it is tested as ever: {ran}");
+    assert_eq!(runs(&place), 1);
+}
+
+#[test]
+fn auto_begins_where_nothing_fits_and_says_which_it_takes() {
+    let place = Place::new();
+    place.write("c.toml", CONFIG);
+    let auto = |more: &[&str]| place.run(&[&["train", "c.toml", "--resume", "auto"], more].concat());
+    let first = auto(&[]).succeeded();
+    assert!(
+        first.stderr.contains("no run in runs fits this configuration: a new one begins"),
+        "{}",
+        first.stderr
+    );
+    auto(&["--set", "optimizer.lr=0.2"]).succeeded();
+    assert_eq!(runs(&place), 2, "another learning rate is another run");
+    let id = place.json("runs/latest/run.json")["id"].clone();
+    let on = auto(&[&LONGER[..], &["--set", "optimizer.lr=0.2"]].concat()).succeeded();
+    assert!(
+        on.stderr.contains(&format!("going on with run {}", id.as_str().expect("an id"))),
+        "{}",
+        on.stderr
+    );
+    assert_eq!(runs(&place), 2);
+}
+
+#[test]
+fn harmful_changes_are_refused_with_the_list_and_forced() {
+    let place = trained();
+    let set = ["--set", "optimizer.lr=0.5", "--set", "trainer.seed=7"];
+    let before = fs::read(latest(&place).join("run.json")).expect("a record");
+    let more = [&LONGER[..], &set].concat();
+    let changed = |more: &[&str]| place.run(&[&["resume", "latest"], more].concat());
+    changed(&more).refused(&["optimizer.lr: 0.1 -> 0.5", "trainer.seed: 0 -> 7", "--force"]);
+    place.run(&[&["train", "c.toml", "--resume", "latest"], &more[..]].concat()).refused(&["optimizer.lr"]);
+    assert_eq!(fs::read(latest(&place).join("run.json")).expect("a record"), before, "nothing was touched");
+    changed(&[&more[..], &["--force"]].concat()).succeeded();
+}
+
+#[test]
+fn a_hook_on_one_side_only_is_refused_and_accepted() {
+    let place = trained();
+    place.write("more.toml", format!("{CONFIG}[[hooks]]\nuse = \"timer\"\n"));
+    let resume = ["train", "more.toml", "--resume", "latest", "--set", "trainer.max_epochs=4"];
+    place.run(&resume).refused(&["`timer` is registered and not in the checkpoint", "--accept-hook-changes"]);
+    place.run(&[&resume[..], &["--accept-hook-changes"]].concat()).succeeded();
+    place
+        .run(&["train", "c.toml", "--resume", "latest", "--set", "trainer.max_epochs=5"])
+        .refused(&["`timer` is in the checkpoint and not registered"]);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_it_taken() {
+    let place = trained();
+    let run = latest(&place);
+    damage(&run.join("checkpoints/epoch=2-step=24"));
+    let named = "runs/latest/checkpoints/epoch=2-step=24";
+    place.run(&["resume", named]).refused(&[
+        "epoch=2-step=24/weights.safetensors is damaged",
+        "the newest whole one is",
+        "epoch=1-step=16",
+    ]);
+    let ran = place.run(&[&["resume", "latest"], &LONGER[..]].concat()).succeeded();
+    assert!(
+        ran.stderr.contains("skipped: checkpoint ") && ran.stderr.contains("epoch=2-step=24"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("epoch=1-step=16\n"), "{}", ran.stderr);
+    assert_eq!(place.json("runs/latest/run.json")["steps"], 32);
+}
+
+#[test]
+fn without_a_whole_checkpoint_it_begins_from_the_start_in_the_same_directory() {
+    let place = trained();
+    let before = weights(&place);
+    for checkpoint in ["epoch=0-step=8", "epoch=1-step=16", "epoch=2-step=24"] {
+        damage(&latest(&place).join("checkpoints").join(checkpoint));
+    }
+    // It did not end: it was killed.
+    let mut record = place.json("runs/latest/run.json");
+    record["status"] = "running".into();
+    place.write("runs/latest/run.json", record.to_string());
+    let ran = place.run(&["resume", "latest"]).succeeded();
+    assert!(
+        ran.stderr.contains("has no whole checkpoint to go on from: it begins from the start"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!((runs(&place), weights(&place)), (1, before));
+    let steps: Vec<_> =
+        place.lines("runs/latest/metrics.jsonl").iter().map(|line| line["step"].as_u64()).collect();
+    assert!(steps.is_sorted(), "{steps:?}");
+}
+
+#[test]
+fn weights_alone_are_refused_with_what_they_are_good_for() {
+    let place = Place::new();
+    place.write("c.toml", format!("{CONFIG}save_weights_only = true\n"));
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    let checkpoint = "runs/latest/checkpoints/epoch=2-step=24";
+    place.run(&["train", "c.toml", "--resume", checkpoint]).refused(&["holds weights alone", "--init-from"]);
+}
+
+#[test]
+fn a_checkpoint_elsewhere_begins_a_run_that_says_where_it_came_from() {
+    let place = trained();
+    let kept = place.path().join("kept");
+    fs::rename(latest(&place).join("checkpoints/epoch=1-step=16"), &kept).expect("it is moved");
+    place.run(&["resume", "./kept"]).refused(&["lies in no run's directory", "train CONFIG --resume ./kept"]);
+    let before = weights(&place);
+    let ran = place.run(&["train", "c.toml", "--resume", "kept"]).succeeded();
+    assert!(ran.stderr.contains("in a new run"), "{}", ran.stderr);
+    assert_eq!((runs(&place), weights(&place)), (2, before));
+    let from = place.json("runs/latest/run.json")["resumed_from"].clone();
+    assert_eq!(from.as_str().map(Path::new), Some(&*kept.canonicalize().expect("it is there")));
+}
+
+#[test]
+fn a_checkpoint_within_a_run_goes_on_there() {
+    let place = trained();
+    let before = weights(&place);
+    place.run(&["resume", "runs/latest/checkpoints/epoch=0-step=8", "--quiet"]).succeeded();
+    assert_eq!((runs(&place), weights(&place)), (1, before));
+    assert_eq!(place.json("runs/latest/run.json")["parts"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_run_that_somebody_writes_to_is_refused_with_who_it_is() {
+    let place = Place::new();
+    let run = UnderWay::train(&place, &[]);
+    let who = format!("in use by process {} ", run.id());
+    place.run(&["resume", "latest"]).refused(&[&who, "tenter"]);
+    run.signal("INT");
+    assert_eq!(run.ended().0, Some(130));
+    place.run(&["resume", "latest", "--set", "trainer.max_epochs=1", "--quiet"]).succeeded();
+}
+
+#[test]
+fn what_cannot_be_resumed_says_why() {
+    let place = trained();
+    place.run(&["resume", "nobody"]).refused(&["no run is called `nobody`"]);
+    place.run(&["resume"]).refused(&["<RUN>"]);
+    place.run(&["train", "c.toml", "--force"]).refused(&["--resume"]);
+    place
+        .run(&["train", "c.toml", "--resume", "auto", "--init-from", "runs/latest"])
+        .refused(&["cannot be used with"]);
+    fs::remove_file(latest(&place).join("config.toml")).expect("it was there");
+    place.run(&["resume", "latest"]).refused(&["config.toml", "train CONFIG --resume latest"]);
+}
+
+#[test]
+fn a_failed_run_says_how_to_go_on() {
+    let place = Place::new();
+    let hook = "[[hooks]]\nuse = \"nan_guard\"\naction = \"abort\"\n";
+    place.write("c.toml", format!("{CONFIG}{hook}").replace("max_epochs = 3", "max_epochs = 300"));
+    let ran = place.run(&["train", "c.toml", "--set", "optimizer.lr=1000.0"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let id = place.json("runs/latest/run.json")["id"].as_str().expect("an id").to_owned();
+    assert!(ran.stderr.contains(&format!("`tenter resume {id}`")), "{}", ran.stderr);
+}

@@ -1,0 +1,171 @@
+//! Finding what a training goes on from.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tenterhook_core::Stage;
+
+use super::lock::holder;
+use super::reading::ReadError;
+use super::{Happening, Run, RunStatus, Runs};
+use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
+use crate::config::{Harm, differences};
+
+/// The word that lets the newest fitting run go on, or else begins a new one.
+pub const AUTO: &str = "auto";
+
+/// What says how long a run lasts: with another limit, a finished run may go on.
+const LIMITS: [&str; 3] = ["trainer.max_epochs", "trainer.max_steps", "trainer.max_time"];
+
+/// What a training goes on from.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Target {
+    /// The directory of the run that goes on; `None` begins a new one.
+    pub run_dir: Option<PathBuf>,
+    /// The checkpoint to restore; without one, training begins from the start.
+    pub checkpoint: Option<PathBuf>,
+    /// Newer checkpoints that cannot be used, and why.
+    pub skipped: Vec<(PathBuf, String)>,
+    /// The run has nothing left to do.
+    pub finished: Option<Finished>,
+}
+
+/// A run that has nothing left to do.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Finished {
+    /// The name of the run.
+    pub run: String,
+    /// How it ended.
+    pub status: RunStatus,
+    /// Completed optimizer steps.
+    pub steps: u64,
+    /// Epochs whose batches are done.
+    pub epochs: u64,
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Finished { run, status, steps, epochs } = self;
+        let how = match status {
+            RunStatus::Stopped { by, reason } => format!("was stopped by `{by}` ({reason})"),
+            _ => "is completed".to_owned(),
+        };
+        write!(
+            f,
+            "run {run} {how} after {epochs} epochs and {steps} steps; to train on, raise `max_epochs`, `max_steps` \
+             or `max_time`"
+        )
+    }
+}
+
+/// Finds what is meant below a directory of runs:
+///
+/// - `auto`: the newest training whose configuration does no harm to this one, at its newest whole checkpoint; where
+///   there is none, nothing, and a new run begins
+/// - a path to a checkpoint, which goes on in the run that it lies in
+/// - a path to a run, a run's id or the beginning or end of it, `latest`, `latest~1`: its newest whole checkpoint
+///
+/// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it;
+/// unset, the run's own. A run that somebody writes to is refused with who it is.
+pub fn find(runs_dir: &Path, what: &str, config: Option<&Value>) -> Result<Target, String> {
+    if what == AUTO {
+        let Some(run) = newest_fitting(runs_dir, config)? else { return Ok(Target::default()) };
+        return of_run(&run, config);
+    }
+    let path = Path::new(what);
+    if is_checkpoint(path) {
+        return of_checkpoint(path);
+    }
+    let run = Runs::resolve(runs_dir, what).map_err(|error| match error {
+        ReadError::NotARun { path } => {
+            format!("{} is neither a checkpoint nor a run; name one of both", path.display())
+        }
+        error => error.to_string(),
+    })?;
+    of_run(&run, config)
+}
+
+/// A run has weights of its own, and is none.
+fn is_checkpoint(path: &Path) -> bool {
+    let has = |file: &str| path.join(file).is_file();
+    !has("run.json") && [WEIGHTS, "state.json", "manifest.json"].into_iter().any(has)
+}
+
+fn of_checkpoint(path: &Path) -> Result<Target, String> {
+    // A link, such as `latest`, would soon lead elsewhere.
+    let real = path.canonicalize().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let run_dir = real.ancestors().skip(1).find(|above| above.join("run.json").is_file());
+    if let Some(run_dir) = run_dir {
+        let run = Run::read(run_dir).map_err(|error| error.to_string())?;
+        free(&run)?;
+    }
+    let run_dir = run_dir.map(Path::to_owned);
+    Ok(Target { run_dir, checkpoint: Some(real), ..Target::default() })
+}
+
+fn of_run(run: &Run, config: Option<&Value>) -> Result<Target, String> {
+    free(run)?;
+    let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
+    let finished = finished(run, config);
+    Ok(Target { run_dir: Some(run.directory.clone()), checkpoint, skipped, finished })
+}
+
+fn free(run: &Run) -> Result<(), String> {
+    holder(&run.directory).map_or(Ok(()), |holder| Err(holder.refusal(&run.name)))
+}
+
+fn finished(run: &Run, config: Option<&Value>) -> Option<Finished> {
+    let record = &run.record;
+    if !matches!(record.status, RunStatus::Completed | RunStatus::Stopped { .. }) {
+        return None;
+    }
+    let old = config_of(run).unwrap_or_default();
+    let other_limit = |new: &Value| {
+        let changed = differences(&old, new);
+        changed.iter().any(|difference| LIMITS.contains(&difference.key.as_str()))
+    };
+    if config.is_some_and(other_limit) {
+        return None;
+    }
+    let (run, status) = (run.name.clone(), record.status.clone());
+    Some(Finished { run, status, steps: record.steps, epochs: record.epochs })
+}
+
+/// The configuration that a run has left, as JSON.
+fn config_of(run: &Run) -> Option<Value> {
+    serde_json::to_value(run.config().ok()?).ok()
+}
+
+/// The training that was started last, of those that could have been started with this configuration.
+fn newest_fitting(runs_dir: &Path, config: Option<&Value>) -> Result<Option<Run>, String> {
+    let runs = match Runs::below(runs_dir) {
+        Err(ReadError::NoDirectory { .. }) => return Ok(None),
+        read => read.map_err(|error| error.to_string())?,
+    };
+    let started = |run: &Run| {
+        let last = run.record.parts.last().map(|part| part.started.clone());
+        last.unwrap_or_else(|| run.record.created.clone())
+    };
+    let mut candidates: Vec<_> = runs.list().iter().map(|run| (started(run), run)).collect();
+    // The order of the list decides among equals.
+    candidates.sort_by(|a, b| a.0.cmp(&b.0));
+    let fits = |run: &&Run| is_training(run) && config.is_none_or(|config| goes_with(run, config));
+    Ok(candidates.into_iter().rev().map(|(_, run)| run).find(fits).cloned())
+}
+
+fn goes_with(run: &Run, config: &Value) -> bool {
+    let Some(old) = config_of(run) else { return false };
+    differences(&old, config).iter().all(|difference| difference.harm != Harm::Harmful)
+}
+
+/// Not an evaluation by itself. One that was killed before it could write what it is has lost nothing.
+fn is_training(run: &Run) -> bool {
+    let Ok(happened) = run.happenings() else { return false };
+    let mut stages = happened.entries.iter().filter_map(|entry| match entry.what {
+        Happening::Start { stage, .. } => Some(stage),
+        _ => None,
+    });
+    stages.next().is_none_or(|first| first == Stage::Fit)
+}

@@ -1,0 +1,189 @@
+//! Finding what a training goes on from: the run, its newest whole checkpoint, and whether there is anything to do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tenterhook::config::{Resolved, Sources, differences};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::registry::Registry;
+use tenterhook::run::resume::{Target, find};
+use tenterhook::run::{RunDirectoryPlan, holder};
+use tenterhook::task::AnyTask;
+use tenterhook::toy::{Toy, ToyData, ToyTask};
+use tenterhook::{Decision, Trainer, closure};
+
+use crate::lab::data;
+use crate::run_directory::latest;
+
+const CONFIG: &str = "task = \"toy\"\n[trainer]\nmax_epochs = 2\nmax_time = \"1 h\"\n[optimizer]\nlr = 0.25\n\
+                      [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n";
+
+fn resolved(root: &Path, sets: &[&str]) -> Resolved {
+    let file = root.join("my.toml");
+    fs::write(&file, CONFIG).unwrap();
+    let tasks: Vec<Box<dyn AnyTask>> = vec![Box::new(ToyTask)];
+    let sets = sets.iter().map(|set| (*set).to_owned()).collect();
+    let sources = Sources { sets, ..Sources::file(file) };
+    sources.resolve(&tasks, &Registry::default()).unwrap()
+}
+
+fn config(root: &Path, sets: &[&str]) -> Value {
+    resolved(root, sets).to_json()
+}
+
+/// A trainer of this configuration that saves at every step.
+fn trainer(root: &Path, sets: &[&str]) -> Trainer {
+    let resolved = resolved(root, sets);
+    let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
+    let mut trainer = resolved.trainer(&Registry::default()).unwrap().with_notices(|_| {});
+    let options =
+        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    trainer.with_run_directory(plan)
+}
+
+/// A run that failed in its third step.
+fn failed(root: &Path, sets: &[&str]) -> PathBuf {
+    let mut trainer = trainer(root, sets);
+    let fail = closure::on_train_batch_start("fail", |cx| {
+        assert!(cx.step < 2, "enough");
+        Decision::CONTINUE
+    });
+    trainer.add_hook(fail).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap_err();
+    latest(root)
+}
+
+fn completed(root: &Path, sets: &[&str]) -> PathBuf {
+    trainer(root, sets).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    latest(root)
+}
+
+fn auto(root: &Path, sets: &[&str]) -> Target {
+    find(&root.join("runs"), "auto", Some(&config(root, sets))).unwrap()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn what_a_run_has_left_is_the_configuration_that_it_had() {
+    let root = tempfile::tempdir().unwrap();
+    let resolved = resolved(root.path(), &[]);
+    let written: toml::Table = resolved.to_toml().parse().unwrap();
+    let all = differences(&serde_json::to_value(written).unwrap(), &resolved.to_json());
+    let others: Vec<_> = all.iter().filter(|difference| !difference.key.starts_with("hooks.")).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn auto_takes_the_newest_run_that_goes_with_the_configuration() {
+    let root = tempfile::tempdir().unwrap();
+    assert_eq!(auto(root.path(), &[]), Target::default(), "there are no runs");
+    let first = failed(root.path(), &[]);
+    let second = failed(root.path(), &["optimizer.lr=0.5"]);
+    let found = auto(root.path(), &["trainer.log_every_n_steps=1"]);
+    assert_eq!((found.run_dir.as_ref(), found.finished), (Some(&first), None));
+    assert_eq!(name(found.checkpoint.as_ref().unwrap()), "epoch=0-step=2");
+    assert_eq!(auto(root.path(), &["optimizer.lr=0.5"]).run_dir, Some(second));
+    assert_eq!(auto(root.path(), &["optimizer.lr=0.75"]), Target::default());
+}
+
+#[test]
+fn the_newest_run_is_the_one_that_was_started_last() {
+    let root = tempfile::tempdir().unwrap();
+    let first = failed(root.path(), &[]);
+    let second = failed(root.path(), &[]);
+    assert_eq!(auto(root.path(), &[]).run_dir, Some(second));
+    let mut record = crate::run_directory::run_json(&first);
+    record["parts"].as_array_mut().unwrap().push(json!({ "started": "9999-01-01T00:00:00.000Z" }));
+    fs::write(first.join("run.json"), record.to_string()).unwrap();
+    assert_eq!(auto(root.path(), &[]).run_dir, Some(first));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let run = failed(root.path(), &[]);
+    let newest = run.join("checkpoints/epoch=0-step=2");
+    let weights = newest.join("weights.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() - 1]).unwrap();
+    let found = auto(root.path(), &[]);
+    assert_eq!(name(found.checkpoint.as_ref().unwrap()), "epoch=0-step=1");
+    assert_eq!((found.skipped.len(), &found.skipped[0].0), (1, &newest));
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    let found = auto(root.path(), &[]);
+    assert_eq!((found.run_dir, found.checkpoint), (Some(run), None), "it begins from the start, there");
+}
+
+#[test]
+fn a_finished_run_says_so_unless_it_may_last_longer() {
+    let root = tempfile::tempdir().unwrap();
+    let run = completed(root.path(), &[]);
+    let finished = auto(root.path(), &[]).finished.expect("it is");
+    let text = finished.to_string();
+    assert!(text.contains("is completed after 2 epochs and 4 steps"), "{text}");
+    for limit in ["trainer.max_epochs=3", "trainer.max_steps=100", "trainer.max_time=\"2 h\""] {
+        let found = auto(root.path(), &[limit]);
+        assert_eq!((found.run_dir.as_ref(), found.finished), (Some(&run), None), "{limit}");
+    }
+    assert!(find(&root.path().join("runs"), "latest", None).unwrap().finished.is_some());
+}
+
+#[test]
+fn a_run_is_found_by_its_name_and_by_a_path_and_a_checkpoint_by_its_path() {
+    let root = tempfile::tempdir().unwrap();
+    let runs = root.path().join("runs");
+    let (first, second) = (failed(root.path(), &[]), failed(root.path(), &[]));
+    let dir = |what: &str| find(&runs, what, None).unwrap().run_dir.unwrap().canonicalize().unwrap();
+    let real = |path: &Path| path.canonicalize().unwrap();
+    assert_eq!((dir("latest"), dir("latest~1")), (real(&second), real(&first)));
+    assert_eq!((dir(name(&first)), dir(second.to_str().unwrap())), (real(&first), real(&second)));
+    let checkpoint = first.join("checkpoints/epoch=0-step=1");
+    let found = find(&runs, checkpoint.to_str().unwrap(), None).unwrap();
+    assert_eq!((found.run_dir, found.checkpoint), (Some(real(&first)), Some(real(&checkpoint))));
+    let outside = root.path().join("kept");
+    fs::rename(&checkpoint, &outside).unwrap();
+    let found = find(&runs, outside.to_str().unwrap(), None).unwrap();
+    assert_eq!((found.run_dir, found.checkpoint), (None, Some(real(&outside))), "it begins a run of its own");
+    let error = find(&runs, "nonsense", None).unwrap_err();
+    assert!(error.contains("no run is called `nonsense`"), "{error}");
+    let error = find(&runs, root.path().to_str().unwrap(), None).unwrap_err();
+    assert!(error.contains("neither a checkpoint nor a run"), "{error}");
+}
+
+#[test]
+fn a_run_that_is_under_way_is_refused_with_who_holds_it() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = trainer(root.path(), &[]);
+    trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    let run = latest(root.path());
+    assert!(holder(&run).is_some());
+    let runs = root.path().join("runs");
+    let checkpoint = run.join("checkpoints/latest");
+    for what in ["auto", "latest", checkpoint.to_str().unwrap()] {
+        let error = find(&runs, what, Some(&config(root.path(), &[]))).unwrap_err();
+        assert!(error.contains(name(&run)) && error.contains("is in use by"), "{what}: {error}");
+    }
+    drop(trainer);
+    assert!(find(&runs, "auto", Some(&config(root.path(), &[]))).is_ok());
+}
+
+#[test]
+fn an_evaluation_is_no_training_to_go_on_with() {
+    let root = tempfile::tempdir().unwrap();
+    let resolved = resolved(root.path(), &[]);
+    let plan = RunDirectoryPlan {
+        config: resolved.to_toml(),
+        for_evaluations: true,
+        ..RunDirectoryPlan::below(root.path().join("runs"))
+    };
+    let mut trainer =
+        resolved.trainer(&Registry::default()).unwrap().with_notices(|_| {}).with_run_directory(plan);
+    trainer.test(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    drop(trainer);
+    assert_eq!(auto(root.path(), &[]), Target::default());
+}
