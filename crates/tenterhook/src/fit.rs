@@ -151,19 +151,18 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
         self.run.checked(begun)?;
-        let ended = match resumed {
-            Some(position) => self.take_up(training, position)?,
-            None => {
-                self.run.batch.is_last = false;
-                self.run.signals.end_epoch = false;
-                self.run.losses.begin_epoch();
-                self.run.shared.metrics.begin_epoch();
-                emit!(self.run, self.module, TrainEpochStart {});
-                self.run.save_asked(self.module, Place::EpochStart)?;
-                tell!(&mut self.run, self.module, on_train_epoch_start);
-                false
-            }
-        };
+        let mut ended = false;
+        if let Some(position) = resumed {
+            ended = self.take_up(training, position)?;
+        } else {
+            self.run.batch.is_last = false;
+            self.run.signals.end_epoch = false;
+            self.run.losses.begin_epoch();
+            self.run.shared.metrics.begin_epoch();
+            emit!(self.run, self.module, TrainEpochStart {});
+            self.run.save_asked(self.module, Place::EpochStart)?;
+            tell!(&mut self.run, self.module, on_train_epoch_start);
+        }
         while !ended && !self.epoch_is_done() {
             if self.run.is_interrupted() {
                 return self.run.save_emergency(self.module, Place::BatchDone);
