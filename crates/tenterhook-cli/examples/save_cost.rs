@@ -167,8 +167,9 @@ impl Times {
     fn take_in(&mut self, happened: &[(Instant, What)]) {
         let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         let (mut began, mut asked) = (None, None);
-        let (mut saving, mut waited) = (false, 0.0);
-        let mut steps = 0;
+        // Whether a save is being written, and whether one was when the step began.
+        let (mut saving, mut within) = (false, false);
+        let (mut waited, mut steps) = (0.0, 0);
         for (at, what) in happened {
             match what {
                 What::Asked => asked = Some(*at),
@@ -182,15 +183,13 @@ impl Times {
                 What::Begins => {
                     let lasted = began.replace(*at).map(|began| milliseconds(began, *at) - waited);
                     steps += 1;
-                    // The step that asked for a save was over by then.
-                    let within = saving && waited == 0.0;
                     if let Some(lasted) = lasted.filter(|_| steps > WARM_UP) {
                         match self.while_saving.last_mut().filter(|_| within) {
                             Some(steps) => steps.push(lasted),
                             None => self.quiet.push(lasted),
                         }
                     }
-                    waited = 0.0;
+                    (within, waited) = (saving, 0.0);
                 }
             }
         }

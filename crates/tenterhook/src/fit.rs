@@ -84,6 +84,8 @@ impl<M: Module> Session<'_, M> {
         let mut within = resumed.take_if(|position| position.place.is_within_epoch());
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take().as_ref())?;
+            // Its end has been told, so that everybody can finish; it is not done.
+            self.run.progress.epochs_done -= u64::from(self.run.cut_short);
             self.run.progress.epoch += 1;
             self.run.progress.batches = 0;
             self.announce_checkpoints()?;
@@ -92,7 +94,6 @@ impl<M: Module> Session<'_, M> {
         }
         if self.run.signals.interrupted.is_some() {
             training.feed.abandon();
-            self.evaluation.0.iter_mut().for_each(|loader| loader.abandon());
             self.run.save_emergency(self.module, Place::BetweenEpochs)?;
         }
         self.finish_saves()?;
@@ -151,19 +152,18 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
         self.run.checked(begun)?;
-        let ended = match resumed {
-            Some(position) => self.take_up(training, position)?,
-            None => {
-                self.run.batch.is_last = false;
-                self.run.signals.end_epoch = false;
-                self.run.losses.begin_epoch();
-                self.run.shared.metrics.begin_epoch();
-                emit!(self.run, self.module, TrainEpochStart {});
-                self.run.save_asked(self.module, Place::EpochStart)?;
-                tell!(&mut self.run, self.module, on_train_epoch_start);
-                false
-            }
-        };
+        let mut ended = false;
+        if let Some(position) = resumed {
+            ended = self.take_up(training, position)?;
+        } else {
+            self.run.batch.is_last = false;
+            self.run.signals.end_epoch = false;
+            self.run.losses.begin_epoch();
+            self.run.shared.metrics.begin_epoch();
+            emit!(self.run, self.module, TrainEpochStart {});
+            self.run.save_asked(self.module, Place::EpochStart)?;
+            tell!(&mut self.run, self.module, on_train_epoch_start);
+        }
         while !ended && !self.epoch_is_done() {
             if self.run.is_interrupted() {
                 return self.run.save_emergency(self.module, Place::BatchDone);

@@ -88,6 +88,8 @@ pub struct Running<M: Module> {
     /// The names of the training loaders, and of those of the evaluation.
     pub(crate) loaders: [Vec<String>; 2],
     pub(crate) within_batch: bool,
+    /// A signal ends the epoch before its time.
+    pub(crate) cut_short: bool,
     /// The gradients of this accumulation window have been cleared.
     pub(crate) window_open: bool,
     /// The gradients of this accumulation window are not to be used.
@@ -137,6 +139,7 @@ impl<M: Module> Running<M> {
             last_validation: Duration::ZERO,
             loaders: [Vec::new(), Vec::new()],
             within_batch: false,
+            cut_short: false,
             window_open: false,
             window_skipped: false,
             stepped_itself: false,

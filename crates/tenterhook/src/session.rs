@@ -112,6 +112,7 @@ impl<'t, M: Module> Session<'t, M> {
             if let Some(signal) = self.run.signals.interrupted.clone() {
                 self.run.status = Status::Interrupted;
                 self.run.outcome = Outcome::Interrupted { signal };
+                self.evaluation.0.iter_mut().for_each(|loader| loader.abandon());
             }
             self.finish_saves()?;
             self.tear_down()

@@ -47,15 +47,27 @@ fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap 
     weights(&module)
 }
 
+/// Copies the checkpoints of the first steps: what a run would find that ended then.
+fn copy_first(steps: u64, from: &Path, to: &Path) {
+    for checkpoint in (1..=steps).map(|step| format!("epoch={}-step={step}", (step - 1) / 4)) {
+        std::fs::create_dir(to.join(&checkpoint)).unwrap();
+        for file in std::fs::read_dir(from.join(&checkpoint)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), to.join(&checkpoint).join(file.file_name())).unwrap();
+        }
+    }
+}
+
 #[test]
 fn half_the_steps_and_the_other_half_in_a_new_module_are_all_of_them() {
     let bench = Bench::new();
     let root = tempfile::tempdir().unwrap();
     let whole = run(&bench, 1, root.path(), None);
-    for checkpoint in ["epoch=0-step=3", "epoch=1-step=6", "epoch=1-step=8"] {
+    for (checkpoint, steps) in [("epoch=0-step=3", 3), ("epoch=1-step=6", 6), ("epoch=1-step=8", 8)] {
         let elsewhere = tempfile::tempdir().unwrap();
+        copy_first(steps, root.path(), elsewhere.path());
         // Other first weights, so that nothing but the checkpoint can make them the same.
-        let resumed = run(&bench, 2, elsewhere.path(), Some(&root.path().join(checkpoint)));
+        let resumed = run(&bench, 2, elsewhere.path(), Some(&elsewhere.path().join(checkpoint)));
         assert_eq!(resumed, whole, "{checkpoint}");
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
             let bytes = |root: &Path| std::fs::read(root.join("epoch=2-step=12").join(file)).unwrap();

@@ -251,9 +251,9 @@ fn what_cannot_be_resumed_says_why() {
 #[test]
 fn a_failed_run_says_how_to_go_on() {
     let place = Place::new();
-    let hook = "[[hooks]]\nuse = \"nan_guard\"\naction = \"abort\"\n";
+    let hook = "[[hooks]]\nuse = \"nan_guard\"\naction = \"raise\"\n";
     place.write("c.toml", format!("{CONFIG}{hook}").replace("max_epochs = 3", "max_epochs = 300"));
-    let ran = place.run(&["train", "c.toml", "--set", "optimizer.lr=1000.0"]);
+    let ran = place.run(&["train", "c.toml", "--set", "optimizer.lr=100.0"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let id = place.json("runs/latest/run.json")["id"].as_str().expect("an id").to_owned();
     assert!(ran.stderr.contains(&format!("`tenter resume {id}`")), "{}", ran.stderr);

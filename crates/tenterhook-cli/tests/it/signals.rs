@@ -159,13 +159,12 @@ fn an_end_that_takes_too_long_is_cut_short() {
 
 #[test]
 fn before_anything_begins_a_signal_simply_ends_it() {
-    let of_text = ["--set", "task=text", "--set", "data.path=pipe"];
-    for command in [&["train"][..], &["validate", "--weights", "pipe", "toy.toml"]] {
+    let train = ["train", "toy.toml", "--init-from", "pipe"];
+    for command in [train, ["validate", "toy.toml", "--weights", "pipe"]] {
         let place = Place::new();
         place.write("toy.toml", "task = \"toy\"\n");
         let path = pipe(&place);
-        let more = if command[0] == "train" { &of_text[..] } else { &[] };
-        let run = UnderWay::start(&place, &[command, more].concat());
+        let run = UnderWay::start(&place, &command);
         // This waits until the program reads from it.
         let held = std::fs::OpenOptions::new().write(true).open(path).expect("it opens");
         run.signal("TERM");
@@ -180,7 +179,7 @@ fn before_anything_begins_a_signal_simply_ends_it() {
 #[test]
 fn an_evaluation_ends_and_prints_no_half_results() {
     let place = Place::new();
-    let hook = "[[hooks]]\nuse = \"activation_store\"\npoints = [\"**\"]\nstages = [\"validate\"]\n";
+    let hook = "[[hooks]]\nuse = \"activation_store\"\npoints = [\"**\"]\nstages = [\"validate\"]\nmax_batches = 1\n";
     place.write("toy.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 1\n{hook}"));
     place.run(&["train", "toy.toml", "--quiet"]).succeeded();
     let long = ["validate", "toy.toml", "--weights", "runs/latest", "--set", "data.validate=[1000000000]"];

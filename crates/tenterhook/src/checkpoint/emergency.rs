@@ -14,6 +14,7 @@ pub(crate) const EMERGENCY: &str = "emergency-";
 impl<M: Module> Running<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
     pub(crate) fn save_emergency(&mut self, module: &mut M, place: Place) -> Result<(), Failure> {
+        self.cut_short |= place.is_within_epoch();
         let nothing = self.progress.total_batches == 0 || !self.saves.kept;
         if nothing || std::mem::replace(&mut self.saves.emergency, true) {
             return Ok(());

@@ -44,6 +44,10 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
         let mut contents = self.run.checked(contents)?;
+        if !contents.weights_only {
+            self.check_config(&contents)?;
+            self.check_hooks(&contents)?;
+        }
         let entries = Entries::new(std::mem::take(&mut contents.entries));
         self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
@@ -55,8 +59,6 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
-        self.check_config(&contents)?;
-        self.check_hooks(&contents)?;
         self.restore_run(contents, &entries)
     }
 

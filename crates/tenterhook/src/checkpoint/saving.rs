@@ -120,9 +120,9 @@ impl<M: Module> Running<M> {
             self.progress = self.before_batch;
             self.window_open = false;
         }
-        let saved = self.save_all(module, self.after_failure(), None, saves);
+        let done = self.save_all(module, self.after_failure(), None, saves);
         (self.progress, self.window_open) = (progress, window);
-        saved
+        done
     }
 
     /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,

@@ -35,7 +35,7 @@ pub struct Settings {
     /// Optimizer steps to train before a request to stop is heeded.
     #[schemars(example = 100)]
     pub min_steps: Option<u64>,
-    /// Wall time to train at most: `"DD:HH:MM:SS"` or `"90 min"`.
+    /// Wall time to train at most, all parts of a resumed run together: `"DD:HH:MM:SS"` or `"90 min"`.
     #[schemars(example = &"00:12:00:00")]
     pub max_time: Option<Time>,
     /// How much of each epoch to train on: a count of batches, or a fraction.

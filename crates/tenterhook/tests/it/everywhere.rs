@@ -266,16 +266,13 @@ fn interrupted(settings: &Settings, place: &'static str, time: u32) {
 #[test]
 fn a_signal_leaves_a_checkpoint_from_which_nothing_is_lost() {
     let windows = Settings { accumulate_grad_batches: 2, ..epochs(3) };
-    for settings in [epochs(3), windows] {
-        for time in [1, 3, 5, 6, 10] {
-            interrupted(&settings, "training_step", time);
-        }
-        for time in [1, 2, 3, 5] {
-            interrupted(&settings, "validation_step", time);
-        }
-        for place in ["on_train_batch_end", "on_validation_end", "on_train_epoch_end", "on_train_epoch_start"]
-        {
-            interrupted(&settings, place, 2);
-        }
+    for time in [1, 5, 6] {
+        interrupted(&windows, "training_step", time);
+    }
+    for time in [1, 3] {
+        interrupted(&windows, "validation_step", time);
+    }
+    for place in ["on_train_batch_end", "on_validation_end", "on_train_epoch_end", "on_train_epoch_start"] {
+        interrupted(&windows, place, 2);
     }
 }

@@ -86,11 +86,15 @@ fn journal(root: &Path) -> Vec<Value> {
 fn killed(root: &Path) -> (PathBuf, Vec<FileMark>) {
     let mut recorder = RunDirectory::new(planned(root, false));
     begin(&mut recorder, 0, None, &[]).unwrap();
-    [1, 2].into_iter().for_each(|step| log(&mut recorder, step));
+    for step in [1, 2] {
+        log(&mut recorder, step);
+    }
     let marks = recorder.marks().unwrap();
     let checkpoint = directory(root).join("checkpoints/epoch=0-step=2");
     saved(&mut recorder, &checkpoint);
-    [3, 4].into_iter().for_each(|step| log(&mut recorder, step));
+    for step in [3, 4] {
+        log(&mut recorder, step);
+    }
     drop(recorder);
     (checkpoint, marks)
 }

@@ -45,7 +45,7 @@ impl Fitting<'_> {
         }
         trainer = self.placed(trainer);
         let go_on = resume_command(app, &trainer);
-        watch.begins(self.at_a_signal(go_on.as_deref()));
+        watch.begins(at_a_signal(go_on.as_deref()));
         let start = Instant::now();
         let fitted = match program.fit(&mut trainer) {
             Ok(report) => report,
@@ -76,17 +76,6 @@ impl Fitting<'_> {
             Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
             _ => ExitCode::SUCCESS,
         })
-    }
-
-    /// What a signal lets happen.
-    fn at_a_signal(&self, go_on: Option<&str>) -> String {
-        match go_on {
-            Some(go_on) => format!(
-                "the current batch is finished and an emergency checkpoint saved, then the run ends; go on with \
-                 `{go_on}`"
-            ),
-            None => "the current batch is finished, then the run ends".to_owned(),
-        }
     }
 
     /// Says where the run leaves its files, and what it goes on from.
@@ -136,6 +125,16 @@ impl Fitting<'_> {
             tell(format_args!("from its newest checkpoint it goes on with `{go_on}`"));
         }
         code
+    }
+}
+
+/// What a signal lets happen.
+fn at_a_signal(go_on: Option<&str>) -> String {
+    match go_on {
+        Some(go_on) => format!(
+            "the current batch is finished and an emergency checkpoint saved, then the run ends; go on with `{go_on}`"
+        ),
+        None => "the current batch is finished, then the run ends".to_owned(),
     }
 }
 
