@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Progress, SaveRequest};
 
+use super::afterwards::{Afterwards, LeftOpen};
 use super::contents::Contents;
 use super::position::{Place, Position};
 use super::store::{RealDisk, largest_number, tidy};
@@ -44,6 +45,8 @@ pub(crate) struct Saves {
     pub(crate) durable: Vec<Announcement>,
     /// What saves that failed would have removed: it goes with the next one that is durable.
     to_remove: Vec<PathBuf>,
+    /// What the process may not have done that saved the checkpoint that training goes on from.
+    pub(super) left_open: Option<LeftOpen>,
     /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
     pub(crate) before_validation: Option<Box<Contents>>,
     /// The run keeps checkpoints at all, so that a signal should leave one.
@@ -173,6 +176,8 @@ impl<M: Module> Running<M> {
         let mut replaces: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
         replaces.append(&mut self.saves.to_remove);
         replaces.retain(|old| *old != path);
+        let to_go = replaces.iter().map(|old| self.short(old)).collect();
+        contents.afterwards = Afterwards { replaces: to_go, link: request.link.clone() };
         let job = Job {
             contents,
             snapshot,
@@ -224,13 +229,22 @@ impl<M: Module> Running<M> {
         path.strip_prefix(&self.shared.run.checkpoints).unwrap_or(path).to_owned()
     }
 
-    /// Nobody else saves here from now on: removes what a killed process left, and counts on from what is there.
+    /// Nobody else saves here from now on: removes what a killed process left, finishes what it had begun, and counts
+    /// on from what is there.
     pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
         let root = &self.shared.run.checkpoints;
-        self.saves.number = self.saves.number.max(largest_number(root));
+        let largest = largest_number(root);
+        self.saves.number = self.saves.number.max(largest);
         let tidied = tidy(&RealDisk, root);
+        let left_open = self.saves.left_open.take();
+        let finished =
+            tidied.and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root, largest)));
         self.at(Who::Trainer, "begin");
-        self.checked(tidied)
+        for path in self.checked(finished)? {
+            self.shared.run.removed_checkpoints.push(path.clone());
+            self.record_happening(Happening::CheckpointRemoved { path });
+        }
+        Ok(())
     }
 
     /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.

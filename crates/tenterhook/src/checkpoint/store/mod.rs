@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(test)]
 use disk::Disk;
-pub(crate) use disk::RealDisk;
+pub(crate) use disk::{Disk, RealDisk};
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub(crate) use list::{largest_number, paths};
 pub use open::{Unreadable, problems, verify};
