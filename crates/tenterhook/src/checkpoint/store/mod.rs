@@ -19,8 +19,6 @@ mod write;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-#[cfg(test)]
-use disk::Disk;
 pub(crate) use disk::{Disk, RealDisk};
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub(crate) use list::{largest_number, paths};
