@@ -108,9 +108,10 @@ impl Job {
 /// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
 fn sync_marks(contents: &Contents, run: Option<&std::path::Path>) -> Result<(), BoxError> {
     let Some(run) = run else { return Ok(()) };
-    for mark in &contents.marks {
-        let path = run.join(&mark.file);
-        let synced = File::open(&path).and_then(|file| file.sync_data());
+    // The directory, too: a file may be new in it.
+    let marked = contents.marks.iter().map(|mark| run.join(&mark.file));
+    for path in marked.chain([run.to_owned()]) {
+        let synced = File::open(&path).and_then(|file| file.sync_all());
         synced.map_err(|error| format!("cannot sync {}: {error}", path.display()))?;
     }
     Ok(())
