@@ -35,7 +35,7 @@ impl Watch {
 }
 
 /// Listens to signals. Until something [begins](Watch::begins), the first one ends the program. After that the first
-/// one asks for the end, which may take this long, and the second ends the program at once.
+/// one asks for the end, which may take this long, and a SIGINT after it ends the program at once.
 pub(crate) fn watch(interrupt: Interrupt, timeout: Duration) -> Result<Watch, String> {
     let cannot = |error| format!("cannot watch for signals: {error}");
     let mut signals = Signals::new(NAMES.map(|(number, _)| number)).map_err(cannot)?;
@@ -52,11 +52,16 @@ pub(crate) fn watch(interrupt: Interrupt, timeout: Duration) -> Result<Watch, St
                 exit(code);
             };
             if std::mem::replace(&mut asked, true) {
-                tell(format_args!("\n{name} again: ending at once; what was saved stays"));
-                exit(code);
+                if signal == SIGINT {
+                    tell(format_args!("\n{name} again: ending at once; what was saved stays"));
+                    exit(code);
+                }
+                // A cluster warns with one signal and ends with another; what is under way is what it wants.
+                tell(format_args!("\n{name}: it is ending already; Ctrl-C ends it at once"));
+                continue;
             }
             // First the words: who reads them and signals again is understood.
-            tell(format_args!("\n{name}: {then}; once more ends it at once"));
+            tell(format_args!("\n{name}: {then}; Ctrl-C ends it at once"));
             interrupt.request(name);
             limit(name, timeout, code);
         }

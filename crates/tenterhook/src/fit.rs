@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
+use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::moment::LossHistory;
-use tenterhook_core::{Event, Failure, Phase, Scalar, Status};
+use tenterhook_core::random::Streams;
+use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
 
 use crate::checkpoint::{Place, Position};
 use crate::data::{BatchData, Split, Waited};
@@ -14,6 +16,9 @@ use crate::module::{Interval, Module};
 use crate::running::Who;
 use crate::session::Session;
 use crate::settings::Check;
+
+/// What hooks leave in metrics, board and random streams.
+type Traces = (MetricsState, Board, Streams);
 
 /// The training data, and when to validate.
 pub(crate) struct Training<B> {
@@ -24,6 +29,7 @@ pub(crate) struct Training<B> {
 
 impl<M: Module> Session<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
+        let restored = self.resumed_at.is_some().then(|| self.traces());
         self.run.shared.metrics.set_step(self.run.progress.step);
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_fit_start);
@@ -32,7 +38,19 @@ impl<M: Module> Session<'_, M> {
         self.check_manual()?;
         self.prepare_evaluation()?;
         self.sanity_check()?;
-        self.train()
+        self.train(restored)
+    }
+
+    /// What hooks leave in metrics, board and random streams.
+    fn traces(&self) -> Traces {
+        let shared = &self.run.shared;
+        (shared.metrics.state(), shared.board.clone(), shared.streams.borrow().clone())
+    }
+
+    fn forget_traces(&mut self, (metrics, board, streams): Traces) {
+        self.run.shared.metrics.restore(metrics);
+        self.run.shared.board = board;
+        self.run.shared.streams.replace(streams);
     }
 
     /// A few validation batches, to find mistakes early. Leaves no trace in metrics, board or random
@@ -42,9 +60,7 @@ impl<M: Module> Session<'_, M> {
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
-        let streams = self.run.shared.streams.borrow().clone();
-        let metrics = self.run.shared.metrics.state();
-        let board = self.run.shared.board.clone();
+        let traces = self.traces();
         self.run.phase = Phase::SanityCheck;
         emit!(self.run, self.module, SanityCheckStart {});
         tell!(&mut self.run, self.module, on_sanity_check_start);
@@ -54,13 +70,13 @@ impl<M: Module> Session<'_, M> {
         tell!(&mut self.run, self.module, on_sanity_check_end);
         tell_strategy!(self, on_sanity_check_end);
         self.run.phase = Phase::Train;
-        self.run.shared.metrics.restore(metrics);
-        self.run.shared.streams.replace(streams);
-        self.run.shared.board = board;
+        self.forget_traces(traces);
         Ok(())
     }
 
-    fn train(&mut self) -> Result<(), Failure> {
+    /// `restored`: what a checkpoint held of metrics, board and random streams. What is left there by the events of a
+    /// beginning, which come again after a resume, is forgotten.
+    fn train(&mut self, restored: Option<Traces>) -> Result<(), Failure> {
         let mut training = self.training()?;
         let mut resumed = self.resumed_at.take();
         if resumed.is_none() {
@@ -77,11 +93,21 @@ impl<M: Module> Session<'_, M> {
         self.check_plan(&training)?;
         self.begin_recording()?;
         self.run.status = Status::Training;
+        self.run.saves.ready = resumed.is_none();
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
-        self.run.save_asked(self.module, Place::TrainStart)?;
+        if self.run.saves.ready {
+            self.run.save_asked(self.module, Place::TrainStart)?;
+        }
         tell!(&mut self.run, self.module, on_train_start);
         tell_strategy!(self, on_train_start);
+        if let Some(traces) = restored {
+            self.forget_traces(traces);
+        }
+        if let Some(weights) = self.to_swap_in.take() {
+            self.run.swap_weights(self.module, &weights)?;
+        }
         let mut within = resumed.take_if(|position| position.place.is_within_epoch());
+        self.run.saves.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take().as_ref())?;
             // Its end has been told, so that everybody can finish; it is not done.
@@ -105,9 +131,6 @@ impl<M: Module> Session<'_, M> {
             }
             Some(position) => {
                 emit_rest!(self.run, self.module, &position, TrainEnd { outcome: &self.run.outcome });
-                if let Some(weights) = self.to_swap_in.take() {
-                    self.run.swap_weights(self.module, &weights)?;
-                }
             }
         }
         tell!(&mut self.run, self.module, on_train_end);
@@ -125,6 +148,7 @@ impl<M: Module> Session<'_, M> {
     ) -> Result<(), Failure> {
         if let Some(position) = resumed.filter(|position| position.place == Place::EpochEnd) {
             emit_rest!(self.run, self.module, position, TrainEpochEnd {});
+            self.run.saves.ready = true;
         } else {
             self.batches(training, resumed)?;
             self.run.progress.epochs_done += 1;
@@ -155,6 +179,7 @@ impl<M: Module> Session<'_, M> {
         let mut ended = false;
         if let Some(position) = resumed {
             ended = self.take_up(training, position)?;
+            self.run.saves.ready = true;
         } else {
             self.run.batch.is_last = false;
             self.run.signals.end_epoch = false;
@@ -165,7 +190,7 @@ impl<M: Module> Session<'_, M> {
             tell!(&mut self.run, self.module, on_train_epoch_start);
         }
         while !ended && !self.epoch_is_done() {
-            if self.run.is_interrupted() {
+            if self.run.is_interrupted() && self.can_be_left() {
                 return self.run.save_emergency(self.module, Place::BatchDone);
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
@@ -177,7 +202,7 @@ impl<M: Module> Session<'_, M> {
                 Waited::GaveUp => continue,
             };
             let wait = self.run.since(timed);
-            if self.run.is_interrupted() {
+            if self.run.is_interrupted() && self.can_be_left() {
                 // While waiting for data: this batch has not begun.
                 return self.run.save_emergency(self.module, Place::BatchDone);
             }
@@ -187,6 +212,11 @@ impl<M: Module> Session<'_, M> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a signal can be heeded here: a module that cannot save gradients ends its accumulation window first.
+    fn can_be_left(&self) -> bool {
+        self.module.saves_gradients() || !self.run.saves.kept || !self.run.is_within_window(self.module)
     }
 
     /// Goes on in the middle of an epoch, right where a checkpoint was taken. `true` when the epoch ends there.

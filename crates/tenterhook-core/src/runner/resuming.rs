@@ -72,13 +72,14 @@ impl HookRunner {
             };
             (standing.name.clone(), stood)
         });
+        let awaited = self.awaited.iter().map(|(name, awaited)| (name.clone(), awaited.stood));
         let asked = shared.roster.changes.borrow();
         let changes = asked.iter().map(|asked| {
             let by = asked.by.and_then(|by| shared.roster.info(by)).map(|by| by.name);
             (by, asked.change.in_words())
         });
         RunnerState {
-            standings: gone.chain(present).collect(),
+            standings: gone.chain(awaited).chain(present).collect(),
             decisions: self.decisions.clone(),
             changes: changes.collect(),
         }
@@ -189,7 +190,7 @@ pub(super) struct Held {
 /// What a hook that was added while the run went on had, until it is added again.
 pub(super) struct Awaited {
     stood: Stood,
-    state: crate::State,
+    pub(super) state: crate::State,
 }
 
 impl From<(Stood, crate::State)> for Awaited {

@@ -35,6 +35,7 @@ impl HookRunner {
             let asked = attempt(|| slot.hook.state_dict());
             states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
         }
+        states.extend(self.awaited.iter().map(|(name, awaited)| (name.clone(), awaited.state.clone())));
         Ok(states)
     }
 

@@ -32,15 +32,25 @@ impl Ledger {
                 .is_some_and(|worst| self.0[worst].score.is_none_or(|kept| mode.is_better(score, kept)))
     }
 
-    /// Makes room for a new one; what has to go for it is returned.
-    pub(super) fn make_room(&mut self, keep: Option<usize>, mode: Mode) -> Vec<PathBuf> {
+    /// Makes room for a new one; those that have to go for it are returned.
+    pub(super) fn make_room(&mut self, keep: Option<usize>, mode: Mode) -> Ledger {
         let mut gone = Vec::new();
         while let Some(worst) =
             self.worst(mode).filter(|_| keep.is_some_and(|keep| self.0.len() >= keep.max(1)))
         {
-            gone.push(self.0.remove(worst).path);
+            gone.push(self.0.remove(worst));
         }
-        gone
+        Ledger(gone)
+    }
+
+    /// Where they are.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.0.iter().map(|kept| kept.path.clone()).collect()
+    }
+
+    /// Takes back those that made way for one that was never written: they are there as before.
+    pub(super) fn take_back(&mut self, made_way: Ledger) {
+        self.0.splice(..0, made_way.0);
     }
 
     /// Notes a new one.
@@ -107,7 +117,7 @@ mod tests {
         let (mut ledger, mut gone) = (Ledger::default(), Vec::new());
         for score in scores {
             if ledger.takes(*score, keep, mode) {
-                gone.extend(ledger.make_room(keep, mode));
+                gone.extend(ledger.make_room(keep, mode).paths());
                 ledger.add(score.to_string().into(), Some(*score));
             }
         }
@@ -144,7 +154,7 @@ mod tests {
         assert_eq!(missing, [PathBuf::from("deleted")]);
         assert_eq!(ledger.best(Mode::Min), Some((Path::new("there"), Some(3.0))), "one that can be loaded");
         assert!(ledger.takes(2.0, Some(2), Mode::Min), "better than the one that is there");
-        assert_eq!(ledger.make_room(Some(2), Mode::Min), [PathBuf::from("there")]);
+        assert_eq!(ledger.make_room(Some(2), Mode::Min).paths(), [PathBuf::from("there")]);
         assert!(!ledger.takes(2.0, Some(1), Mode::Min), "worse than the one that was removed");
     }
 

@@ -91,7 +91,13 @@ struct Memory {
     /// before it was killed.
     #[serde(default)]
     taken: Option<BTreeSet<PathBuf>>,
+    /// Those that made way for the last few saves: they stay when it turns out that one could not be written.
+    #[serde(default)]
+    made_way: Vec<(PathBuf, Ledger)>,
 }
+
+/// So many saves may be under way before it is known what has become of them.
+const MADE_WAY: usize = 4;
 
 impl FromOptions for Checkpoint {
     type Options = CheckpointOptions;
@@ -175,10 +181,15 @@ impl Checkpoint {
             }
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
-        let replaces = self.memory.ledger.make_room(keep, self.mode);
+        let leaving = self.memory.ledger.make_room(keep, self.mode);
+        let replaces = leaving.paths();
         let path = self.free_path(moment, &replaces);
         leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
+        self.memory.made_way.push((path.clone(), leaving));
+        // Of older ones it has long been known whether they were written.
+        let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
+        self.memory.made_way.drain(..known);
         self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
         Ok(())
     }

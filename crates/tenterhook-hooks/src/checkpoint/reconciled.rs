@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook_core::Moment;
 
 use super::Checkpoint;
-use super::naming::leave_names;
+use super::naming::{leave_names, take_name};
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
@@ -39,6 +39,11 @@ impl Checkpoint {
             }
             let path = path.strip_prefix(root).unwrap_or(path);
             self.memory.ledger.forget(path);
+            if let Some(at) = self.memory.made_way.iter().rposition(|(way_of, _)| way_of == path) {
+                let (_, made_way) = self.memory.made_way.remove(at);
+                made_way.paths().iter().for_each(|path| take_name(moment, path));
+                self.memory.ledger.take_back(made_way);
+            }
             if self.memory.last.as_deref() == Some(path) {
                 self.memory.last_is_of = None;
             }

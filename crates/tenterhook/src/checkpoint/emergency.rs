@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use tenterhook_core::{Failure, Phase, Progress, SaveRequest};
 
 use super::position::{Place, Position};
+use super::store::EMERGENCY;
 use crate::module::Module;
 use crate::running::Running;
-
-/// How their names begin.
-pub(crate) const EMERGENCY: &str = "emergency-";
 
 impl<M: Module> Running<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
@@ -24,18 +22,10 @@ impl<M: Module> Running<M> {
         let replaces = self.earlier_emergencies();
         let request = SaveRequest { path: Some(name.into()), replaces, ..SaveRequest::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
-        let Some(noted) = self.saves.before_validation.take().filter(|_| place == Place::ValidationDue)
-        else {
-            return self.save_all(module, place, None, &[request]);
-        };
-        self.collect_saves(true)?;
-        self.saves.number += 1;
-        let mut contents = *noted;
-        contents.number = self.saves.number;
-        self.hooks.pause();
-        let saved = self.save_contents(module, &request, contents);
-        self.hooks.resume();
-        saved
+        match self.saves.before_validation.take().filter(|_| place == Place::ValidationDue) {
+            Some(noted) => self.save_noted(module, &request, *noted),
+            None => self.save_all(module, place, None, &[request]),
+        }
     }
 
     /// A signal may come while a validation runs, and then its beginning must be known.
@@ -49,7 +39,11 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
+    /// Those of this run, where the directory is its own.
     fn earlier_emergencies(&self) -> Vec<PathBuf> {
+        if self.recording.is_none() {
+            return Vec::new();
+        }
         let Ok(entries) = std::fs::read_dir(&self.shared.run.checkpoints) else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name());
         let mut names: Vec<_> =

@@ -47,6 +47,11 @@ impl Place {
         })
     }
 
+    /// Whether the place is within an event, whose delivery goes on.
+    pub(crate) fn has_event(self) -> bool {
+        !matches!(self, Place::TrainStart | Place::BatchDone | Place::ValidationDue | Place::BetweenEpochs)
+    }
+
     /// Whether an epoch is under way.
     pub(crate) fn is_within_epoch(self) -> bool {
         !matches!(self, Place::TrainStart | Place::BetweenEpochs | Place::TrainEnd)
@@ -73,11 +78,12 @@ impl Position {
         Position { place, by: None, saves: Vec::new() }
     }
 
-    /// Where a checkpoint of format 1 was taken, which did not say.
+    /// Where a run stands by its progress alone: a checkpoint of format 1 did not say more.
     pub(crate) fn guessed(progress: &Progress) -> Position {
         Position::at(match progress {
             _ if progress.total_batches == 0 => Place::TrainStart,
             _ if progress.epochs_done > progress.epoch => Place::EpochEnd,
+            _ if progress.batches == 0 => Place::BetweenEpochs,
             _ => Place::BatchDone,
         })
     }
@@ -130,21 +136,10 @@ impl<M: Module> Running<M> {
     pub(crate) fn restore_loops(&mut self, loops: Loops) {
         (self.batch, self.train_batch) = (loops.batch, loops.batch);
         (self.window_open, self.window_skipped) = (loops.window_open, loops.window_skipped);
-        self.signals.stop = loops.stop;
+        // The trainer's own reasons are looked at anew.
+        self.signals.stop = loops.stop.filter(|(by, _)| by != "trainer");
         (self.signals.end_epoch, self.signals.validate) = (loops.end_epoch, loops.validate);
         self.saves.held = loops.asked;
         (self.train_began, self.last_validation) = (loops.train_began, loops.last_validation);
-    }
-
-    /// Where training stands after a failure: at the last place from which it can go on.
-    pub(crate) fn after_failure(&self) -> Place {
-        let Progress { epoch, epochs_done, batches, total_batches, .. } = self.progress;
-        match self.phase {
-            Phase::Validate => Place::ValidationDue,
-            _ if total_batches == 0 => Place::TrainStart,
-            _ if epochs_done > epoch => Place::EpochEnd,
-            _ if batches == 0 => Place::BetweenEpochs,
-            _ => Place::BatchDone,
-        }
     }
 }

@@ -8,7 +8,7 @@ use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
 
 use super::afterwards::LeftOpen;
 use super::contents::Contents;
-use super::position::Position;
+use super::position::{Place, Position};
 use super::read;
 use crate::config;
 use crate::module::Module;
@@ -69,7 +69,8 @@ impl<M: Module> Session<'_, M> {
         self.optimizers_to_restore = Some((contents.optimizers, contents.gradients));
         run.progress = contents.progress;
         if run.stage == Stage::Fit {
-            self.resumed_at = Some(contents.position.unwrap_or_else(|| Position::guessed(&run.progress)));
+            let old = contents.position.is_none();
+            let position = contents.position.unwrap_or_else(|| Position::guessed(&run.progress));
             self.marks = contents.marks;
             run.saves.number = contents.number;
             run.saves.left_open = self.resumed_from.clone().map(|checkpoint| LeftOpen {
@@ -81,7 +82,14 @@ impl<M: Module> Session<'_, M> {
             run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
+            run.swapped_by.clone_from(&contents.loops.swapped_by);
             run.restore_loops(contents.loops);
+            // Format 1 had no loops, and an epoch whose end is told has had its last batch.
+            run.batch.is_last |= old && position.place == Place::EpochEnd;
+            if !position.place.has_event() {
+                run.saves.asked = std::mem::take(&mut run.saves.held);
+            }
+            self.resumed_at = Some(position);
         }
         run.shared.elapsed_before = contents.elapsed;
         run.shared.metrics.restore(contents.metrics);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Progress, SaveRequest};
+use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, SaveRequest};
 
 use super::afterwards::{Afterwards, LeftOpen};
 use super::contents::Contents;
 use super::position::{Place, Position};
-use super::store::{RealDisk, largest_number, tidy};
+use super::store::{LATEST, RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
 use crate::module::{Module, Wanted};
 use crate::notice::Notice;
@@ -43,10 +43,10 @@ pub(crate) struct Saves {
     in_flight: Vec<Announcement>,
     /// Durable and not yet announced.
     pub(crate) durable: Vec<Announcement>,
-    /// What saves that failed would have removed: it goes with the next one that is durable.
-    to_remove: Vec<PathBuf>,
     /// What the process may not have done that saved the checkpoint that training goes on from.
     pub(super) left_open: Option<LeftOpen>,
+    /// Training has begun, or gone on from its position, so that what is saved from here on is true.
+    pub(crate) ready: bool,
     /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
     pub(crate) before_validation: Option<Box<Contents>>,
     /// The run keeps checkpoints at all, so that a signal should leave one.
@@ -69,7 +69,8 @@ impl<M: Module> Running<M> {
         if event == Event::Exception {
             return self.save_after_failure(module, saves);
         }
-        let Some(place) = Place::of(event) else {
+        let place = Place::of(event).filter(|place| *place != Place::TrainStart || self.saves.ready);
+        let Some(place) = place else {
             self.saves.asked.extend_from_slice(saves);
             return Ok(());
         };
@@ -102,30 +103,69 @@ impl<M: Module> Running<M> {
         by: Option<&str>,
         saves: &[SaveRequest],
     ) -> Result<(), Failure> {
+        self.with_hooks_paused(|run| {
+            saves.iter().enumerate().try_for_each(|(at, save)| {
+                let rest = saves[at + 1..].to_vec();
+                run.save(module, save, Position { place, by: by.map(str::to_owned), saves: rest })
+            })
+        })
+    }
+
+    /// Waits for the saves before, and takes others. The plan stays as it is meanwhile.
+    pub(super) fn with_hooks_paused(
+        &mut self,
+        save: impl FnOnce(&mut Running<M>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         self.hooks.pause();
         // A panic of the module must not leave the hooks paused.
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.collect_saves(true)?;
-            saves.iter().enumerate().try_for_each(|(at, save)| {
-                let rest = saves[at + 1..].to_vec();
-                self.save(module, save, Position { place, by: by.map(str::to_owned), saves: rest })
-            })
+            save(self)
         }));
         self.hooks.resume();
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// A batch that failed before its update has not been seen: it comes again. What it added to the gradients of
-    /// its window cannot be told from the rest, so that window begins anew.
+    /// Where training can go on after a failure. Nothing is saved before the run has begun, or has come to where it was.
+    ///
+    /// A batch that failed before its update has not been seen: it comes again. What it added to the gradients of its
+    /// window cannot be told from the rest, so that window begins anew. The end of an epoch is told again to everybody,
+    /// and a validation runs again whole.
     fn save_after_failure(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
+        let saves: Vec<_> = saves.iter().filter(|save| self.is_true_now(save)).cloned().collect();
+        if !self.saves.ready || saves.is_empty() {
+            return Ok(());
+        }
+        if let Some(noted) = self.saves.before_validation.take() {
+            return saves.iter().try_for_each(|save| self.save_noted(module, save, (*noted).clone()));
+        }
         let (progress, window) = (self.progress, self.window_open);
         if self.within_batch && !self.progress.step_counted {
             self.progress = self.before_batch;
             self.window_open = false;
         }
-        let done = self.save_all(module, self.after_failure(), None, saves);
+        let ended = self.progress.epochs_done > self.progress.epoch;
+        self.progress.epochs_done -= u64::from(ended);
+        let place = if self.phase == Phase::Validate {
+            Place::ValidationDue
+        } else {
+            Position::guessed(&self.progress).place
+        };
+        let done = self.save_all(module, place, None, &saves);
         (self.progress, self.window_open) = (progress, window);
         done
+    }
+
+    /// Takes a checkpoint of what was noted before the validation that is under way.
+    pub(super) fn save_noted(
+        &mut self,
+        module: &mut M,
+        request: &SaveRequest,
+        mut noted: Contents,
+    ) -> Result<(), Failure> {
+        self.saves.number += 1;
+        noted.number = self.saves.number;
+        self.with_hooks_paused(|run| run.save_contents(module, request, noted))
     }
 
     /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,
@@ -174,7 +214,6 @@ impl<M: Module> Running<M> {
         contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
         let root = &self.shared.run.checkpoints;
         let mut replaces: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
-        replaces.append(&mut self.saves.to_remove);
         replaces.retain(|old| *old != path);
         let to_go = replaces.iter().map(|old| self.short(old)).collect();
         contents.afterwards = Afterwards { replaces: to_go, link: request.link.clone() };
@@ -194,12 +233,17 @@ impl<M: Module> Running<M> {
         if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
     }
 
-    /// Whether gradients must be kept: an accumulation window is under way, or somebody will look at them.
-    fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
-        let within_window = module.automatic_optimization()
+    /// Whether an accumulation window is under way.
+    pub(crate) fn is_within_window(&self, module: &M) -> bool {
+        module.automatic_optimization()
             && self.window_open
             && !self.training_batch().is_last
-            && !self.progress.batches.is_multiple_of(self.limits.accumulate);
+            && !self.progress.batches.is_multiple_of(self.limits.accumulate)
+    }
+
+    /// Whether gradients must be kept: an accumulation window is under way, or somebody will look at them.
+    fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
+        let within_window = self.is_within_window(module);
         if within_window && !module.saves_gradients() {
             self.at(Who::Module, "gradients_state");
             let error = "this module cannot save gradients, so no checkpoint can be taken before an accumulation \
@@ -229,16 +273,17 @@ impl<M: Module> Running<M> {
         path.strip_prefix(&self.shared.run.checkpoints).unwrap_or(path).to_owned()
     }
 
-    /// Nobody else saves here from now on: removes what a killed process left, finishes what it had begun, and counts
-    /// on from what is there.
+    /// Counts on from what is there.
+    pub(crate) fn count_on(&mut self) {
+        self.saves.number = self.saves.number.max(largest_number(&self.shared.run.checkpoints));
+    }
+
+    /// Nobody else saves here from now on: removes what a killed process left, and finishes what it had begun.
     pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
         let root = &self.shared.run.checkpoints;
-        let largest = largest_number(root);
-        self.saves.number = self.saves.number.max(largest);
         let tidied = tidy(&RealDisk, root);
         let left_open = self.saves.left_open.take();
-        let finished =
-            tidied.and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root, largest)));
+        let finished = tidied.and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root)));
         self.at(Who::Trainer, "begin");
         for path in self.checked(finished)? {
             self.shared.run.removed_checkpoints.push(path.clone());
@@ -262,7 +307,7 @@ impl<M: Module> Running<M> {
     }
 
     fn judge(&mut self, done: Done) -> Result<(), Failure> {
-        let Done { path, step, epoch, weights_only, replaces, result } = done;
+        let Done { path, step, epoch, weights_only, result } = done;
         let announcement = Announcement { step, path: self.short(&path) };
         self.saves.in_flight.retain(|in_flight| *in_flight != announcement);
         match result {
@@ -275,13 +320,13 @@ impl<M: Module> Running<M> {
                 self.saves.durable.push(announcement);
                 Ok(())
             }
-            Err(error) => self.unsaved(path, replaces, error),
+            Err(error) => self.unsaved(path, error),
         }
     }
 
-    /// Nothing older is lost by a save that failed.
-    fn unsaved(&mut self, path: PathBuf, replaces: Vec<PathBuf>, error: BoxError) -> Result<(), Failure> {
-        self.saves.to_remove.extend(replaces);
+    /// Nothing older is lost by a save that failed: what it would have replaced stays, and whoever asked for it learns
+    /// of it.
+    fn unsaved(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
         self.shared.run.unsaved_checkpoints.push(path.clone());
         if self.limits.on_save_error == OnSaveError::Stop {
             self.record_happening(Happening::CheckpointFailed { path, error: error.to_string() });
@@ -292,9 +337,6 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 }
-
-/// The link to the newest checkpoint from which a run can be resumed.
-pub(crate) const LATEST: &str = "latest";
 
 impl<M: Module> Session<'_, M> {
     /// Announces the checkpoints that have become durable, at a step boundary.

@@ -1,6 +1,7 @@
 //! The thread that writes checkpoints while training goes on.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,8 +54,6 @@ pub(super) struct Done {
     pub(super) step: u64,
     pub(super) epoch: u64,
     pub(super) weights_only: bool,
-    /// What is still to be removed.
-    pub(super) replaces: Vec<PathBuf>,
     /// What was removed.
     pub(super) result: Result<Vec<PathBuf>, BoxError>,
 }
@@ -65,15 +64,12 @@ impl Job {
         let progress = contents.progress;
         let weights_only = contents.weights_only;
         let write = || -> Result<(), BoxError> {
-            let read = catch_unwind(AssertUnwindSafe(|| snapshot.read()));
-            let saved = read.unwrap_or_else(|panic| Err(panic_message(&*panic).into()))?;
-            let Saved { weights: modules, optimizers, gradients } = saved;
+            let Saved { weights: mut modules, optimizers, gradients } = snapshot.read()?;
             contents.optimizers = optimizers;
             contents.gradients = gradients;
             contents.weights = match weights {
                 Weights::Own(own) => Arc::unwrap_or_clone(own),
                 Weights::Modules(instead) => {
-                    let mut modules = modules;
                     for (name, shape, values) in instead.iter() {
                         modules.insert_f32(name, shape, values);
                     }
@@ -81,37 +77,43 @@ impl Job {
                 }
             };
             let hook_tensors = hook_tensors::take(&mut contents.hooks);
-            sync_marks(&contents, run.as_deref())?;
-            let mut written = disk::write(&path, &contents, &hook_tensors);
+            let attempt = || -> Result<(), BoxError> {
+                sync_marks(&contents, run.as_deref())?;
+                disk::write(&path, &contents, &hook_tensors)?;
+                latest.iter().chain(&link).try_for_each(|link| store::point(&RealDisk, link, &path))
+            };
+            let mut written = attempt();
             for pause in PAUSES.iter().filter(|_| retries) {
                 if written.is_ok() {
                     break;
                 }
                 std::thread::sleep(*pause);
-                written = disk::write(&path, &contents, &hook_tensors);
+                written = attempt();
             }
-            written?;
-            for link in latest.iter().chain(&link) {
-                store::point(&RealDisk, link, &path)?;
-            }
-            Ok(())
+            written
         };
-        let result = write().map(|()| {
+        let written = catch_unwind(AssertUnwindSafe(write));
+        let written = written.unwrap_or_else(|panic| Err(panic_message(&*panic).into()));
+        let result = written.map(|()| {
             // A checkpoint that cannot be removed is one too many, which is no reason to fail.
-            replaces.iter().filter(|old| store::remove(&RealDisk, old).is_ok()).cloned().collect()
+            replaces.into_iter().filter(|old| store::remove(&RealDisk, old).is_ok()).collect()
         });
         let (step, epoch) = (progress.step, progress.epoch);
-        Done { path, step, epoch, weights_only, replaces, result }
+        Done { path, step, epoch, weights_only, result }
     }
 }
 
 /// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
 fn sync_marks(contents: &Contents, run: Option<&std::path::Path>) -> Result<(), BoxError> {
     let Some(run) = run else { return Ok(()) };
-    for mark in &contents.marks {
-        let path = run.join(&mark.file);
-        let synced = File::open(&path).and_then(|file| file.sync_data());
-        synced.map_err(|error| format!("cannot sync {}: {error}", path.display()))?;
+    // The directory, too: a file may be new in it.
+    let marked = contents.marks.iter().map(|mark| run.join(&mark.file));
+    for path in marked.chain([run.to_owned()]) {
+        match File::open(&path).and_then(|file| file.sync_all()) {
+            // Somebody has taken it away, which is no reason to save nothing.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display()))?,
+        }
     }
     Ok(())
 }
@@ -160,11 +162,18 @@ impl Writer {
     }
 }
 
+/// Nobody waits for a checkpoint, and training needs every core; on Linux each thread has a priority of its own.
+fn yield_to_training() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(19);
+}
+
 impl Thread {
     fn start() -> std::io::Result<Thread> {
         let (jobs, to_do) = channel::<Job>();
         let (finished, done) = channel();
         let work = move || {
+            yield_to_training();
             for job in to_do {
                 if finished.send(job.carry_out()).is_err() {
                     break;

@@ -37,7 +37,12 @@ pub(super) fn go_on(
         )
         .into());
     }
-    for file in [METRICS, HISTOGRAMS, UPDATES] {
+    // A checkpoint of an older format does not know how long they were, and there always is one.
+    let unknown = beginning.resumed_from.is_some() && beginning.marks.is_empty();
+    if unknown {
+        lacks.push("the checkpoint does not say how long the files of the run were, so lines may stand in them twice".into());
+    }
+    for file in [METRICS, HISTOGRAMS, UPDATES].into_iter().filter(|_| !unknown) {
         let mark = beginning.marks.iter().find(|mark| mark.file == Path::new(file));
         let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
         lacks.extend(cut(&path.join(file), length).map_err(cannot("cut", &path.join(file)))?);

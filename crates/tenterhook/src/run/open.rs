@@ -1,6 +1,6 @@
 //! A run directory that exists and is written to, and how it is made.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -174,7 +174,12 @@ pub(super) fn create(
             write_whole(&unfinished.join(file), text).map_err(cannot("write", &path.join(file)))?;
         }
         record.write(&unfinished.join("run.json")).map_err(cannot("write", &path.join("run.json")))?;
-        fs::rename(&unfinished, &path).map_err(cannot("make", &path))?;
+        let durable = || {
+            File::open(&unfinished)?.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            File::open(runs)?.sync_all()
+        };
+        durable().map_err(cannot("make", &path))?;
         if let Taken::Locked(lock) = &mut taken {
             lock.moved_to(&path);
         }

@@ -100,6 +100,9 @@ impl<M: Module> Running<M> {
         marks: &[FileMark],
     ) -> Result<(), Failure> {
         let Some(recording) = &mut self.recording else {
+            if self.saves.kept {
+                self.count_on();
+            }
             if self.limits.trace_updates && self.stage == Stage::Fit {
                 let text =
                     "`trace_updates` is on, but without a run directory there is nowhere to write them";
@@ -126,6 +129,7 @@ impl<M: Module> Running<M> {
         self.checked(begun)?;
         self.shared.run.removed_checkpoints = removed;
         if stage == Stage::Fit {
+            self.count_on();
             self.take_over_checkpoints()?;
         }
         if let Some(lacks) = lacks {

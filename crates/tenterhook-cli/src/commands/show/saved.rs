@@ -28,6 +28,21 @@ pub(super) enum State {
     Missing,
 }
 
+/// The links beside the checkpoints, such as `latest`, that lead to one.
+fn links(run: &Run) -> Vec<(PathBuf, State)> {
+    let root = run.directory.join("checkpoints");
+    let paths = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut links: Vec<_> = paths
+        .filter(|path| path.is_dir())
+        .filter_map(|path| {
+            let to = std::fs::read_link(&path).ok()?;
+            Some((path.strip_prefix(&run.directory).ok()?.to_owned(), State::Link(to)))
+        })
+        .collect();
+    links.sort_by(|a, b| a.0.cmp(&b.0));
+    links
+}
+
 impl Saved {
     /// In the order in which they were saved, then those that only the directory knows.
     pub(super) fn all(run: &Run, happenings: &Happenings) -> Vec<Saved> {
@@ -50,10 +65,9 @@ impl Saved {
                 _ => {}
             }
         }
-        for path in run.checkpoints() {
+        let there = run.checkpoints().into_iter().map(|path| (path, State::There));
+        for (path, state) in there.chain(links(run)) {
             if !all.iter().any(|saved| saved.path == path) {
-                let link = std::fs::read_link(run.directory.join(&path)).ok();
-                let state = link.map_or(State::There, State::Link);
                 all.push(Saved { path, step: None, weights_only: false, state });
             }
         }

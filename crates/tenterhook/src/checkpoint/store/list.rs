@@ -9,10 +9,10 @@ use super::glance::{Glance, glance};
 use super::open::{Unreadable, open};
 use super::{DEPTH, looks_like_one};
 
-/// The name of the link to the newest.
-const LATEST: &str = "latest";
+/// The name of the link to the newest that a run can be resumed from.
+pub(crate) const LATEST: &str = "latest";
 /// What the names of those begin with that were written on a signal.
-const EMERGENCY: &str = "emergency-";
+pub(crate) const EMERGENCY: &str = "emergency-";
 
 /// A checkpoint, whole or not.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use disk::{Disk, RealDisk};
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
-pub(crate) use list::{largest_number, paths};
+pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, problems, verify};
 pub(crate) use open::{Verified, open};
 pub(crate) use tidy::tidy;

@@ -175,7 +175,7 @@ impl Run {
         }
     }
 
-    /// The directories below `checkpoints/` that hold weights, and links to them, in order of their path.
+    /// The checkpoints below `checkpoints/`, whole or not, in order of their path; links to them are not named.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<PathBuf> {
         let all = crate::checkpoint::paths(&self.directory.join("checkpoints")).into_iter();
