@@ -85,7 +85,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Kills a run so many times, resumes it until it is finished, and compares it. Returns how it went.
+/// Kills a run so many times, resumes it until it is finished, and compares it.
 pub(super) fn chain(task: &Task, chance: &mut Chance, tally: &mut Tally, most: usize) {
     let place = task.place();
     let mut signals = Signals::new();
@@ -137,7 +137,7 @@ pub(super) fn kill(
             return None;
         }
         from = Instant::now();
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     loop {
         if part.has_ended() {
@@ -149,6 +149,8 @@ pub(super) fn kill(
             continue;
         }
         if wanted.is_some_and(|kind| !before.may_be(kind)) {
+            // The processor is not only ours.
+            std::thread::sleep(Duration::from_micros(20));
             continue;
         }
         if !part.stop(signals) {
