@@ -153,9 +153,8 @@ pub(super) fn kill(
         if part.has_ended() {
             return None;
         }
-        let waited = from.elapsed();
-        if waited < pause {
-            std::thread::sleep((pause - waited).min(Duration::from_millis(1)));
+        if from.elapsed() < pause {
+            std::thread::sleep(Duration::from_millis(1));
             continue;
         }
         if wanted.is_some_and(|kind| !before.may_be(kind)) {
