@@ -37,8 +37,8 @@ impl Chance {
 pub(super) enum Aim {
     /// So long after the start.
     Instant(Duration),
-    /// The first time that it does this, so long after it has begun.
-    At(Kind, Duration),
+    /// The first time that it does this after so many saves of its own.
+    At(Kind, u64),
 }
 
 /// What has happened so far.
@@ -53,6 +53,8 @@ pub(super) struct Tally {
     pub(super) longest: usize,
     /// How many aims have been taken, hit or not.
     aims: usize,
+    /// How long a process lives at the most, as far as is known.
+    life: Option<Duration>,
 }
 
 impl Tally {
@@ -71,15 +73,14 @@ impl Tally {
 
     /// Random instants and every kind in turn; before the first checkpoint only where there is none.
     fn next_aim(&mut self, chance: &mut Chance, task: &Task, is_new: bool) -> Aim {
-        let share = chance.share();
         if is_new && self.chains % 2 == 1 {
-            return Aim::At(Kind::BeforeTheFirst, task.duration.mul_f64(share / 30.0));
+            return Aim::At(Kind::BeforeTheFirst, 0);
         }
         self.aims += 1;
         let kinds = &Kind::AIMED[1..];
         match self.aims % (kinds.len() + 3) {
-            turn if turn < kinds.len() => Aim::At(kinds[turn], task.duration.mul_f64(share * 0.4)),
-            _ => Aim::Instant(task.duration.mul_f64(share * 0.7)),
+            turn if turn < kinds.len() => Aim::At(kinds[turn], u64::from(chance.next() % 6)),
+            _ => Aim::Instant(self.life.unwrap_or(task.duration).mul_f64(chance.share() * 0.8)),
         }
     }
 }
@@ -111,7 +112,12 @@ pub(super) fn chain(task: &Task, chance: &mut Chance, tally: &mut Tally, most: u
             part.wait();
             break;
         }
-        let Some(kinds) = kill(part, &before, aim, &mut signals) else { break };
+        let began = Instant::now();
+        let Some(kinds) = kill(part, &before, aim, &mut signals) else {
+            // The next random instants are within what a process lives.
+            tally.life = Some(tally.life.unwrap_or(task.duration).min(began.elapsed()));
+            break;
+        };
         tally.note(aim, &kinds);
         log.push(format!("{aim:?}: killed while {kinds:?}"));
     }
@@ -137,25 +143,24 @@ pub(super) fn kill(
     aim: Aim,
     signals: &mut Signals,
 ) -> Option<BTreeSet<Kind>> {
-    let mut from = Instant::now();
-    let (wanted, pause) = match aim {
-        Aim::Instant(pause) => (None, pause),
-        Aim::At(kind, pause) => (Some(kind), pause),
+    let began = Instant::now();
+    let is_time = || match aim {
+        Aim::Instant(pause) => began.elapsed() >= pause,
+        Aim::At(_, saves) => before.has_begun() && before.saves() >= saves,
     };
-    while wanted.is_some() && !before.has_begun() {
+    while !is_time() {
         if part.has_ended() {
             return None;
         }
-        from = Instant::now();
         std::thread::sleep(Duration::from_millis(1));
     }
+    let wanted = match aim {
+        Aim::Instant(_) => None,
+        Aim::At(kind, _) => Some(kind),
+    };
     loop {
         if part.has_ended() {
             return None;
-        }
-        if from.elapsed() < pause {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
         }
         if wanted.is_some_and(|kind| !before.may_be(kind)) {
             // The processor is not only ours.

@@ -63,7 +63,7 @@ fn killed(task: &Task) -> Place {
     for _ in 0..20 {
         let place = task.place();
         let before = Before::of(place.path());
-        let aim = Aim::At(Kind::Validating, task.duration.mul_f64(0.3));
+        let aim = Aim::At(Kind::Validating, 3);
         let kinds = kill(start(&place, true), &before, aim, &mut signals);
         if kinds.is_some_and(|kinds| !kinds.contains(&Kind::BeforeTheFirst)) {
             return place;

@@ -47,6 +47,7 @@ impl Kind {
 pub(super) struct Before {
     runs: PathBuf,
     starts: usize,
+    latest: u64,
     activations: BTreeMap<String, SystemTime>,
 }
 
@@ -54,7 +55,7 @@ impl Before {
     pub(super) fn of(place: &Path) -> Before {
         let runs = place.join("runs");
         let run = runs.join("latest");
-        Before { starts: starts(&run), activations: activations(&run), runs }
+        Before { starts: starts(&run), latest: latest(&run), activations: activations(&run), runs }
     }
 
     /// The directory of the run, once this process has taken it over and removed what others had left.
@@ -66,6 +67,11 @@ impl Before {
     /// Whether it has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.run().is_some()
+    }
+
+    /// How many checkpoints it has saved.
+    pub(super) fn saves(&self) -> u64 {
+        latest(&self.runs.join("latest")).saturating_sub(self.latest)
     }
 
     /// Whether it is worth while to stop the process and look closer.
@@ -105,6 +111,10 @@ impl Before {
 fn names(directory: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+fn latest(run: &Path) -> u64 {
+    number(&run.join("checkpoints/latest")).unwrap_or(0)
 }
 
 /// How many processes have begun to train here.
