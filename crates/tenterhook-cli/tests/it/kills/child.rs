@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use crate::tenter::Place;
 
@@ -71,7 +72,7 @@ impl Part {
             if self.has_ended() {
                 return false;
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(30));
         }
         true
     }
