@@ -8,6 +8,8 @@ mod conformance;
 mod documents;
 mod export;
 mod hooks;
+#[cfg(target_os = "linux")]
+mod kills;
 mod plan;
 mod points;
 mod python;

@@ -10,6 +10,7 @@ use tenterhook_core::random::Positions;
 use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress};
 
+use super::afterwards::Afterwards;
 use super::position::{Loops, Position};
 use super::saving::Announcement;
 use super::store::FORMAT;
@@ -73,6 +74,9 @@ pub struct Contents {
     /// The checkpoints that nobody has been told about yet, this one included.
     #[serde(default)]
     pub unannounced: Vec<Announcement>,
+    /// What is to be done once it is durable.
+    #[serde(default)]
+    pub afterwards: Afterwards,
 }
 
 impl<M: Module> Running<M> {
@@ -104,6 +108,7 @@ impl<M: Module> Running<M> {
             config: self.shared.run.config.clone(),
             marks,
             unannounced: Vec::new(),
+            afterwards: Afterwards::default(),
         })
     }
 }

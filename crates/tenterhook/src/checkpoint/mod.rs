@@ -3,6 +3,7 @@
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the places from which a run can go on
 //! (`position.rs`), and the writer (`writer.rs`) makes it durable (`store/`) while training goes on.
 
+mod afterwards;
 mod contents;
 mod disk;
 mod emergency;
@@ -13,6 +14,7 @@ mod saving;
 mod store;
 mod writer;
 
+pub use afterwards::Afterwards;
 pub use contents::Contents;
 pub use disk::read;
 pub use hook_tensors::weights_to_evaluate;

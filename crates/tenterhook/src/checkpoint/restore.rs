@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
 
+use super::afterwards::LeftOpen;
 use super::contents::Contents;
 use super::position::{Place, Position};
 use super::read;
@@ -72,6 +73,11 @@ impl<M: Module> Session<'_, M> {
             let position = contents.position.unwrap_or_else(|| Position::guessed(&run.progress));
             self.marks = contents.marks;
             run.saves.number = contents.number;
+            run.saves.left_open = self.resumed_from.clone().map(|checkpoint| LeftOpen {
+                checkpoint,
+                number: contents.number,
+                afterwards: contents.afterwards,
+            });
             run.saves.durable = contents.unannounced;
             run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));

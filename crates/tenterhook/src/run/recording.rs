@@ -1,6 +1,7 @@
 //! How the loop writes down what happens: one branch where nothing is written.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
 
@@ -129,7 +130,6 @@ impl<M: Module> Running<M> {
         self.checked(begun)?;
         self.shared.run.removed_checkpoints = removed;
         if stage == Stage::Fit {
-            self.count_on();
             self.take_over_checkpoints()?;
         }
         if let Some(lacks) = lacks {
@@ -146,7 +146,15 @@ impl<M: Module> Running<M> {
         if self.recording.is_some() {
             self.at(Who::Module, "weights");
             let weights = module.weights();
+            self.say_again();
             self.record(|recorder| recorder.weights(&weights?));
+        }
+    }
+
+    /// That a line is missing is told once. What comes next must not be missing without a word.
+    fn say_again(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.told = false;
         }
     }
 
@@ -161,6 +169,7 @@ impl<M: Module> Running<M> {
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let outcome = self.outcome.clone();
         let ending = Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, time };
+        self.say_again();
         self.record(|recorder| recorder.end(&ending));
     }
 
@@ -179,6 +188,7 @@ impl<M: Module> Running<M> {
         if self.signals.interrupted.is_none() {
             let signal = self.interrupt.signal();
             self.signals.interrupted = Some(signal.clone());
+            self.saves.hurry.store(true, Ordering::Relaxed);
             self.status = Status::Interrupted;
             self.note(Notice::Interrupted { signal });
         }

@@ -19,9 +19,7 @@ mod write;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-#[cfg(test)]
-use disk::Disk;
-pub(crate) use disk::RealDisk;
+pub(crate) use disk::{Disk, RealDisk};
 pub use list::{About, Condition, Listed, Newest, list, newest_whole};
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, problems, verify};

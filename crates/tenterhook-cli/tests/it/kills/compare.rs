@@ -1,0 +1,182 @@
+//! Every difference between two runs that time does not explain.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What differs in `state.json` because it is a time, a length of a file with times in it, a count of what really
+/// happened, or who has been told so far. `*` stands for any one part.
+const OF_TIME: [&str; 8] = [
+    "elapsed",
+    "loops.train_began",
+    "loops.last_validation",
+    "marks.*.length",
+    "number",
+    "unannounced",
+    // Of `checkpoint`, for `train_time_interval`, and of `every`, for times.
+    "hooks.*.data.last_time_ns",
+    "hooks.*.data.$gate.last_ns",
+];
+
+/// What `run.json` says of the result.
+const RESULT: [&str; 8] =
+    ["status", "steps", "epochs", "samples", "tokens", "metrics", "parameters", "hooks"];
+
+/// Compares a run with one that was never touched; `except` are keys of `state.json` beyond those of time,
+/// and names of files.
+pub(super) fn differences(untouched: &Path, run: &Path, except: &[&str]) -> Vec<String> {
+    let mut found = Differences { found: Vec::new() };
+    found.bytes(untouched, run, "weights.safetensors");
+    for file in ["metrics.jsonl", "histograms.jsonl", "updates.jsonl"] {
+        found.lines(untouched, run, file);
+    }
+    let [one, other] = [untouched, run].map(|run| json(&run.join("run.json")));
+    for key in RESULT {
+        found.values(&format!("run.json: {key}"), &one[key], &other[key]);
+    }
+    for directory in [".", "activations", "checkpoints"] {
+        let names = found.names(untouched, run, directory, except);
+        let files = names.iter().filter(|_| directory == "activations");
+        files.for_each(|name| found.bytes(untouched, run, &format!("activations/{name}")));
+        for name in names.iter().filter(|_| directory == "checkpoints") {
+            found.checkpoint(untouched, run, &format!("checkpoints/{name}"), except);
+        }
+    }
+    found.found
+}
+
+struct Differences {
+    found: Vec<String>,
+}
+
+impl Differences {
+    fn bytes(&mut self, one: &Path, other: &Path, file: &str) {
+        let [one, other] = [one, other].map(|run| Some(without_id(run, fs::read(run.join(file)).ok()?)));
+        if one != other {
+            let lengths = [one, other].map(|bytes| bytes.map(|bytes| bytes.len()));
+            self.found.push(format!("{file}: other bytes, lengths {lengths:?}"));
+        }
+    }
+
+    /// The names that both have; hidden ones are litter.
+    fn names(&mut self, one: &Path, other: &Path, directory: &str, except: &[&str]) -> BTreeSet<String> {
+        let [one, other] = [one, other].map(|run| {
+            let entries = fs::read_dir(run.join(directory)).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<BTreeSet<_>>()
+        });
+        for name in one.symmetric_difference(&other).filter(|name| !except.contains(&name.as_str())) {
+            let whose = if one.contains(name) { "untouched" } else { "killed" };
+            self.found.push(format!("{directory}/{name}: only in the {whose} run"));
+        }
+        let litter = one.union(&other).filter(|name| name.starts_with('.'));
+        self.found.extend(litter.map(|name| format!("{directory}/{name}: litter")));
+        &one & &other
+    }
+
+    fn lines(&mut self, one: &Path, other: &Path, file: &str) {
+        let [one, other] = [one, other].map(|run| {
+            let text = fs::read_to_string(run.join(file)).unwrap_or_default();
+            text.lines().map(without_time).collect::<Vec<_>>()
+        });
+        if one.len() != other.len() {
+            self.found.push(format!("{file}: {} lines, and {}", one.len(), other.len()));
+        }
+        for (number, (one, other)) in one.iter().zip(&other).enumerate() {
+            self.values(&format!("{file}:{}", number + 1), one, other);
+        }
+    }
+
+    fn checkpoint(&mut self, one: &Path, other: &Path, name: &str, except: &[&str]) {
+        let links = [one, other].map(|run| fs::read_link(run.join(name)).ok());
+        if links[0] != links[1] {
+            self.found.push(format!("{name}: leads to {links:?}"));
+        }
+        for file in self.names(one, other, name, except).iter().filter(|file| file.ends_with(".safetensors"))
+        {
+            self.bytes(one, other, &format!("{name}/{file}"));
+        }
+        let file = format!("{name}/state.json");
+        let [one, other] = [one, other].map(|run| {
+            let text = fs::read(run.join(&file)).expect("a state");
+            let mut state: Value = serde_json::from_slice(&without_id(run, text)).expect("JSON");
+            let keys = OF_TIME.iter().chain(except);
+            keys.for_each(|key| forget(&mut state, &key.split('.').collect::<Vec<_>>()));
+            state
+        });
+        self.values(&file, &one, &other);
+    }
+
+    /// Goes down to where two values differ.
+    fn values(&mut self, place: &str, one: &Value, other: &Value) {
+        match (one, other) {
+            (Value::Object(one), Value::Object(other)) => {
+                for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                    let [one, other] = [one, other].map(|map| map.get(key).unwrap_or(&Value::Null));
+                    self.values(&format!("{place}.{key}"), one, other);
+                }
+            }
+            (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+                for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                    self.values(&format!("{place}.{index}"), one, other);
+                }
+            }
+            (one, other) if one != other => self.found.push(format!("{place}: {one}, and {other}")),
+            _ => {}
+        }
+    }
+}
+
+fn json(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The content of a file with zeros in the place of the run's id, which a hook notes in its files and paths.
+fn without_id(run: &Path, mut bytes: Vec<u8>) -> Vec<u8> {
+    let id = json(&run.join("run.json"))["id"].as_str().expect("an id").to_owned();
+    let mut from = 0;
+    while let Some(found) = bytes[from..].windows(id.len()).position(|part| part == id.as_bytes()) {
+        bytes[from + found..from + found + id.len()].fill(b'0');
+        from += found + id.len();
+    }
+    bytes
+}
+
+fn without_time(line: &str) -> Value {
+    let mut line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+    line.as_object_mut().expect("an object").remove("time");
+    line
+}
+
+/// Puts nothing in the place of what a path leads to.
+fn forget(value: &mut Value, path: &[&str]) {
+    let Some((first, rest)) = path.split_first() else {
+        *value = Value::Null;
+        return;
+    };
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| forget(value, rest)),
+        Value::Object(map) if *first == "*" => map.values_mut().for_each(|value| forget(value, rest)),
+        Value::Object(map) => {
+            if let Some(value) = map.get_mut(*first) {
+                forget(value, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_difference_of_one_number_is_found_and_a_time_is_none() {
+    let mut found = Differences { found: Vec::new() };
+    let [mut one, mut other] = [3, 4].map(|losses| {
+        serde_json::json!({ "elapsed": losses, "marks": [{ "file": "m", "length": losses }], "losses": [1, losses] })
+    });
+    for state in [&mut one, &mut other] {
+        OF_TIME.iter().for_each(|key| forget(state, &key.split('.').collect::<Vec<_>>()));
+    }
+    found.values("state.json", &one, &other);
+    assert_eq!(found.found, ["state.json.losses.1: 3, and 4"]);
+}
