@@ -30,13 +30,13 @@ pub(crate) struct LeftOpen {
 impl LeftOpen {
     /// Does the rest, and tells what was removed. Where there is a newer checkpoint, nothing was left open: one save
     /// ends before the next begins.
-    pub(super) fn finish(self, root: &Path, largest: u64) -> Result<Vec<PathBuf>, BoxError> {
+    pub(super) fn finish(self, root: &Path) -> Result<Vec<PathBuf>, BoxError> {
         let LeftOpen { checkpoint, number, afterwards } = self;
         let (Ok(real), Ok(real_root)) = (checkpoint.canonicalize(), root.canonicalize()) else {
             return Ok(Vec::new());
         };
         let Ok(name) = real.strip_prefix(&real_root) else { return Ok(Vec::new()) };
-        if number == 0 || number < largest {
+        if number == 0 || number < store::largest_number(root) {
             return Ok(Vec::new());
         }
         let path = root.join(name);
