@@ -292,8 +292,7 @@ impl<M: Module> Running<M> {
         let root = &self.shared.run.checkpoints;
         let tidied = tidy(&RealDisk, root);
         let left_open = self.saves.left_open.take();
-        let finished = tidied
-            .and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root, self.saves.number)));
+        let finished = tidied.and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root)));
         self.at(Who::Trainer, "begin");
         for path in self.checked(finished)? {
             self.shared.run.removed_checkpoints.push(path.clone());
