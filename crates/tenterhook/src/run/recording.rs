@@ -13,12 +13,14 @@ use crate::running::{Running, Who};
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
     pub(crate) recorder: Box<dyn Recorder>,
-    told: bool,
+    /// What was told, and whether something else may be told besides.
+    told: Option<String>,
+    again: bool,
 }
 
 impl Recording {
     pub(crate) fn new(recorder: Box<dyn Recorder>) -> Recording {
-        Recording { recorder, told: false }
+        Recording { recorder, told: None, again: false }
     }
 }
 
@@ -86,10 +88,13 @@ impl<M: Module> Running<M> {
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
     ) {
         let Some(recording) = &mut self.recording else { return };
-        if let Err(error) = write(&mut *recording.recorder)
-            && !std::mem::replace(&mut recording.told, true)
-        {
-            self.notices.push(Notice::Unwritten(error));
+        if let Err(error) = write(&mut *recording.recorder) {
+            let text = Some(error.to_string());
+            let again = std::mem::take(&mut recording.again) && recording.told != text;
+            if recording.told.is_none() || again {
+                recording.told = text;
+                self.notices.push(Notice::Unwritten(error));
+            }
         }
     }
 
@@ -154,7 +159,7 @@ impl<M: Module> Running<M> {
     /// That a line is missing is told once. What comes next must not be missing without a word.
     fn say_again(&mut self) {
         if let Some(recording) = &mut self.recording {
-            recording.told = false;
+            recording.again = true;
         }
     }
 

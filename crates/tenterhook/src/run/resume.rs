@@ -133,7 +133,7 @@ fn has_ended(run: &Run) -> bool {
 fn is_raised(difference: &Difference) -> bool {
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_i64);
     match (number(&difference.old), number(&difference.new)) {
-        (Some(old), Some(new)) => old >= 0 && (new < 0 || new > old),
+        (Some(old), Some(new)) => old < 0 || new < 0 || new > old,
         _ => true,
     }
 }
