@@ -14,13 +14,21 @@ use crate::tenter::Place;
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    /// A number from 0 to below 1.
-    pub(super) fn share(&mut self) -> f64 {
+    fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        f64::from(((mixed ^ (mixed >> 31)) >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
+        u32::try_from((mixed ^ (mixed >> 31)) >> 32).expect("the upper half fits")
+    }
+
+    /// A number from 0 to below 1.
+    pub(super) fn share(&mut self) -> f64 {
+        f64::from(self.next()) / (f64::from(u32::MAX) + 1.0)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.next() as usize % end
     }
 }
 
@@ -56,7 +64,9 @@ impl Tally {
     fn note(&mut self, aim: Aim, kinds: &BTreeSet<Kind>) {
         self.kills += 1;
         self.random += usize::from(matches!(aim, Aim::Instant(_)));
-        kinds.iter().for_each(|kind| *self.kinds.entry(*kind).or_default() += 1);
+        for kind in kinds {
+            *self.kinds.entry(*kind).or_default() += 1;
+        }
     }
 
     /// Random instants and every kind in turn; before the first checkpoint only where there is none.
@@ -85,7 +95,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Kills a run so many times, resumes it until it is finished, and compares it. Returns how it went.
+/// Kills a run so many times, resumes it until it is finished, and compares it.
 pub(super) fn chain(task: &Task, chance: &mut Chance, tally: &mut Tally, most: usize) {
     let place = task.place();
     let mut signals = Signals::new();
@@ -137,18 +147,19 @@ pub(super) fn kill(
             return None;
         }
         from = Instant::now();
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     loop {
         if part.has_ended() {
             return None;
         }
-        let waited = from.elapsed();
-        if waited < pause {
-            std::thread::sleep((pause - waited).min(Duration::from_millis(1)));
+        if from.elapsed() < pause {
+            std::thread::sleep(Duration::from_millis(1));
             continue;
         }
         if wanted.is_some_and(|kind| !before.may_be(kind)) {
+            // The processor is not only ours.
+            std::thread::sleep(Duration::from_micros(20));
             continue;
         }
         if !part.stop(signals) {

@@ -38,8 +38,9 @@ pub(super) fn differences(untouched: &Path, run: &Path, except: &[&str]) -> Vec<
     }
     for directory in [".", "activations", "checkpoints"] {
         let names = found.names(untouched, run, directory, except);
-        let files = names.iter().filter(|_| directory == "activations");
-        files.for_each(|name| found.bytes(untouched, run, &format!("activations/{name}")));
+        for name in names.iter().filter(|_| directory == "activations") {
+            found.bytes(untouched, run, &format!("activations/{name}"));
+        }
         for name in names.iter().filter(|_| directory == "checkpoints") {
             found.checkpoint(untouched, run, &format!("checkpoints/{name}"), except);
         }
@@ -101,8 +102,9 @@ impl Differences {
         let [one, other] = [one, other].map(|run| {
             let text = fs::read(run.join(&file)).expect("a state");
             let mut state: Value = serde_json::from_slice(&without_id(run, text)).expect("JSON");
-            let keys = OF_TIME.iter().chain(except);
-            keys.for_each(|key| forget(&mut state, &key.split('.').collect::<Vec<_>>()));
+            for key in OF_TIME.iter().chain(except) {
+                forget(&mut state, &key.split('.').collect::<Vec<_>>());
+            }
             state
         });
         self.values(&file, &one, &other);
@@ -175,7 +177,9 @@ fn a_difference_of_one_number_is_found_and_a_time_is_none() {
         serde_json::json!({ "elapsed": losses, "marks": [{ "file": "m", "length": losses }], "losses": [1, losses] })
     });
     for state in [&mut one, &mut other] {
-        OF_TIME.iter().for_each(|key| forget(state, &key.split('.').collect::<Vec<_>>()));
+        for key in OF_TIME {
+            forget(state, &key.split('.').collect::<Vec<_>>());
+        }
     }
     found.values("state.json", &one, &other);
     assert_eq!(found.found, ["state.json.losses.1: 3, and 4"]);

@@ -40,7 +40,7 @@ fn killed_and_resumed(task: &Task) {
             task.name,
             tally.missing()
         );
-        let most = 2 + (chance.share() * 5.0) as usize;
+        let most = 2 + chance.below(5);
         chain(task, &mut chance, &mut tally, most);
     }
     assert!(tally.resumed > 0, "nothing was resumed: {tally}");

@@ -128,8 +128,10 @@ struct Checkpoints {
 
 impl Checkpoints {
     fn of(root: &Path) -> Checkpoints {
-        let (hidden, named): (Vec<_>, Vec<_>) =
-            names(root).map(|name| root.join(name)).filter(|path| path.is_dir()).partition(is_hidden);
+        let (hidden, named): (Vec<_>, Vec<_>) = names(root)
+            .map(|name| root.join(name))
+            .filter(|path| path.is_dir())
+            .partition(|path| is_hidden(path));
         let ends_with = |path: &PathBuf, end: &str| path.to_string_lossy().ends_with(end);
         Checkpoints {
             newest: named.iter().filter(|path| !path.is_symlink()).filter_map(|path| number(path)).max(),
@@ -161,7 +163,7 @@ impl Checkpoints {
     }
 }
 
-fn is_hidden(path: &PathBuf) -> bool {
+fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
