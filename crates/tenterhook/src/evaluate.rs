@@ -78,7 +78,10 @@ impl<M: Module> Session<'_, M> {
             self.evaluate_loader(phase, loader, batches)?;
         }
         self.run.shared.metrics.set_loader(None);
-        self.run.shared.metrics.close();
+        // What was cut short has no results.
+        if self.run.signals.interrupted.is_none() {
+            self.run.shared.metrics.close();
+        }
         evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd
             on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
         if phase == Phase::Validate {

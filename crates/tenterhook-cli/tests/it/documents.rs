@@ -34,10 +34,12 @@ fn curve(place: &Place, metric: &str) -> Vec<(u64, f64)> {
     lines.filter_map(value).collect()
 }
 
+/// The checkpoints of the run, without the link to the newest.
 fn checkpoints(place: &Place) -> Vec<String> {
     let entries = std::fs::read_dir(place.path().join("runs/latest/checkpoints")).expect("it is there");
     let mut names: Vec<_> =
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != "latest");
     names.sort();
     names
 }

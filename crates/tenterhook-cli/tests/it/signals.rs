@@ -72,12 +72,7 @@ impl Full {
             .custom_flags(NONBLOCKING)
             .open(&path)
             .expect("it opens");
-        let full = loop {
-            match held.write(&[b'\n'; 4096]) {
-                Ok(_) => {}
-                Err(error) => break error,
-            }
-        };
+        let full = (0..).find_map(|_| held.write_all(&[b'\n'; 4096]).err()).expect("it fills up");
         assert_eq!(full.kind(), ErrorKind::WouldBlock);
         Full { path, _held: held }
     }

@@ -18,7 +18,8 @@ struct Kept {
     score: Option<f64>,
     /// It was removed after the checkpoint that the run was resumed from. It still counts, so that the run decides
     /// as it did before, but there is nothing to load.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// Found out at every start.
+    #[serde(skip)]
     gone: bool,
 }
 

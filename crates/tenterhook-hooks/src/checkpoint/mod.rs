@@ -91,6 +91,9 @@ struct Memory {
     /// before it was killed.
     #[serde(default)]
     taken: Option<BTreeSet<PathBuf>>,
+    /// The metric that the scores are of.
+    #[serde(default)]
+    judged_by: Option<String>,
     /// Those that made way for the last few saves: they stay when it turns out that one could not be written.
     #[serde(default)]
     made_way: Vec<(PathBuf, Ledger)>,
@@ -181,6 +184,7 @@ impl Checkpoint {
             }
         }
         let keep = usize::try_from(self.options.save_top_k).ok();
+        self.memory.judged_by.clone_from(&self.options.monitor);
         let leaving = self.memory.ledger.make_room(keep, self.mode);
         let replaces = leaving.paths();
         let path = self.free_path(moment, &replaces);

@@ -5,11 +5,16 @@ use std::path::Path;
 use tenterhook_core::Moment;
 
 use super::Checkpoint;
+use super::ledger::Ledger;
 use super::naming::{leave_names, take_name};
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
     pub(super) fn reconcile(&mut self, moment: &Moment<'_>) {
+        if self.memory.judged_by.is_some() && self.memory.judged_by != self.options.monitor {
+            moment.say("`monitor` is another metric than before, so what was kept by the old one stays and counts no longer");
+            self.memory.ledger = Ledger::default();
+        }
         let (root, removed) = (&moment.run.checkpoints, &moment.run.removed_checkpoints);
         let is_there = |path: &Path| root.join(path).is_dir();
         let missing = self.memory.ledger.reconcile(is_there, |path| removed.contains(&root.join(path)));

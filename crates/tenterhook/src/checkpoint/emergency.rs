@@ -1,5 +1,6 @@
 //! The checkpoint that a signal asks for.
 
+use std::fs::DirEntry;
 use std::path::PathBuf;
 
 use tenterhook_core::{Failure, Phase, Progress, SaveRequest};
@@ -19,8 +20,7 @@ impl<M: Module> Running<M> {
         }
         let Progress { epoch, step, .. } = self.progress;
         let name = format!("{EMERGENCY}epoch={epoch}-step={step}");
-        let replaces = self.earlier_emergencies();
-        let request = SaveRequest { path: Some(name.into()), replaces, ..SaveRequest::default() };
+        let request = SaveRequest { path: Some(name.into()), ..SaveRequest::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
         match self.saves.before_validation.take().filter(|_| place == Place::ValidationDue) {
             Some(noted) => self.save_noted(module, &request, *noted),
@@ -40,15 +40,14 @@ impl<M: Module> Running<M> {
     }
 
     /// Those of this run, where the directory is its own.
-    fn earlier_emergencies(&self) -> Vec<PathBuf> {
+    pub(super) fn earlier_emergencies(&self) -> Vec<PathBuf> {
         if self.recording.is_none() {
             return Vec::new();
         }
         let Ok(entries) = std::fs::read_dir(&self.shared.run.checkpoints) else { return Vec::new() };
-        let names = entries.flatten().map(|entry| entry.file_name());
-        let mut names: Vec<_> =
-            names.filter(|name| name.to_string_lossy().starts_with(EMERGENCY)).map(PathBuf::from).collect();
-        names.sort();
-        names
+        let is_one = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(EMERGENCY);
+        let mut paths: Vec<_> = entries.flatten().filter(is_one).map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
     }
 }

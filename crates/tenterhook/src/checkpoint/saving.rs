@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
@@ -43,16 +44,18 @@ pub(crate) struct Saves {
     in_flight: Vec<Announcement>,
     /// Durable and not yet announced.
     pub(crate) durable: Vec<Announcement>,
-    /// What the process may not have done that saved the checkpoint that training goes on from.
-    pub(super) left_open: Option<LeftOpen>,
     /// Training has begun, or gone on from its position, so that what is saved from here on is true.
     pub(crate) ready: bool,
+    /// What the process may not have done that saved the checkpoint that training goes on from.
+    pub(super) left_open: Option<LeftOpen>,
     /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
     pub(crate) before_validation: Option<Box<Contents>>,
     /// The run keeps checkpoints at all, so that a signal should leave one.
     pub(crate) kept: bool,
     /// A signal may come.
     pub(crate) interruptible: bool,
+    /// One has come, so nothing is to be waited for.
+    pub(crate) hurry: Arc<AtomicBool>,
     /// The checkpoint that a signal asked for has been taken.
     pub(super) emergency: bool,
 }
@@ -214,6 +217,10 @@ impl<M: Module> Running<M> {
         contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
         let root = &self.shared.run.checkpoints;
         let mut replaces: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
+        if !weights_only {
+            // What a signal left is no longer the newest.
+            replaces.extend(self.earlier_emergencies());
+        }
         replaces.retain(|old| *old != path);
         let to_go = replaces.iter().map(|old| self.short(old)).collect();
         contents.afterwards = Afterwards { replaces: to_go, link: request.link.clone() };
@@ -226,6 +233,7 @@ impl<M: Module> Running<M> {
             latest: (!weights_only).then(|| root.join(LATEST)),
             run: self.shared.run.directory.clone(),
             retries: self.limits.on_save_error == OnSaveError::Retry,
+            hurry: Arc::clone(&self.saves.hurry),
             path,
         };
         self.saves.in_flight.push(announcement);
@@ -280,6 +288,7 @@ impl<M: Module> Running<M> {
 
     /// Nobody else saves here from now on: removes what a killed process left, and finishes what it had begun.
     pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
+        self.count_on();
         let root = &self.shared.run.checkpoints;
         let tidied = tidy(&RealDisk, root);
         let left_open = self.saves.left_open.take();

@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use tenterhook_core::failure::panic_message;
@@ -23,6 +24,9 @@ use crate::tensors::TensorMap;
 const PAUSES: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
+/// They are waited for in slices, so that they can be cut short.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// A checkpoint to be written.
 pub(super) struct Job {
     pub(super) path: PathBuf,
@@ -38,6 +42,8 @@ pub(super) struct Job {
     pub(super) run: Option<PathBuf>,
     /// It is tried several times.
     pub(super) retries: bool,
+    /// But at once, because the run ends.
+    pub(super) hurry: Arc<AtomicBool>,
 }
 
 /// Whose weights a checkpoint holds.
@@ -60,7 +66,7 @@ pub(super) struct Done {
 
 impl Job {
     fn carry_out(self) -> Done {
-        let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries } = self;
+        let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
         let write = || -> Result<(), BoxError> {
@@ -87,7 +93,9 @@ impl Job {
                 if written.is_ok() {
                     break;
                 }
-                std::thread::sleep(*pause);
+                // A run that ends has no time to wait.
+                let waits = || !hurry.load(Ordering::Relaxed);
+                (0..pause.as_millis() / SLICE.as_millis()).take_while(|_| waits()).for_each(|_| sleep(SLICE));
                 written = attempt();
             }
             written

@@ -1,6 +1,7 @@
 //! How the loop writes down what happens: one branch where nothing is written.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
 
@@ -12,12 +13,14 @@ use crate::running::{Running, Who};
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
     pub(crate) recorder: Box<dyn Recorder>,
-    told: bool,
+    /// What was told, and whether something else may be told besides.
+    told: Option<String>,
+    again: bool,
 }
 
 impl Recording {
     pub(crate) fn new(recorder: Box<dyn Recorder>) -> Recording {
-        Recording { recorder, told: false }
+        Recording { recorder, told: None, again: false }
     }
 }
 
@@ -85,10 +88,13 @@ impl<M: Module> Running<M> {
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
     ) {
         let Some(recording) = &mut self.recording else { return };
-        if let Err(error) = write(&mut *recording.recorder)
-            && !std::mem::replace(&mut recording.told, true)
-        {
-            self.notices.push(Notice::Unwritten(error));
+        if let Err(error) = write(&mut *recording.recorder) {
+            let text = Some(error.to_string());
+            let again = std::mem::take(&mut recording.again) && recording.told != text;
+            if recording.told.is_none() || again {
+                recording.told = text;
+                self.notices.push(Notice::Unwritten(error));
+            }
         }
     }
 
@@ -129,7 +135,6 @@ impl<M: Module> Running<M> {
         self.checked(begun)?;
         self.shared.run.removed_checkpoints = removed;
         if stage == Stage::Fit {
-            self.count_on();
             self.take_over_checkpoints()?;
         }
         if let Some(lacks) = lacks {
@@ -146,7 +151,15 @@ impl<M: Module> Running<M> {
         if self.recording.is_some() {
             self.at(Who::Module, "weights");
             let weights = module.weights();
+            self.say_again();
             self.record(|recorder| recorder.weights(&weights?));
+        }
+    }
+
+    /// That a line is missing is told once. What comes next must not be missing without a word.
+    fn say_again(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.again = true;
         }
     }
 
@@ -161,6 +174,7 @@ impl<M: Module> Running<M> {
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let outcome = self.outcome.clone();
         let ending = Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, time };
+        self.say_again();
         self.record(|recorder| recorder.end(&ending));
     }
 
@@ -179,6 +193,7 @@ impl<M: Module> Running<M> {
         if self.signals.interrupted.is_none() {
             let signal = self.interrupt.signal();
             self.signals.interrupted = Some(signal.clone());
+            self.saves.hurry.store(true, Ordering::Relaxed);
             self.status = Status::Interrupted;
             self.note(Notice::Interrupted { signal });
         }

@@ -9,7 +9,7 @@ use super::lock::holder;
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
 use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
-use crate::config::{Harm, differences};
+use crate::config::{Difference, Harm, differences};
 
 /// The word that lets the newest fitting run go on, or else begins a new one.
 pub const AUTO: &str = "auto";
@@ -109,6 +109,14 @@ fn of_run(run: &Run, config: Option<&Value>) -> Result<Target, String> {
     free(run)?;
     let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
     let finished = finished(run, config);
+    // To begin from the start would lose what the run has come to.
+    if checkpoint.is_none() && finished.is_none() && has_ended(run) {
+        return Err(format!(
+            "run {} has ended, and has no whole checkpoint to go on from; begin a new run with its weights: `--init-from {}`",
+            run.name,
+            run.directory.display()
+        ));
+    }
     Ok(Target { run_dir: Some(run.directory.clone()), checkpoint, skipped, finished })
 }
 
@@ -116,15 +124,29 @@ fn free(run: &Run) -> Result<(), String> {
     holder(&run.directory).map_or(Ok(()), |holder| Err(holder.refusal(&run.name)))
 }
 
+/// Whether it came to its own end.
+fn has_ended(run: &Run) -> bool {
+    matches!(run.record.status, RunStatus::Completed | RunStatus::Stopped { .. })
+}
+
+/// Whether a limit is further away than it was. A negative one is none; times are not compared.
+fn is_raised(difference: &Difference) -> bool {
+    let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_i64);
+    match (number(&difference.old), number(&difference.new)) {
+        (Some(old), Some(new)) => old < 0 || new < 0 || new > old,
+        _ => true,
+    }
+}
+
 fn finished(run: &Run, config: Option<&Value>) -> Option<Finished> {
     let record = &run.record;
-    if !matches!(record.status, RunStatus::Completed | RunStatus::Stopped { .. }) {
+    if !has_ended(run) {
         return None;
     }
     let old = config_of(run).unwrap_or_default();
     let other_limit = |new: &Value| {
         let changed = differences(&old, new);
-        changed.iter().any(|difference| LIMITS.contains(&difference.key.as_str()))
+        changed.iter().any(|difference| LIMITS.contains(&difference.key.as_str()) && is_raised(difference))
     };
     if config.is_some_and(other_limit) {
         return None;

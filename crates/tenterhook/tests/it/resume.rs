@@ -119,8 +119,14 @@ fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkp
         assert_eq!(resumed.report.metrics, whole.report.metrics, "{checkpoint}");
         assert_eq!(resumed.report.progress, whole.report.progress, "{checkpoint}");
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
-            let bytes = |root: &Path| std::fs::read(root.join(last).join(file)).unwrap();
-            assert_eq!(bytes(elsewhere.path()), bytes(root.path()), "{checkpoint}: {file}");
+            // Saves are counted on from what is there.
+            let is_number = |line: &&[u8]| line.starts_with(b"  \"number\":");
+            let bytes = |root: &Path| {
+                let bytes = std::fs::read(root.join(last).join(file)).unwrap();
+                let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !is_number(line));
+                lines.collect::<Vec<_>>().join(&b'\n')
+            };
+            assert!(bytes(elsewhere.path()) == bytes(root.path()), "{checkpoint}: {file}");
         }
         assert_eq!(names(elsewhere.path()), names(root.path()), "{checkpoint}");
     }

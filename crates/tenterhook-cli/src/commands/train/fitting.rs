@@ -132,7 +132,7 @@ impl Fitting<'_> {
 fn at_a_signal(go_on: Option<&str>) -> String {
     match go_on {
         Some(go_on) => format!(
-            "the current batch is finished and an emergency checkpoint saved, then the run ends; go on with `{go_on}`"
+            "the current batch is finished, an emergency checkpoint saved once training has begun, then the run ends; go on with `{go_on}`"
         ),
         None => "the current batch is finished, then the run ends".to_owned(),
     }
