@@ -1,17 +1,18 @@
-//! The thread that writes checkpoints while training goes on.
+//! The threads that write checkpoints while training goes on.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use tenterhook_core::failure::panic_message;
-use tenterhook_core::{BoxError, NamedTensors};
+use tenterhook_core::{BoxError, NamedTensors, Progress};
 
 use super::contents::Contents;
 use super::disk;
@@ -65,12 +66,16 @@ pub(super) struct Done {
 }
 
 impl Job {
-    fn carry_out(self) -> Done {
+    /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
+    /// else may come first.
+    fn carry_out(self, first: impl FnOnce()) -> Done {
         let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
         let write = || -> Result<(), BoxError> {
-            let Saved { weights: mut modules, optimizers, gradients } = snapshot.read()?;
+            let read = snapshot.read();
+            first();
+            let Saved { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
             contents.gradients = gradients;
             contents.weights = match weights {
@@ -126,91 +131,67 @@ fn sync_marks(contents: &Contents, run: Option<&std::path::Path>) -> Result<(), 
     Ok(())
 }
 
-/// The writer: a thread that is started with the first save, and the saves it has been handed.
+/// The writer: a thread for each save, one after the other.
+///
+/// A save begins as urgent as training is, to let go of the tensors that it shares with it: what training changes while
+/// they are shared it must copy. From then on it takes what training leaves of the machine.
 #[derive(Default)]
 pub(super) struct Writer {
-    thread: Option<Thread>,
+    running: VecDeque<JoinHandle<Done>>,
+    /// Ends with the save that was begun last.
+    before: Option<Receiver<()>>,
     /// What was written here and now, because the run wants it so.
     done: Vec<Done>,
 }
 
-struct Thread {
-    jobs: Option<Sender<Job>>,
-    done: Receiver<Done>,
-    in_flight: usize,
-    handle: Option<JoinHandle<()>>,
-}
-
 impl Writer {
-    /// Writes a checkpoint: in the background, or now. Without a thread it is now, too.
+    /// Writes a checkpoint: in the background, or now.
     pub(super) fn start(&mut self, job: Job, background: bool) {
-        if background && self.thread.is_none() {
-            self.thread = Thread::start().ok();
+        if !background {
+            return self.done.push(job.carry_out(|| ()));
         }
-        let Some(thread) = self.thread.as_mut().filter(|_| background) else {
-            return self.done.push(job.carry_out());
+        let (until_it_ends, ends) = channel();
+        let before = self.before.replace(ends);
+        let Progress { step, epoch, .. } = job.contents.progress;
+        let (path, weights_only) = (job.path.clone(), job.contents.weights_only);
+        let work = move || {
+            let done = job.carry_out(|| {
+                yield_to_training();
+                // It sends nothing: that it is gone is the news.
+                let _ = before.map(|before| before.recv());
+            });
+            drop(until_it_ends);
+            done
         };
-        if let Some(refused) = thread.hand(job) {
-            self.done.push(refused.carry_out());
+        match Builder::new().name("checkpoint".into()).spawn(work) {
+            Ok(thread) => self.running.push_back(thread),
+            Err(error) => {
+                let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
+                self.done.push(Done { path, step, epoch, weights_only, result: Err(error.into()) });
+            }
         }
     }
 
     /// What has been done since the last call; all of it where that is waited for.
     pub(super) fn finished(&mut self, wait: bool) -> Vec<Done> {
         let mut done = std::mem::take(&mut self.done);
-        if let Some(thread) = &mut self.thread {
-            while thread.in_flight > 0 {
-                let next = if wait { thread.done.recv().ok() } else { thread.done.try_recv().ok() };
-                let Some(next) = next else { break };
-                thread.in_flight -= 1;
-                done.push(next);
-            }
+        while let Some(thread) = self.running.pop_front_if(|thread| wait || thread.is_finished()) {
+            // Its panics are caught where it writes.
+            done.extend(thread.join());
         }
         done
     }
 }
 
-/// Nobody waits for a checkpoint, and training needs every core; on Linux each thread has a priority of its own.
+/// On Linux each thread has a priority of its own.
 fn yield_to_training() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(19);
 }
 
-impl Thread {
-    fn start() -> std::io::Result<Thread> {
-        let (jobs, to_do) = channel::<Job>();
-        let (finished, done) = channel();
-        let work = move || {
-            yield_to_training();
-            for job in to_do {
-                if finished.send(job.carry_out()).is_err() {
-                    break;
-                }
-            }
-        };
-        let handle = Builder::new().name("checkpoints".into()).spawn(work)?;
-        Ok(Thread { jobs: Some(jobs), done, in_flight: 0, handle: Some(handle) })
-    }
-
-    /// Hands a job over; it comes back when the thread is gone.
-    fn hand(&mut self, job: Job) -> Option<Job> {
-        let Some(jobs) = &self.jobs else { return Some(job) };
-        match jobs.send(job) {
-            Ok(()) => {
-                self.in_flight += 1;
-                None
-            }
-            Err(refused) => Some(refused.0),
-        }
-    }
-}
-
 /// A checkpoint that was begun is finished, whatever becomes of the run.
-impl Drop for Thread {
+impl Drop for Writer {
     fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(handle) = self.handle.take() {
-            let _ = handle.join();
-        }
+        self.finished(true);
     }
 }
