@@ -45,6 +45,7 @@ mod resume;
 mod roster;
 mod run_directory;
 mod run_files;
+mod saving_fails;
 mod skips;
 mod sources;
 mod step_end;
