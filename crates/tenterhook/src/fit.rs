@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
-use tenterhook_core::moment::LossHistory;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
 
@@ -219,34 +218,8 @@ impl<M: Module> Session<'_, M> {
         self.module.saves_gradients() || !self.run.saves.kept || !self.run.is_within_window(self.module)
     }
 
-    /// Goes on in the middle of an epoch, right where a checkpoint was taken. `true` when the epoch ends there.
-    fn take_up(&mut self, training: &mut Training<M::Batch>, position: &Position) -> Result<bool, Failure> {
-        match position.place {
-            Place::EpochStart => {
-                emit_rest!(self.run, self.module, position, TrainEpochStart {});
-                tell!(&mut self.run, self.module, on_train_epoch_start);
-                Ok(false)
-            }
-            Place::BatchEnd => {
-                self.rest_of_batch(training, position)?;
-                self.after_batch(training)
-            }
-            Place::ValidationDue => {
-                self.evaluate(Phase::Validate)?;
-                self.run.phase = Phase::Train;
-                self.after_validation()
-            }
-            Place::ValidationEnd => {
-                self.rest_of_validation(position)?;
-                self.run.phase = Phase::Train;
-                self.after_validation()
-            }
-            _ => Ok(false),
-        }
-    }
-
     /// What follows a batch: its line of metrics, and a validation when it is due. `true` when the epoch ends here.
-    fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
+    pub(crate) fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
         self.run.record_metrics(Phase::Train);
         if self.validation_is_due(training) {
             if self.run.is_interrupted() {
@@ -260,7 +233,7 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// What follows a batch and its validation. `true` when the epoch ends here.
-    fn after_validation(&mut self) -> Result<bool, Failure> {
+    pub(crate) fn after_validation(&mut self) -> Result<bool, Failure> {
         if self.run.progress.step_counted && self.run.signals.interrupted.is_none() {
             self.run.step_schedulers(self.module, Interval::Step, true)?;
         }
@@ -272,38 +245,8 @@ impl<M: Module> Session<'_, M> {
         Ok(ends)
     }
 
-    /// The rest of a batch whose `on_train_batch_end` a checkpoint was taken in. The batch itself comes again only
-    /// if somebody is left who may look at it.
-    fn rest_of_batch(
-        &mut self,
-        training: &mut Training<M::Batch>,
-        position: &Position,
-    ) -> Result<(), Failure> {
-        self.run.within_batch = true;
-        self.run.shared.metrics.set_step(self.run.progress.current_step());
-        if let Some(cursor) = self.run.rest_of(self.module, position, Event::TrainBatchEnd)? {
-            self.run.at(Who::Data, "next");
-            let again = training.feed.begin(self.run.progress.epoch, self.run.batch.index);
-            self.run.checked(again)?;
-            // Nothing of it has been seen again yet, so whoever wants it to end may as well wait.
-            let fetched = training.feed.next(&|| false);
-            if let Waited::Batch(Fetched { batch, loader, .. }) = self.run.checked(fetched)? {
-                let (run, module) = (&mut self.run, &mut *self.module);
-                let name = training.feed.name(loader);
-                let loss = run.losses.latest();
-                emit!(@from cursor, run, module, TrainBatchEnd {
-                    batch: run.view(&batch, name),
-                    loss: loss.as_ref().map(|loss| Scalar::new(loss)),
-                });
-            }
-        }
-        self.run.after_event(self.module)?;
-        self.run.save_asked(self.module, Place::BatchEnd)?;
-        self.end_batch()
-    }
-
     /// All hooks have been told of the batch's end.
-    fn end_batch(&mut self) -> Result<(), Failure> {
+    pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
         tell!(&mut self.run, self.module, on_train_batch_end);
         self.run.leave_batch();
         self.stop_when_time_is_over();

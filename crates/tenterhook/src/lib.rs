@@ -32,6 +32,7 @@ pub mod settings;
 pub mod sources;
 mod step;
 pub mod strategy;
+mod taking_up;
 pub mod task;
 pub mod tensors;
 pub mod toy;

@@ -163,7 +163,7 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
     trainer
         .add_hook(closure::on_step_end("ask", move |cx| {
             if cx.step == 3 {
-                handle.request("SIGTERM")
+                handle.request("SIGTERM");
             }
         }))
         .unwrap();
