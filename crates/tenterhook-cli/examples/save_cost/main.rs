@@ -7,9 +7,9 @@
 //! cargo run --release --example save_cost -- --in DIR     on another disk
 //! ```
 //!
-//! It fails when training waits more than a twentieth of a plain save. That this and what the following steps lose
-//! together stay below a fifth of it is the aim, and is reported; on two cores, both of which training uses, it is
-//! not reached yet: the numbers must be copied out of the engine's memory, by whomever.
+//! It fails when training waits more than a twentieth of a plain save, or when that and the following steps cost
+//! more than a fifth of it. On two cores, both of which training uses, the second is not reached yet: the numbers must
+//! be copied out of the engine's memory, by whomever. With `--blocked` only the first decides.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -261,7 +261,7 @@ fn measure(root: &Path) -> Result<Measured, Box<dyn Error>> {
 fn print(measured: &Measured) {
     let Measured { parameters, saves, plain_blocked, background_blocked, background_lost, .. } = measured;
     let limit = |share: f64, limit: f64| {
-        let verdict = if share <= limit { "holds" } else { "NOT REACHED" };
+        let verdict = if share <= limit { "holds" } else { "DOES NOT HOLD" };
         format!("{share:>8.3} of a plain save, at most {limit:.2}: {verdict}")
     };
     println!("{parameters} parameters with AdamW, {saves} saves of each kind, medians in milliseconds");
@@ -284,13 +284,18 @@ fn print(measured: &Measured) {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let (mut json, mut within) = (false, std::env::temp_dir());
+    let (mut json, mut blocked_alone, mut within) = (false, false, std::env::temp_dir());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => json = true,
+            "--blocked" => blocked_alone = true,
             "--in" => within = arguments.next().ok_or("`--in` needs a directory")?.into(),
-            other => return Err(format!("`{other}` is unknown; there are `--json` and `--in DIR`").into()),
+            other => {
+                return Err(
+                    format!("`{other}` is unknown; there are `--json`, `--blocked` and `--in DIR`").into()
+                );
+            }
         }
     }
     let root = tempfile::tempdir_in(within)?;
@@ -300,5 +305,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     } else {
         print(&measured);
     }
-    Ok(if measured.blocked_share <= BLOCKED { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let holds = measured.blocked_share <= BLOCKED && (blocked_alone || measured.in_all_share <= IN_ALL);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
