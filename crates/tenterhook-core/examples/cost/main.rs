@@ -13,10 +13,10 @@ mod callgrind;
 
 use std::error::Error;
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use callgrind::{Costs, Scenario};
-use tenterhook_core::moment::{FixedClock, NoModel};
+use tenterhook_core::moment::{Clock, NoModel};
 use tenterhook_core::{
     AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Part, Phase, Progress, Registration,
     RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
@@ -45,6 +45,15 @@ impl Observer for Idle {
     }
 }
 
+/// The clock that a trainer has.
+struct Wall(Instant);
+
+impl Clock for Wall {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// Of the idle hooks, every so many would be interested and is disabled.
 const DISABLED_EVERY: usize = 4;
 
@@ -59,10 +68,11 @@ struct OwnLoop {
 impl OwnLoop {
     fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
         let mut runner = HookRunner::default();
+        runner.account(matches!(scenario, Scenario::Accounted(_)));
         let (count, idle) = match scenario {
             Scenario::Empty => (0, true),
             Scenario::Unwanted(count) => (count, true),
-            Scenario::Delivered(count) => (count, false),
+            Scenario::Delivered(count) | Scenario::Accounted(count) => (count, false),
         };
         for number in 0..count {
             let disabled = idle && number % DISABLED_EVERY == 0;
@@ -70,7 +80,7 @@ impl OwnLoop {
             let name = Some(format!("hook {number}"));
             runner.register(hook, Registration { name, disabled, ..Registration::default() })?;
         }
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+        let shared = Shared::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
         Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
     }
 
@@ -106,7 +116,9 @@ impl OwnLoop {
     fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
         match scenario {
             Scenario::Empty => self.empty(iterations),
-            Scenario::Unwanted(_) | Scenario::Delivered(_) => self.with_event(iterations)?,
+            Scenario::Unwanted(_) | Scenario::Delivered(_) | Scenario::Accounted(_) => {
+                self.with_event(iterations)?
+            }
         }
         Ok(())
     }
@@ -135,7 +147,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["time"] => print!("{}", Costs::new("nanoseconds", time)?),
         [kind, hooks, iterations] => {
-            let scenario = Scenario::parse(kind, hooks.parse()?).ok_or("empty, unwanted or delivered?")?;
+            let scenario =
+                Scenario::parse(kind, hooks.parse()?).ok_or("empty, unwanted, delivered or accounted?")?;
             OwnLoop::new(scenario)?.run(scenario, iterations.parse()?)?;
         }
         _ => return Err("nothing, `time`, or a scenario, a number of hooks and one of iterations".into()),

@@ -162,7 +162,7 @@ impl HookRunner {
         let Cursor { end, .. } = self.cursor(event, Part::All);
         let receivers = self.plan.receivers(event);
         let at = receivers.iter().position(|id| self.slots[*id].is_called(hook));
-        Cursor { next: at.map_or(end, |at| at + 1), end }
+        Cursor::new(at.map_or(end, |at| at + 1), end)
     }
 
     /// The hook whose turn it is in a delivery that has paused.

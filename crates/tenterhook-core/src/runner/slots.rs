@@ -5,6 +5,7 @@ use std::any::Any;
 use super::HookRunner;
 use super::standing::Standing;
 use crate::access::Access;
+use crate::account::Budget;
 use crate::cadence::Cadence;
 use crate::erased::{AnyHook, Boxed, EventHook};
 use crate::event::{Event, Events};
@@ -37,6 +38,8 @@ pub struct Registration {
     pub policy: Option<Policy>,
     /// Registered, but receiving nothing until it is enabled.
     pub disabled: bool,
+    /// What share of the time of training it may take.
+    pub budget: Option<Budget>,
     /// Of an update hook: whether it fails when a gradient is not finite after it.
     pub check_finite: Option<bool>,
 }
@@ -109,7 +112,13 @@ impl HookRunner {
         let (enabled, number) = (!how.disabled, self.registered);
         self.registered += 1;
         self.gone.remove(&name);
-        let standing = Standing { enabled, registered: enabled, number, ..Standing::new(name, policy) };
+        let standing = Standing {
+            enabled,
+            registered: enabled,
+            number,
+            budget: how.budget,
+            ..Standing::new(name, policy)
+        };
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
@@ -146,7 +155,8 @@ impl HookRunner {
             slot.removed = true;
             slot.hook = EventHook(Box::new(crate::closure::on_fit_end("removed", |_| ())));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
-            self.updates.remove(at);
+            let slot = self.updates.remove(at);
+            self.departed.push(slot.standing.cost(HookKind::Update, false));
         } else {
             return Err(self.unknown(name));
         }
@@ -270,7 +280,7 @@ impl HookRunner {
     }
 
     /// A controller or an update hook that reads from the hook that a change is about, and what.
-    fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
+    pub(super) fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
         let written = match change {
             Change::Add(hook) => hook.access(),
             Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
@@ -335,6 +345,9 @@ impl HookRunner {
         self.judging = steering.into_iter().any(Slot::judges_every_loss)
             || self.updates.iter().any(UpdateSlot::judges_every_loss);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
+        let has_budget = |standing: &Standing| standing.enabled && standing.budget.is_some();
+        let budgeted = self.standings().any(has_budget);
+        self.budgeted = budgeted;
         self.stale = false;
         self.unpublished.set(true);
     }

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::accounting::Account;
+use crate::account::Budget;
 use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
 use crate::hook::HookResult;
 
@@ -16,6 +18,8 @@ pub(super) struct Standing {
     pub(super) failures: u32,
     /// How many were registered before it.
     pub(super) number: usize,
+    pub(super) budget: Option<Budget>,
+    pub(super) account: Box<Account>,
 }
 
 /// What went wrong in a hook.
@@ -45,7 +49,17 @@ pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mish
 
 impl Standing {
     pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing { name, policy, enabled: true, registered: true, added: false, failures: 0, number: 0 }
+        Standing {
+            name,
+            policy,
+            enabled: true,
+            registered: true,
+            added: false,
+            failures: 0,
+            number: 0,
+            budget: None,
+            account: Box::default(),
+        }
     }
 
     /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every
