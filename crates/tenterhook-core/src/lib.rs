@@ -25,6 +25,7 @@ extern crate self as tenterhook_core;
 mod event;
 
 pub mod access;
+pub mod backtraces;
 pub mod board;
 pub mod cadence;
 pub mod closure;
