@@ -27,6 +27,7 @@ mod event;
 
 pub mod access;
 pub mod account;
+pub mod backtraces;
 pub mod board;
 pub mod cadence;
 pub mod closure;

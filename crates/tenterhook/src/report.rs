@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tenterhook_core::{Failure, Outcome, Progress};
 
+use crate::failures::Failures;
 use crate::module::Module;
 use crate::notice::Notice;
 
@@ -20,6 +21,8 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// How many more there were.
     pub notices_left_out: u64,
+    /// What failed on the way, by kind, whether or not it ended the call.
+    pub failures: Failures,
     /// How many lines of metrics and events could not be written.
     pub lines_lost: u64,
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::accounting::Account;
 use crate::account::Budget;
+use crate::backtraces::{self, Trace};
 use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
 use crate::hook::HookResult;
 
@@ -26,15 +27,16 @@ pub(super) struct Standing {
 pub(super) struct Mishap {
     panicked: bool,
     error: BoxError,
+    trace: Option<Box<Trace>>,
 }
 
 impl Mishap {
     pub(super) fn error(error: BoxError) -> Mishap {
-        Mishap { panicked: false, error }
+        Mishap { panicked: false, trace: backtraces::of_error(&error), error }
     }
 
     pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> Mishap {
-        Mishap { panicked: true, error: panic_message(payload).into() }
+        Mishap { panicked: true, error: panic_message(payload).into(), trace: backtraces::of_panic() }
     }
 }
 
@@ -72,9 +74,9 @@ impl Standing {
         contained: &mut Vec<Contained>,
     ) -> Result<bool, Failure> {
         self.failures += 1;
-        let Mishap { panicked, error } = mishap;
+        let Mishap { panicked, error, trace } = mishap;
         let origin = Origin::Hook(self.name.clone());
-        let failure = Failure { origin, place, epoch, step, panicked, error };
+        let failure = Failure { origin, place, epoch, step, panicked, error, trace };
         if self.policy.on_error == OnError::Abort {
             return Err(failure);
         }

@@ -32,8 +32,9 @@ pub use lock::{Holder, holder};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
-pub(crate) use recording::Recording;
+pub(crate) use recording::{Recording, SharedRecorder};
 
+use crate::failures::Failures;
 use crate::tensors::TensorMap;
 
 /// Writes down what happens in a run.
@@ -159,6 +160,8 @@ pub struct Ending<'a> {
     pub metrics: &'a BTreeMap<String, f64>,
     /// The hooks, as they are now.
     pub hooks: Vec<HookInfo>,
+    /// What failed in it.
+    pub failures: &'a Failures,
     /// Seconds since the run began.
     pub time: f64,
 }

@@ -12,6 +12,7 @@ use super::machine::{Git, Machine, versions};
 use super::open::below;
 use super::{Beginning, Ending, RunDirectoryPlan};
 use crate::config::hash::{of_bytes, of_json};
+use crate::failures::{FailureKind, Failures};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;
@@ -142,6 +143,10 @@ pub struct RunRecord {
     pub metrics: BTreeMap<String, f64>,
     /// The hooks.
     pub hooks: Vec<HookInfo>,
+    /// What has failed since it began or last went on, by kind; `events.jsonl` has each.
+    pub failures: Vec<FailureKind>,
+    /// How many failures there were of other kinds.
+    pub failures_left_out: u64,
     /// The command line.
     pub command: Vec<String>,
     /// The source.
@@ -183,6 +188,8 @@ impl RunRecord {
             tokens: progress.tokens,
             metrics: BTreeMap::new(),
             hooks: beginning.hooks.clone(),
+            failures: Vec::new(),
+            failures_left_out: 0,
             command: plan.command.clone(),
             git: Git::here(),
             config_hash: match &plan.config_hash {
@@ -231,6 +238,10 @@ impl RunRecord {
         (self.ended, self.seconds) = (Some(now()), Some(ending.time));
         self.metrics.clone_from(ending.metrics);
         self.hooks.clone_from(&ending.hooks);
+        let mut failures =
+            Failures { kinds: std::mem::take(&mut self.failures), left_out: self.failures_left_out };
+        failures.extend(ending.failures);
+        (self.failures, self.failures_left_out) = (failures.kinds, failures.left_out);
     }
 
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {

@@ -89,6 +89,12 @@ pub struct Settings {
     /// How long the program may take to end in good order after a signal, an emergency checkpoint included; then it
     /// ends at once, and what was saved stays.
     pub shutdown_timeout: Time,
+    /// How long a loader may keep training waiting for a batch before that is told, with its name; again whenever the
+    /// wait has doubled. `"0 s"` never tells.
+    pub stall_warning: Time,
+    /// Keep the backtrace of every kind of failure: it stands in `events.jsonl`, and on the console when it ends the
+    /// run.
+    pub debug: bool,
 }
 
 /// What happens when a checkpoint cannot be written.
@@ -155,6 +161,8 @@ impl Default for Settings {
             on_save_error: OnSaveError::default(),
             background_saves: true,
             shutdown_timeout: Time(Duration::from_mins(5)),
+            stall_warning: Time(Duration::from_mins(1)),
+            debug: false,
         }
     }
 }

@@ -133,8 +133,13 @@ impl FromStr for Time {
             }
             return Ok(Time(Duration::from_secs(total)));
         }
+        // No time at all is no cadence, and yet a time.
+        let (text, factor) = match text.trim().strip_prefix('0') {
+            Some(unit) if unit.starts_with(|c: char| !c.is_ascii_digit()) => (format!("1{unit}"), 0),
+            _ => (text.to_owned(), 1),
+        };
         match text.parse() {
-            Ok(Cadence::Time(time)) => Ok(Time(time)),
+            Ok(Cadence::Time(time)) => Ok(Time(time * factor)),
             _ => Err(error()),
         }
     }
