@@ -122,6 +122,10 @@ pub enum Delivered {
     Paused(Vec<SaveRequest>),
 }
 
+/// How a delivery ended that did not reach everyone. Boxed: most reach everyone, and a large result costs as much as the
+/// rest of a delivery, written and read again.
+type Otherwise = Box<Result<Delivered, Failure>>;
+
 impl HookRunner {
     /// Whether anybody wants the event. An event nobody wants should build no payload.
     #[inline]
@@ -151,7 +155,15 @@ impl HookRunner {
 
     /// Delivers an event from the cursor on. An error is what aborts the run; every other failure is
     /// contained and counted.
+    #[inline]
     pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+        match self.deliver_to_all(cx, cursor) {
+            Ok(()) => Ok(Delivered::Done),
+            Err(otherwise) => *otherwise,
+        }
+    }
+
+    fn deliver_to_all<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
         self.publish_changes(cx.moment().shared);
         self.measured(cx.moment(), |runner| runner.deliver_from(cx, cursor))
     }
@@ -168,21 +180,23 @@ impl HookRunner {
         result
     }
 
-    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
             match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {
                 Ok(Ok(())) => break,
                 interrupted => {
                     let (event, moment) = (C::EVENT, cx.moment());
-                    if let Some(saves) = self.heed(event, moment, cursor.next - 1, interrupted)? {
-                        return Ok(Delivered::Paused(saves));
+                    match self.heed(event, moment, cursor.next - 1, interrupted) {
+                        Ok(None) => {}
+                        Ok(Some(saves)) => return Err(Box::new(Ok(Delivered::Paused(saves)))),
+                        Err(failure) => return Err(Box::new(Err(failure))),
                     }
                 }
             }
         }
         self.settle(cx.moment());
-        Ok(Delivered::Done)
+        Ok(())
     }
 
     /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the
