@@ -20,9 +20,15 @@ pub fn version() -> Result<String, String> {
 
 /// All instructions of one run of a program.
 pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Box<dyn Error>> {
+    count_into(program, arguments, Path::new("/dev/null"))
+}
+
+/// The same, and who called whom how often, into a file.
+pub fn count_into(program: &Path, arguments: &[String], profile: &Path) -> Result<u64, Box<dyn Error>> {
     const TOTAL: &str = "Collected : ";
     let mut run = Command::new("valgrind");
-    run.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).args(arguments);
+    run.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", profile.display()));
+    run.arg(program).args(arguments);
     // Threads that wait for each other count, too, and differently every time.
     let ran = run.env_remove("VALGRIND_OPTS").env("RAYON_NUM_THREADS", "1").output()?;
     let said = String::from_utf8_lossy(&ran.stderr);

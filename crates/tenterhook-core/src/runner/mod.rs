@@ -138,6 +138,10 @@ pub enum Delivered {
     Paused(Vec<SaveRequest>),
 }
 
+/// How a delivery ended that did not reach everyone. Boxed: most reach everyone, and a large result costs as much as the
+/// rest of a delivery, written and read again.
+type Otherwise = Box<Result<Delivered, Failure>>;
+
 impl HookRunner {
     /// Whether anybody wants the event. An event nobody wants should build no payload.
     #[inline]
@@ -167,7 +171,15 @@ impl HookRunner {
 
     /// Delivers an event from the cursor on. An error is what aborts the run; every other failure is
     /// contained and counted.
+    #[inline]
     pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+        match self.deliver_to_all(cx, cursor) {
+            Ok(()) => Ok(Delivered::Done),
+            Err(otherwise) => *otherwise,
+        }
+    }
+
+    fn deliver_to_all<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
         self.publish_changes(cx.moment().shared);
         self.measured(cx.moment(), |runner| runner.deliver_from(cx, cursor))
     }
@@ -184,7 +196,7 @@ impl HookRunner {
         result
     }
 
-    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
+    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
         let weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
         let mut watch = Watch::begin(weight, cx.moment().shared);
         loop {
@@ -196,14 +208,16 @@ impl HookRunner {
                     if interrupted.is_err() {
                         self.count_panic(event, cursor.next - 1, &mut watch, moment.shared);
                     }
-                    if let Some(saves) = self.heed(event, moment, cursor.next - 1, interrupted)? {
-                        return Ok(Delivered::Paused(saves));
+                    match self.heed(event, moment, cursor.next - 1, interrupted) {
+                        Ok(None) => {}
+                        Ok(Some(saves)) => return Err(Box::new(Ok(Delivered::Paused(saves)))),
+                        Err(failure) => return Err(Box::new(Err(failure))),
                     }
                 }
             }
         }
         self.settle(cx.moment());
-        Ok(Delivered::Done)
+        Ok(())
     }
 
     /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the

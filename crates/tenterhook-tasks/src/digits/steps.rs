@@ -31,6 +31,18 @@ impl Images {
             TensorList::default().with("images", pixels.clone()).with("labels", labels.clone().float());
         Images { pixels, labels, size, shown }
     }
+
+    /// The images, `[batch, 1, height, width]`.
+    #[must_use]
+    pub fn pixels(&self) -> &Tensor<4> {
+        &self.pixels
+    }
+
+    /// The class of each.
+    #[must_use]
+    pub fn labels(&self) -> &Tensor<1, Int> {
+        &self.labels
+    }
 }
 
 impl BatchData for Images {

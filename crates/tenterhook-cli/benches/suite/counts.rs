@@ -1,0 +1,83 @@
+//! What repeats itself and can be held to a target: instructions and allocations, as valgrind's callgrind counts them.
+
+use std::collections::BTreeMap;
+
+use crate::callgrind::valgrind;
+use crate::measure::{Effort, Result};
+use crate::table::Line;
+
+/// What a step costs in steady state: a training of `few` steps and one of so many `more` differ by it. Both are
+/// counted at once, which changes no count.
+fn per_step(few: u64, more: u64, count: impl Fn(u64) -> Result<u64> + Sync) -> Result<f64> {
+    let counted = |steps| count(steps).map_err(|error| error.to_string());
+    let (short, long) = std::thread::scope(|scope| {
+        let short = scope.spawn(|| counted(few));
+        let long = counted(few + more);
+        (short.join().unwrap_or_else(|_| Err("it panicked".into())), long)
+    });
+    Ok(long?.checked_sub(short?).ok_or("less for more steps")? as f64 / more as f64)
+}
+
+fn arguments(what: &str, how: &str, steps: u64) -> [String; 4] {
+    ["run".to_owned(), what.to_owned(), how.to_owned(), steps.to_string()]
+}
+
+pub fn instructions(_: Effort) -> Result<Vec<Line>> {
+    valgrind::version()?;
+    let program = std::env::current_exe()?;
+    let line = |model: &str, name: &str, few, more| -> Result<Line> {
+        let of =
+            |how: &str| per_step(few, more, |steps| valgrind::count(&program, &arguments(model, how, steps)));
+        let (ours, theirs) = (of("trainer")?, of("raw")?);
+        let what = format!("trainer against raw Burn loop, built-in {name}, one thread, instructions");
+        let note = format!("{:.1} million in a raw step", theirs / 1e6);
+        Ok(Line::counted(what, "×", ours / theirs, 1.005).noting(note))
+    };
+    Ok(vec![line("gpt", "GPT", 1, 1)?, line("cnn", "CNN", 2, 8)?])
+}
+
+/// Of the tiny model, over as many steps as come between two readings of the losses, so that one reading counts.
+pub fn allocations(_: Effort) -> Result<Vec<Line>> {
+    valgrind::version()?;
+    let of = |how: &str| per_step(200, 50, |steps| allocated("tiny", how, steps));
+    let (raw, trainer, boxing) = (of("raw")?, of("trainer")?, of("boxing")?);
+    if boxing < trainer + 1.0 {
+        return Err(format!(
+            "a hook that allocates once per step does not show: {boxing} allocations with it, {trainer} without"
+        )
+        .into());
+    }
+    let what = "allocations per step in steady state, no hooks, Linear 32→2";
+    Ok(vec![Line::counted(what, "", trainer, raw).noting("the target is what a raw Burn loop makes")])
+}
+
+/// How often a whole training asks Rust's allocator for memory.
+fn allocated(what: &str, how: &str, steps: u64) -> Result<u64> {
+    let profile = tempfile::NamedTempFile::new()?;
+    valgrind::count_into(&std::env::current_exe()?, &arguments(what, how, steps), profile.path())?;
+    let profile = std::fs::read_to_string(profile.path())?;
+    let asks = |name: &str| name.contains("__rust_alloc") || name.contains("__rust_realloc");
+    match calls(&profile, asks) {
+        0 => Err("no call of the allocator is in callgrind's profile; was the program stripped?".into()),
+        calls => Ok(calls),
+    }
+}
+
+/// How often functions of such names are called, in a profile of callgrind. Names are written once: `(7) name`, then
+/// `(7)`; `cfn=` says who is called, and the line of `calls=` behind it how often.
+fn calls(profile: &str, wanted: impl Fn(&str) -> bool) -> u64 {
+    let mut names = BTreeMap::new();
+    let (mut called, mut sum) = (false, 0);
+    for line in profile.lines() {
+        if let Some(function) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
+            let (id, name) = function.split_once(')').unwrap_or((function, ""));
+            if !name.is_empty() {
+                names.insert(id, wanted(name));
+            }
+            called = line.starts_with("cfn=") && names.get(id).copied().unwrap_or(false);
+        } else if let Some(calls) = line.strip_prefix("calls=").filter(|_| called) {
+            sum += calls.split(' ').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    sum
+}

@@ -1,0 +1,165 @@
+//! What everything costs, in one table, each line with the command that measures it again.
+//!
+//! ```text
+//! cargo bench                        every row
+//! cargo bench -- step startup        these rows
+//! cargo bench -- --list              the rows there are
+//! cargo bench -- --quick             with few rounds
+//! cargo bench -- --json              the numbers, for programs
+//! cargo bench -- --held              what is counted and not timed; fails when a target is missed
+//! cargo bench -- run tiny raw 1000   one training and nothing else, to look at with other tools
+//! ```
+//!
+//! Times are reported and decide nothing. Method and results: `docs/performance.md`.
+
+mod counts;
+mod events;
+mod learner;
+mod measure;
+mod startup;
+mod steps;
+mod table;
+mod trainings;
+mod workload;
+
+#[path = "../../../tenterhook-core/examples/cost/callgrind.rs"]
+mod callgrind;
+#[path = "../../../tenterhook-core/examples/cost/own_loop.rs"]
+mod own_loop;
+
+use std::process::{Command, ExitCode, Stdio};
+
+use measure::{Effort, Result};
+use table::{Line, table};
+
+/// As in `tenter`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Something that is measured for itself, in a process of its own.
+struct Row {
+    name: &'static str,
+    about: &'static str,
+    /// Counts, which may be held to their targets.
+    counted: bool,
+    /// Measured only when asked for by name.
+    on_demand: bool,
+    measure: fn(Effort) -> Result<Vec<Line>>,
+}
+
+const fn timed(name: &'static str, about: &'static str, measure: fn(Effort) -> Result<Vec<Line>>) -> Row {
+    Row { name, about, counted: false, on_demand: false, measure }
+}
+
+const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) -> Result<Vec<Line>>) -> Row {
+    Row { name, about, counted: true, on_demand: false, measure }
+}
+
+const ROWS: [Row; 11] = [
+    counted("unwanted", "an event nobody wants, in instructions over an empty loop", events::unwanted),
+    timed("delivered", "an event delivered to hooks that do nothing", events::delivered),
+    timed("step", "a training step without hooks, less that of a raw Burn loop", steps::step),
+    timed("hooks", "the same with everyday hooks", steps::hooks),
+    counted("instructions", "training steps of GPT and CNN against a raw Burn loop", counts::instructions),
+    timed("models", "the same in time", steps::models),
+    Row {
+        name: "learner",
+        about: "the same against Burn's own Learner, in time and memory",
+        counted: false,
+        on_demand: true,
+        measure: learner::measure,
+    },
+    timed("gradient_monitor", "watching 50 gradients at every step", steps::gradient_monitor),
+    counted("allocations", "allocations of a training step without hooks", counts::allocations),
+    timed("startup", "from the start of `tenter` to its first step, or to its help", startup::measure),
+    timed("allocator", "training of the GPT with other settings of the allocator", startup::allocator),
+];
+
+/// What the command line says.
+struct Asked {
+    rows: Vec<String>,
+    effort: Effort,
+    json: bool,
+    held: bool,
+}
+
+fn asked(arguments: &[String]) -> Result<Asked> {
+    let mut asked = Asked { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
+    for argument in arguments {
+        match argument.as_str() {
+            // Cargo says it to every benchmark.
+            "--bench" => {}
+            "--quick" => asked.effort.quick = true,
+            "--json" => asked.json = true,
+            "--held" => asked.held = true,
+            name if ROWS.iter().any(|row| row.name == name) => asked.rows.push(name.to_owned()),
+            other => {
+                return Err(format!(
+                    "`{other}` is neither a row (`--list` shows them) nor `--quick`, `--json` or `--held`"
+                )
+                .into());
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// Measures a row in a process of its own, on one thread: what one row leaves behind does not burden the next.
+fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
+    eprintln!("{}: {}", row.name, row.about);
+    let measured = || -> Result<Vec<Line>> {
+        let mut child = Command::new(std::env::current_exe()?);
+        child.args(["measure", row.name]).args(effort.quick.then_some("--quick"));
+        let output = child.env("RAYON_NUM_THREADS", "1").stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("its process ended with {}", output.status).into());
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    measured().unwrap_or_else(|error| vec![Line::missing(row.name, error.to_string())])
+}
+
+fn measure_here(name: &str, quick: bool) -> Result<()> {
+    let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
+    let mut lines = (row.measure)(Effort { quick })?;
+    lines.iter_mut().for_each(|line| row.name.clone_into(&mut line.row));
+    println!("{}", serde_json::to_string(&lines)?);
+    Ok(())
+}
+
+fn show(asked: &Asked) -> Result<ExitCode> {
+    let wanted = |row: &&Row| match asked.rows.is_empty() {
+        true => !row.on_demand && (row.counted || !asked.held),
+        false => asked.rows.iter().any(|name| name == row.name),
+    };
+    let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
+    if asked.json {
+        println!("{}", serde_json::to_string_pretty(&lines)?);
+    } else {
+        print!("{}", table(&lines));
+    }
+    let missed = |line: &&Line| line.measured.is_none() || (line.counted && line.holds() == Some(false));
+    if let Some(missed) = lines.iter().find(missed).filter(|_| asked.held) {
+        eprintln!("{} does not keep its target", missed.what);
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.into_iter().filter(|argument| argument != "--bench").collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--list"] => ROWS.iter().for_each(|row| println!("{:<18}{}", row.name, row.about)),
+        ["measure", name] => measure_here(name, false)?,
+        ["measure", name, "--quick"] => measure_here(name, true)?,
+        ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
+        // As core's example has it, so that both are counted by the same code.
+        [event @ ("empty" | "unwanted" | "delivered"), hooks, iterations] => {
+            events::run(event, hooks.parse()?, iterations.parse()?)?;
+        }
+        _ => return show(&asked(&arguments)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}

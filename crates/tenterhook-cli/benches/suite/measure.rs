@@ -1,0 +1,93 @@
+//! Numbers out of rounds that take turns, so that what else the machine does falls on all sides.
+
+use std::error::Error;
+
+use serde::{Deserialize, Serialize};
+
+/// Why something could not be measured.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// How often to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// A few rounds only, for a first look.
+    pub quick: bool,
+}
+
+impl Effort {
+    /// So many rounds, unless it is to be quick.
+    pub fn rounds(self, thorough: usize) -> usize {
+        if self.quick { thorough.min(5) } else { thorough }
+    }
+}
+
+/// A median, and the interval that holds the true one with 95 % certainty, whatever the distribution: the order
+/// statistics of a sign test. From fewer than six rounds nothing so certain follows; the interval is their range.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub rounds: usize,
+}
+
+impl Measured {
+    pub fn of(mut samples: Vec<f64>) -> Result<Measured> {
+        samples.sort_by(f64::total_cmp);
+        let [Some(first), Some(last)] = [samples.first(), samples.last()] else {
+            return Err("no round was measured".into());
+        };
+        let out = outside(samples.len());
+        let low = samples.get(out).unwrap_or(first);
+        let high = samples.get(samples.len() - 1 - out).unwrap_or(last);
+        let middle = |at: usize| samples.get(at).copied().unwrap_or(f64::NAN);
+        let median = f64::midpoint(middle((samples.len() - 1) / 2), middle(samples.len() / 2));
+        Ok(Measured { median, low: *low, high: *high, rounds: samples.len() })
+    }
+
+    /// A count, which repeats itself.
+    pub fn counted(count: f64) -> Measured {
+        Measured { median: count, low: count, high: count, rounds: 1 }
+    }
+}
+
+/// How many of so many sorted samples lie outside of the interval, on each side.
+fn outside(samples: usize) -> usize {
+    let mut probability = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));
+    let (mut below, mut out) = (0.0, 0);
+    while out < samples / 2 {
+        below += probability;
+        if 2.0 * below > 0.05 {
+            break;
+        }
+        out += 1;
+        probability *= (samples - out + 1) as f64 / out as f64;
+    }
+    out
+}
+
+/// One way of doing something: what it took, in seconds.
+pub type Side<'a> = &'a mut dyn FnMut() -> Result<f64>;
+
+/// Lets both sides take turns, once to warm up and then so many times; `compare` makes a sample of each turn.
+pub fn in_turns(
+    rounds: usize,
+    [ours, theirs]: [Side<'_>; 2],
+    compare: impl Fn(f64, f64) -> f64,
+) -> Result<Measured> {
+    let mut samples = Vec::with_capacity(rounds);
+    for round in 0..=rounds {
+        // Who comes first changes, too.
+        let (ours, theirs) = if round % 2 == 0 {
+            let ours = ours()?;
+            (ours, theirs()?)
+        } else {
+            let theirs = theirs()?;
+            (ours()?, theirs)
+        };
+        if round > 0 {
+            samples.push(compare(ours, theirs));
+        }
+    }
+    Measured::of(samples)
+}

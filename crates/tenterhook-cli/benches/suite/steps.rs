@@ -1,0 +1,63 @@
+//! What a training step takes, in time, against one without trainer or without hook.
+
+use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::table::Line;
+use crate::trainings::{How, train};
+use crate::workload::{BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
+
+fn compared<W: Workload>(
+    rounds: usize,
+    [ours, theirs]: [How; 2],
+    span: Span,
+    compare: impl Fn(f64, f64) -> f64,
+) -> Result<Measured> {
+    in_turns(rounds, [&mut || train::<W>(ours, span), &mut || train::<W>(theirs, span)], compare)
+}
+
+fn microseconds_more(ours: f64, theirs: f64) -> f64 {
+    (ours - theirs) * 1e6
+}
+
+fn ratio(ours: f64, theirs: f64) -> f64 {
+    ours / theirs
+}
+
+const TINY: Span = Span { warm_up: 500, timed: 5000 };
+
+/// How long a step of the tiny model takes, to be read beside what the trainer adds to it.
+fn of_raw_step() -> Result<String> {
+    Ok(format!("a raw step takes {:.1} µs", train::<Tiny>(How::Raw, TINY)? * 1e6))
+}
+
+pub fn step(effort: Effort) -> Result<Vec<Line>> {
+    let more = compared::<Tiny>(effort.rounds(31), [How::Trainer, How::Raw], TINY, microseconds_more)?;
+    let what = "trainer step minus raw Burn loop, Linear 32→2, batch 32, no hooks";
+    Ok(vec![Line::new(what, "µs", more, Some(2.0)).noting(of_raw_step()?)])
+}
+
+pub fn hooks(effort: Effort) -> Result<Vec<Line>> {
+    let rounds = effort.rounds(21);
+    let more = |how| compared::<Tiny>(rounds, [how, How::Raw], TINY, microseconds_more);
+    let what = "the same with console, jsonl, lr monitor, throughput, checkpoint every 1,000 steps";
+    Ok(vec![
+        Line::new(what, "µs", more(How::Hooks)?, Some(6.0)),
+        Line::new("the same and a run directory", "µs", more(How::Recorded)?, None),
+    ])
+}
+
+pub fn models(effort: Effort) -> Result<Vec<Line>> {
+    let sides = [How::Trainer, How::Raw];
+    let gpt = compared::<BuiltInGpt>(effort.rounds(11), sides, Span { warm_up: 1, timed: 5 }, ratio)?;
+    let cnn = compared::<BuiltInCnn>(effort.rounds(21), sides, Span { warm_up: 5, timed: 50 }, ratio)?;
+    Ok(vec![
+        Line::new("trainer against raw Burn loop, built-in GPT, time", "×", gpt, None),
+        Line::new("trainer against raw Burn loop, built-in CNN, time", "×", cnn, None),
+    ])
+}
+
+pub fn gradient_monitor(effort: Effort) -> Result<Vec<Line>> {
+    let sides = [How::Monitored, How::Trainer];
+    let more = compared::<Deep>(effort.rounds(21), sides, Span { warm_up: 5, timed: 40 }, ratio)?;
+    let what = "`gradient_monitor` every step, 50 parameter tensors (25 layers 128 wide, batch 128)";
+    Ok(vec![Line::new(what, "×", more, Some(1.05))])
+}

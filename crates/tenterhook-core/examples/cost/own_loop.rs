@@ -1,0 +1,116 @@
+//! A loop of somebody's own around the runner, with hooks that do nothing. Also used by the suite of benchmarks.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::{
+    AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Part, Phase, Progress, Registration,
+    RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
+};
+
+use crate::callgrind::Scenario;
+
+/// Receives the event that is measured.
+struct Interested;
+
+#[hook]
+impl Observer for Interested {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult {
+        Ok(())
+    }
+}
+
+/// Receives others.
+struct Idle;
+
+#[hook]
+impl Observer for Idle {
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
+        Ok(())
+    }
+    fn on_validation_end(&mut self, _: &ValidationEnd) -> HookResult {
+        Ok(())
+    }
+}
+
+/// The clock that a trainer has.
+struct Wall(Instant);
+
+impl Clock for Wall {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Of the idle hooks, every so many would be interested and is disabled.
+const DISABLED_EVERY: usize = 4;
+
+/// What somebody has who keeps his own loop.
+pub struct OwnLoop {
+    runner: HookRunner,
+    shared: Shared,
+    progress: Progress,
+    loss: f64,
+}
+
+impl OwnLoop {
+    /// One with the hooks of a scenario.
+    pub fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
+        let mut runner = HookRunner::default();
+        runner.account(matches!(scenario, Scenario::Accounted(_)));
+        let (count, idle) = match scenario {
+            Scenario::Empty => (0, true),
+            Scenario::Unwanted(count) => (count, true),
+            Scenario::Delivered(count) | Scenario::Accounted(count) => (count, false),
+        };
+        for number in 0..count {
+            let disabled = idle && number % DISABLED_EVERY == 0;
+            let hook = if idle && !disabled { AnyHook::new(Idle) } else { AnyHook::new(Interested) };
+            let name = Some(format!("hook {number}"));
+            runner.register(hook, Registration { name, disabled, ..Registration::default() })?;
+        }
+        let shared = Shared::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
+        Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
+    }
+
+    /// The loop without an event. `black_box` may have changed everything, as a training step would.
+    #[inline(never)]
+    fn empty(&mut self, iterations: u64) {
+        for _ in 0..iterations {
+            black_box(&mut *self);
+        }
+    }
+
+    /// The same loop with an event in it.
+    #[inline(never)]
+    fn with_event(&mut self, iterations: u64) -> Result<(), Failure> {
+        for _ in 0..iterations {
+            let own = black_box(&mut *self);
+            if own.runner.wants(Event::StepEnd) {
+                let at = (Stage::Fit, Phase::Train, Status::Training);
+                let cx = StepEnd {
+                    moment: Moment::new(at, own.progress, &own.shared, &NoModel, &NoModel),
+                    loss: Scalar::new(&own.loss),
+                    grad_norm: Scalar::new(&own.loss),
+                    lr: 0.1,
+                    next_lr: 0.1,
+                };
+                let mut cursor = own.runner.cursor(Event::StepEnd, Part::All);
+                own.runner.deliver(&cx, &mut cursor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes round so many times.
+    pub fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
+        match scenario {
+            Scenario::Empty => self.empty(iterations),
+            Scenario::Unwanted(_) | Scenario::Delivered(_) | Scenario::Accounted(_) => {
+                self.with_event(iterations)?
+            }
+        }
+        Ok(())
+    }
+}
