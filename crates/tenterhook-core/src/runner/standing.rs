@@ -15,6 +15,8 @@ pub(super) struct Standing {
     /// It was added while the run went on.
     pub(super) added: bool,
     pub(super) failures: u32,
+    /// It failed once too often, and has not been enabled since.
+    pub(super) given_up: bool,
     /// How many were registered before it.
     pub(super) number: usize,
 }
@@ -47,7 +49,16 @@ pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mish
 
 impl Standing {
     pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing { name, policy, enabled: true, registered: true, added: false, failures: 0, number: 0 }
+        Standing {
+            name,
+            policy,
+            enabled: true,
+            registered: true,
+            added: false,
+            failures: 0,
+            given_up: false,
+            number: 0,
+        }
     }
 
     /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every
@@ -68,6 +79,7 @@ impl Standing {
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
         let disabled = panicked || too_many;
+        self.given_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled });
         Ok(disabled)
     }
