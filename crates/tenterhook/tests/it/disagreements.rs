@@ -49,11 +49,11 @@ fn of_two_decisions_the_stronger_wins_whoever_comes_first_and_both_are_written_d
     for (a, (first, first_line)) in flows.iter().enumerate() {
         for (b, (second, second_line)) in flows.iter().enumerate() {
             let ((outcome, steps), lines) = both(first, second);
-            let (stops, skips) = (a.max(b) == 4, [a, b].iter().any(|flow| [1, 2, 3].contains(flow)));
+            let (ends, skips) = (a.max(b) == 4, [a, b].iter().any(|flow| [1, 2, 3].contains(flow)));
             // A stop lets its batch complete, unless the other leaves that out.
-            let expected = if stops { 3 - u64::from(skips) } else { alone[a.max(b)].1 };
+            let expected = if ends { 3 - u64::from(skips) } else { alone[a.max(b)].1 };
             assert_eq!(steps, expected, "{first:?} and {second:?}");
-            assert_eq!(matches!(outcome, Outcome::Stopped { .. }), stops, "{first:?} and {second:?}");
+            assert_eq!(matches!(outcome, Outcome::Stopped { .. }), ends, "{first:?} and {second:?}");
             let said = [("first", first_line), ("second", second_line)];
             let said = said.iter().filter(|(_, line)| !line.is_null()).map(|(by, line)| json!([by, line]));
             assert_eq!(lines, said.collect::<Vec<_>>(), "{first:?} and {second:?}");

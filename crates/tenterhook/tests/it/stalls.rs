@@ -15,7 +15,7 @@ use crate::run_directory::{latest, plan};
 use crate::tape::Seen;
 
 /// Far longer than anybody waits here, so that a test ends when the notice never comes.
-const NEVER: Duration = Duration::from_secs(60);
+const NEVER: Duration = Duration::from_mins(1);
 
 /// What holds a batch back until somebody lets it go.
 #[derive(Clone)]
@@ -163,8 +163,8 @@ fn without_a_stall_warning_nobody_is_told() {
 #[test]
 fn a_stall_warning_is_written_as_times_are_and_can_be_none() {
     let read = |text: &str| toml::from_str::<Settings>(text).unwrap().stall_warning.0;
-    assert_eq!(read(""), Duration::from_secs(60));
-    assert_eq!(read("stall_warning = \"5 min\""), Duration::from_secs(300));
+    assert_eq!(read(""), Duration::from_mins(1));
+    assert_eq!(read("stall_warning = \"5 min\""), Duration::from_mins(5));
     assert_eq!(read("stall_warning = \"0 s\""), Duration::ZERO);
     assert!(toml::from_str::<Settings>("stall_warning = \"0 steps\"").is_err());
 }

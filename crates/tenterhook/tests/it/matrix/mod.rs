@@ -157,7 +157,7 @@ impl Matrix {
         let case = format!("{call:?}, {:?} {:?}, {fault:?}, {policy:?}", self.kind, self.faulty);
         assert_eq!(ran.rows, expected.rows, "{case}");
         self.check_result(&case, call, &expected, fault, ran.result);
-        self.check_journal(&case, call, &expected, fault, &journal.written());
+        check_journal(&case, call, &expected, fault, &journal.written());
     }
 
     /// How the call ended, and what the report says.
@@ -210,38 +210,13 @@ impl Matrix {
         }
     }
 
-    /// What was written down: every failure, in order, and how it ended.
-    fn check_journal(&self, case: &str, call: Call, expected: &Expected, fault: Fault, written: &Written) {
-        let evaluates = matches!(call, Call::Test | Call::Predict);
-        let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
-        // An evaluation begins when it has its loaders, right before its first event.
-        let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
-        assert_eq!(written.begun, began, "{case}");
-        let failed = expected.aborts.is_some() || call == Call::Failing;
-        assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
-        let line = |hook: &str, disabled, aborted| (format!("hook `{hook}`"), fault.place, disabled, aborted);
-        let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", false, true));
-        let contained = expected.contained.iter().map(|failed| line(failed.hook, failed.disabled, false));
-        let later = expected.later.iter().map(|hook| line(hook, false, true));
-        let aborted = expected.aborts.map(|hook| line(hook, false, true));
-        let all: Vec<_> = module.into_iter().chain(contained).chain(aborted).chain(later).collect();
-        let lines = written.failures.iter().map(|what| match what {
-            Happening::Failure { by, at, panicked, disabled, aborted, .. } => {
-                assert_eq!(*panicked, fault.panics && by != "module", "{case}");
-                (by.clone(), at.as_str(), *disabled, *aborted)
-            }
-            other => panic!("{case}: {other:?}"),
-        });
-        assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
-    }
-
     fn check_all(&self) {
         let calls = [Call::Fit, Call::Saving, Call::Resume, Call::Failing, Call::Test, Call::Predict];
         let mut checked = Vec::new();
         for call in calls {
-            let (journal, checkpoints) = (Journal::default(), tempfile::tempdir().unwrap());
+            let (journal, checkpoints) = (Journal::default(), self.root.path().join("undisturbed"));
             let nothing = (Policy::ABORT, None);
-            let undisturbed = self.run(call, 2, nothing, &Files::Journal(&journal), checkpoints.path()).rows;
+            let undisturbed = self.run(call, 2, nothing, &Files::Journal(&journal), &checkpoints).rows;
             for place in self.kind.places().into_iter().filter(|place| Call::to(place) == call) {
                 for policy in POLICIES {
                     for panics in [false, true] {
@@ -253,6 +228,31 @@ impl Matrix {
         }
         assert_eq!(checked.len(), self.kind.places().len(), "every place was come to");
     }
+}
+
+/// What was written down: every failure, in order, and how it ended.
+fn check_journal(case: &str, call: Call, expected: &Expected, fault: Fault, written: &Written) {
+    let evaluates = matches!(call, Call::Test | Call::Predict);
+    let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
+    // An evaluation begins when it has its loaders, right before its first event.
+    let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
+    assert_eq!(written.begun, began, "{case}");
+    let failed = expected.aborts.is_some() || call == Call::Failing;
+    assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
+    let line = |hook: &str, disabled, aborted| (format!("hook `{hook}`"), fault.place, disabled, aborted);
+    let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", false, true));
+    let contained = expected.contained.iter().map(|failed| line(failed.hook, failed.disabled, false));
+    let later = expected.later.iter().map(|hook| line(hook, false, true));
+    let aborted = expected.aborts.map(|hook| line(hook, false, true));
+    let all: Vec<_> = module.into_iter().chain(contained).chain(aborted).chain(later).collect();
+    let lines = written.failures.iter().map(|what| match what {
+        Happening::Failure { by, at, panicked, disabled, aborted, .. } => {
+            assert_eq!(*panicked, fault.panics && by != "module", "{case}");
+            (by.clone(), at.as_str(), *disabled, *aborted)
+        }
+        other => panic!("{case}: {other:?}"),
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
 }
 
 #[test]
