@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tenterhook_core::Failure;
 
+use crate::run::{Entry, Happening};
+
 /// So many kinds are told apart; those that come after them are only counted.
 const KINDS: usize = 100;
 
@@ -62,8 +64,25 @@ impl Failures {
         })
     }
 
+    /// Counts what was written down, if it was a failure.
+    pub(crate) fn read(&mut self, entry: &Entry) {
+        let Happening::Failure { by, at, error, panicked, disabled, aborted, .. } = &entry.what else {
+            return;
+        };
+        self.add(FailureKind {
+            by: by.clone(),
+            at: at.clone(),
+            panicked: *panicked,
+            count: 1,
+            step: entry.step,
+            error: error.clone(),
+            disabled: *disabled,
+            aborted: *aborted,
+        });
+    }
+
     /// Counts what a later call had, too.
-    pub(crate) fn extend(&mut self, later: &Failures) {
+    pub fn extend(&mut self, later: &Failures) {
         for kind in &later.kinds {
             self.add(kind.clone());
         }

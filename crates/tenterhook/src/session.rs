@@ -132,7 +132,9 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.shared.metrics.end_evaluation();
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
-        later.iter().for_each(|failure| self.run.note_failure(failure));
+        for failure in &later {
+            self.run.note_failure(failure);
+        }
         Err((failure, later))
     }
 

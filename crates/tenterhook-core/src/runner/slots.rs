@@ -317,7 +317,10 @@ impl HookRunner {
 
     fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
         match self.standing_mut(name) {
-            Some(standing) => standing.enabled = on,
+            Some(standing) => {
+                standing.enabled = on;
+                standing.given_up &= !on;
+            }
             None => return Err(self.unknown(name)),
         }
         self.replan();

@@ -17,6 +17,8 @@ pub(super) struct Standing {
     /// It was added while the run went on.
     pub(super) added: bool,
     pub(super) failures: u32,
+    /// It failed once too often, and has not been enabled since.
+    pub(super) given_up: bool,
     /// How many were registered before it.
     pub(super) number: usize,
     pub(super) budget: Option<Budget>,
@@ -58,6 +60,7 @@ impl Standing {
             registered: true,
             added: false,
             failures: 0,
+given_up: false,
             number: 0,
             budget: None,
             account: Box::default(),
@@ -82,6 +85,7 @@ impl Standing {
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
         let disabled = panicked || too_many;
+        self.given_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled });
         Ok(disabled)
     }
