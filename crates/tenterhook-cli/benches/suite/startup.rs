@@ -37,8 +37,7 @@ fn to_first_step(directory: &Path) -> Result<f64> {
     let began = Instant::now();
     let mut running = tenter.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let said = running.stderr.take().ok_or("it says nothing")?;
-    let first =
-        BufReader::new(said).lines().map_while(io::Result::ok).find(|line| line.contains("batch 1"));
+    let first = BufReader::new(said).lines().map_while(io::Result::ok).find(|line| line.contains("batch 1"));
     let took = began.elapsed().as_secs_f64();
     running.kill()?;
     running.wait()?;
