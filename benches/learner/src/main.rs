@@ -1,1 +1,230 @@
-fn main() {}
+//! One training under Burn's `Learner`, or the same under the trainer, for `cargo bench -- learner`.
+//!
+//! ```text
+//! learner-bench learner gpt     prints the seconds per step and the peak of memory as JSON
+//! learner-bench trainer gpt
+//! ```
+//!
+//! The `Learner` is given as little to do as the trainer: no metrics, no checkpoints, nothing to print, no log, no
+//! validation, the same batches in memory.
+
+#[allow(dead_code)]
+#[path = "../../../crates/tenterhook-cli/benches/suite/workload.rs"]
+mod workload;
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::data::dataset::DatasetError;
+use burn::module::Module;
+use burn::tensor::{Device, ExecutionError, Tensor};
+use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
+use burn::train::metric::MetricDefinition;
+use burn::train::renderer::{
+    EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining,
+};
+use burn::train::{InferenceStep, ItemLazy, Learner, LearnerModel, SupervisedTraining, TrainOutput, TrainStep};
+use tenterhook::Trainer;
+use tenterhook_tasks::digits::model::Classifier;
+use tenterhook_tasks::text::model::Gpt;
+use workload::{BuiltInCnn, BuiltInGpt, Layers, Source, Span, Tiny, Watch, Workload};
+
+/// As in `tenter`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What a step yields: its loss alone.
+struct OfStep {
+    loss: Tensor<1>,
+}
+
+impl ItemLazy for OfStep {
+    fn sync(self) -> Result<Self, ExecutionError> {
+        self.loss.device().flush()?;
+        Ok(OfStep { loss: self.loss.without_autodiff() })
+    }
+}
+
+/// A model as the `Learner` wants it.
+trait Learned: LearnerModel + TrainStep<Input = <Self::Of as Workload>::Batch> {
+    type Of: Workload;
+    fn of(model: <Self::Of as Workload>::Model) -> Self;
+}
+
+macro_rules! learned {
+    ($Name:ident, $Workload:ty, $Model:ty) => {
+        #[derive(Module, Debug)]
+        struct $Name {
+            model: $Model,
+        }
+
+        impl Learned for $Name {
+            type Of = $Workload;
+            fn of(model: $Model) -> Self {
+                Self { model }
+            }
+        }
+
+        impl TrainStep for $Name {
+            type Input = <$Workload as Workload>::Batch;
+            type Output = OfStep;
+            fn step(&self, batch: Self::Input) -> TrainOutput<OfStep> {
+                let loss = <$Workload>::loss(&self.model, &batch);
+                TrainOutput::new(self, loss.backward(), OfStep { loss })
+            }
+        }
+
+        impl InferenceStep for $Name {
+            type Input = <$Workload as Workload>::Batch;
+            type Output = OfStep;
+            fn step(&self, batch: Self::Input) -> OfStep {
+                OfStep { loss: <$Workload>::loss(&self.model, &batch) }
+            }
+        }
+    };
+}
+
+learned!(LearnedTiny, Tiny, Layers);
+learned!(LearnedGpt, BuiltInGpt, Gpt);
+learned!(LearnedCnn, BuiltInCnn, Classifier);
+
+thread_local! {
+    /// When training under the `Learner` began and ended; its loaders must be shareable, a watch is not.
+    static TIMED: RefCell<Option<std::rc::Rc<Watch>>> = const { RefCell::new(None) };
+}
+
+/// The batches for the `Learner`; without a span there are none.
+struct Given<B> {
+    batches: Arc<Mutex<Vec<B>>>,
+    span: Option<Span>,
+}
+
+struct Giving<B> {
+    source: Source<B>,
+    left: u64,
+}
+
+impl<B: Clone> Iterator for Giving<B> {
+    type Item = Result<B, DatasetError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Ok(self.source.give()))
+    }
+}
+
+impl<B: Clone> DataLoaderIterator<B> for Giving<B> {
+    fn progress(&self) -> Progress {
+        Progress::new(0, usize::MAX, None)
+    }
+}
+
+impl<B: Clone + Send + 'static> DataLoader<B> for Given<B> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B> + 'a> {
+        let span = self.span.unwrap_or(Span { warm_up: 0, timed: 0 });
+        let batches = self.batches.lock().map(|batches| batches.clone()).unwrap_or_default();
+        let (source, watch) = Source::new(batches, span);
+        let left = if self.span.is_some() { span.steps() } else { 0 };
+        if self.span.is_some() {
+            TIMED.replace(Some(watch));
+        }
+        Box::new(Giving { source, left })
+    }
+    fn num_items(&self) -> usize {
+        self.span.map_or(0, |span| usize::try_from(span.steps()).unwrap_or(usize::MAX))
+    }
+    fn to_device(&self, _: &Device) -> Arc<dyn DataLoader<B>> {
+        Arc::new(Given { batches: self.batches.clone(), span: self.span })
+    }
+    fn slice(&self, _: usize, _: usize) -> Arc<dyn DataLoader<B>> {
+        Arc::new(Given { batches: self.batches.clone(), span: self.span })
+    }
+}
+
+/// Shows nothing.
+struct Silent;
+
+impl MetricsRendererTraining for Silent {
+    fn update_train(&mut self, _: MetricState) {}
+    fn update_valid(&mut self, _: MetricState) {}
+}
+impl MetricsRendererEvaluation for Silent {
+    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
+}
+impl TrainingProgressLogger for Silent {
+    fn start(&mut self, _: usize, _: usize, _: Option<usize>, _: Option<&str>) {}
+    fn update_epoch(&mut self, _: usize) {}
+    fn start_split(&mut self, _: &str, _: usize) {}
+    fn update_split(&mut self, _: usize) {}
+    fn end_split(&mut self) {}
+    fn end(&mut self) {}
+    fn log_event_training(&mut self, _: String) {}
+}
+impl EvaluationProgressLogger for Silent {
+    fn start_global_progress(&mut self, _: usize) {}
+    fn start_test(&mut self, _: &str, _: usize) {}
+    fn update_test_progress(&mut self, _: usize) {}
+    fn end_test(&mut self) {}
+    fn end_global_progress(&mut self) {}
+    fn log_event_evaluation(&mut self, _: String) {}
+}
+impl MetricsRenderer for Silent {
+    fn manual_close(&mut self) {}
+    fn register_metric(&mut self, _: MetricDefinition) {}
+}
+
+/// Trains under the `Learner`: seconds per step.
+fn learn<L>(span: Span) -> Result<f64, Box<dyn Error>>
+where
+    L: Learned + InferenceStep<Input = <<L as Learned>::Of as Workload>::Batch>,
+    <L::Of as Workload>::Batch: Send,
+{
+    let device = Device::flex();
+    device.seed(0);
+    let files = tempfile::tempdir()?;
+    let model = L::of(L::Of::model(&device.clone().autodiff()));
+    let batches = Arc::new(Mutex::new(L::Of::batches(&device)));
+    let loader = |span| Arc::new(Given { batches: batches.clone(), span });
+    let training = SupervisedTraining::<L>::new(files.path(), loader(Some(span)), loader(None))
+        .renderer(Box::new(Silent))
+        .with_application_logger(None)
+        .num_epochs(1);
+    let learned = training.launch(Learner::new(model, L::Of::burns_optimizer(), L::Of::LR));
+    if let Some(error) = learned.error {
+        return Err(error.to_string().into());
+    }
+    let watch = TIMED.take().ok_or("it did not train on this thread")?;
+    watch.seconds_per_step(span)
+}
+
+fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
+    workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?)
+}
+
+/// The most memory this process has had, in kibibytes.
+fn peak_kib() -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")).ok_or("no peak of memory is told here")?;
+    Ok(peak.parse()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let tiny = Span { warm_up: 500, timed: 5000 };
+    let cnn = Span { warm_up: 5, timed: 100 };
+    let gpt = Span { warm_up: 1, timed: 5 };
+    let seconds_per_step = match words[..] {
+        ["learner", "tiny"] => learn::<LearnedTiny>(tiny)?,
+        ["learner", "cnn"] => learn::<LearnedCnn>(cnn)?,
+        ["learner", "gpt"] => learn::<LearnedGpt>(gpt)?,
+        ["trainer", "tiny"] => train::<Tiny>(tiny)?,
+        ["trainer", "cnn"] => train::<BuiltInCnn>(cnn)?,
+        ["trainer", "gpt"] => train::<BuiltInGpt>(gpt)?,
+        _ => return Err("`learner` or `trainer`, and `tiny`, `cnn` or `gpt`".into()),
+    };
+    println!("{}", serde_json::json!({ "seconds_per_step": seconds_per_step, "peak_kib": peak_kib()? }));
+    Ok(())
+}

@@ -22,12 +22,16 @@ fn arguments(what: &str, how: &str, steps: u64) -> [String; 4] {
     ["run".to_owned(), what.to_owned(), how.to_owned(), steps.to_string()]
 }
 
-pub fn instructions(_: Effort) -> Result<Vec<Line>> {
+/// Instructions of a step in steady state; see [`per_step`].
+pub fn instructions_per_step(what: &str, how: &str, few: u64, more: u64) -> Result<f64> {
     valgrind::version()?;
     let program = std::env::current_exe()?;
+    per_step(few, more, |steps| valgrind::count(&program, &arguments(what, how, steps)))
+}
+
+pub fn instructions(_: Effort) -> Result<Vec<Line>> {
     let line = |model: &str, name: &str, few, more| -> Result<Line> {
-        let of =
-            |how: &str| per_step(few, more, |steps| valgrind::count(&program, &arguments(model, how, steps)));
+        let of = |how: &str| instructions_per_step(model, how, few, more);
         let (ours, theirs) = (of("trainer")?, of("raw")?);
         let what = format!("trainer against raw Burn loop, built-in {name}, one thread, instructions");
         let note = format!("{:.1} million in a raw step", theirs / 1e6);
@@ -47,8 +51,18 @@ pub fn allocations(_: Effort) -> Result<Vec<Line>> {
         )
         .into());
     }
+    // Without the reading.
+    let alone = per_step(205, 40, |steps| allocated("nothing", "trainer", steps))?;
     let what = "allocations per step in steady state, no hooks, Linear 32→2";
-    Ok(vec![Line::counted(what, "", trainer, raw).noting("the target is what a raw Burn loop makes")])
+    Ok(vec![
+        Line::counted(what, "", trainer, raw).noting("the target is what a raw Burn loop makes"),
+        Line::counted(
+            "allocations of the trainer itself, between two readings of the losses",
+            "",
+            alone,
+            0.0,
+        ),
+    ])
 }
 
 /// How often a whole training asks Rust's allocator for memory.

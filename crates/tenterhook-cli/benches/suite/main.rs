@@ -16,6 +16,8 @@ mod counts;
 mod events;
 mod learner;
 mod measure;
+mod nothing;
+mod on_gpt;
 mod startup;
 mod steps;
 mod table;
@@ -55,7 +57,7 @@ const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) ->
     Row { name, about, counted: true, on_demand: false, measure }
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     counted("unwanted", "an event nobody wants, in instructions over an empty loop", events::unwanted),
     timed("delivered", "an event delivered to hooks that do nothing", events::delivered),
     timed("step", "a training step without hooks, less that of a raw Burn loop", steps::step),
@@ -70,6 +72,7 @@ const ROWS: [Row; 11] = [
         measure: learner::measure,
     },
     timed("gradient_monitor", "watching 50 gradients at every step", steps::gradient_monitor),
+    counted("on_gpt", "points and hooks on the GPT, in instructions", on_gpt::measure),
     counted("allocations", "allocations of a training step without hooks", counts::allocations),
     timed("startup", "from the start of `tenter` to its first step, or to its help", startup::measure),
     timed("allocator", "training of the GPT with other settings of the allocator", startup::allocator),

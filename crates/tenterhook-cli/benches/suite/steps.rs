@@ -2,7 +2,7 @@
 
 use crate::measure::{Effort, Measured, Result, in_turns};
 use crate::table::Line;
-use crate::trainings::{How, train};
+use crate::trainings::{self, How, train};
 use crate::workload::{BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
 
 fn compared<W: Workload>(
@@ -32,14 +32,25 @@ fn of_raw_step() -> Result<String> {
 pub fn step(effort: Effort) -> Result<Vec<Line>> {
     let more = compared::<Tiny>(effort.rounds(31), [How::Trainer, How::Raw], TINY, microseconds_more)?;
     let what = "trainer step minus raw Burn loop, Linear 32→2, batch 32, no hooks";
-    Ok(vec![Line::new(what, "µs", more, Some(2.0)).noting(of_raw_step()?)])
+    let alone = |_| Ok(trainings::nothing(How::Trainer, TINY)? * 1e6);
+    let alone = (0..effort.rounds(31)).map(alone).collect::<Result<_>>()?;
+    Ok(vec![
+        Line::new(what, "µs", more, Some(2.0)).noting(of_raw_step()?),
+        Line::new(
+            "the trainer's own part of a step: a module that does nothing",
+            "µs",
+            Measured::of(alone)?,
+            None,
+        ),
+    ])
 }
 
 pub fn hooks(effort: Effort) -> Result<Vec<Line>> {
     let rounds = effort.rounds(21);
     let more = |how| compared::<Tiny>(rounds, [how, How::Raw], TINY, microseconds_more);
-    let what = "the same with console, jsonl, lr monitor, throughput, checkpoint every 1,000 steps";
+    let what = "the same with checkpoint every 1,000 steps";
     Ok(vec![
+        Line::new("the same with console, jsonl, lr monitor, throughput", "µs", more(How::Watched)?, None),
         Line::new(what, "µs", more(How::Hooks)?, Some(6.0)),
         Line::new("the same and a run directory", "µs", more(How::Recorded)?, None),
     ])

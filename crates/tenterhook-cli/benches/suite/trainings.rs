@@ -1,10 +1,14 @@
 //! The trainings that are measured, by name: what is trained, and how.
 
+use std::path::Path;
+
 use tenterhook::prelude::*;
 use tenterhook::registry::Registry;
 use tenterhook::run::RunDirectoryPlan;
 
 use crate::measure::Result;
+use crate::nothing;
+use crate::on_gpt::{Natively, OnHost, PlainGpt};
 use crate::workload::{self, BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
 
 /// How a model is trained.
@@ -14,23 +18,38 @@ pub enum How {
     Raw,
     /// By the trainer without hooks.
     Trainer,
+    /// With what watches: console, jsonl, lr monitor, throughput.
+    Watched,
     /// With what many have: console, jsonl, lr monitor, throughput, a checkpoint every 1,000 steps.
     Hooks,
     /// With these and a run directory.
     Recorded,
     /// With the gradient monitor at every step.
     Monitored,
+    /// With the norm of every gradient at every step: no copies of weights, no norms around clipping.
+    Norms,
+    /// With statistics of every activation at every step.
+    Activations,
+    /// With an update hook that changes every gradient in host memory.
+    OnHost,
+    /// With one that does where Burn computes.
+    Natively,
     /// With a hook that allocates once per step, to see that this shows.
     Boxing,
 }
 
 impl How {
-    pub const ALL: [(&str, How); 6] = [
+    pub const ALL: [(&str, How); 11] = [
         ("raw", How::Raw),
         ("trainer", How::Trainer),
+        ("watched", How::Watched),
         ("hooks", How::Hooks),
         ("recorded", How::Recorded),
         ("monitored", How::Monitored),
+        ("norms", How::Norms),
+        ("activations", How::Activations),
+        ("on_host", How::OnHost),
+        ("natively", How::Natively),
         ("boxing", How::Boxing),
     ];
 
@@ -41,17 +60,26 @@ impl How {
 
 /// One training and nothing else; prints what a step took.
 pub fn run(what: &str, how: &str, steps: u64) -> Result<()> {
-    let how = How::parse(how).ok_or("raw, trainer, hooks, recorded, monitored or boxing?")?;
+    let known = || format!("`{how}` is none of {:?}", How::ALL.map(|(name, _)| name));
+    let how = How::parse(how).ok_or_else(known)?;
     let span = Span { warm_up: 0, timed: steps };
     let seconds = match what {
         "tiny" => train::<Tiny>(how, span)?,
         "deep" => train::<Deep>(how, span)?,
         "gpt" => train::<BuiltInGpt>(how, span)?,
+        "plain" => train::<PlainGpt>(how, span)?,
         "cnn" => train::<BuiltInCnn>(how, span)?,
-        _ => return Err("tiny, deep, gpt or cnn?".into()),
+        "nothing" => nothing(how, span)?,
+        _ => return Err("tiny, deep, gpt, plain, cnn or nothing?".into()),
     };
     println!("{seconds:e} seconds per step");
     Ok(())
+}
+
+/// Lets the trainer train nothing: seconds per step.
+pub fn nothing(how: How, span: Span) -> Result<f64> {
+    let files = tempfile::tempdir()?;
+    nothing::train(span, &mut trainer(how, span, files.path())?)
 }
 
 /// Trains: seconds per step.
@@ -59,30 +87,44 @@ pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
     if how == How::Raw {
         return workload::raw::<W>(span);
     }
+    let files = tempfile::tempdir()?;
+    workload::trained::<W>(span, &mut trainer(how, span, files.path())?)
+}
+
+/// The trainer with its hooks, which write here.
+fn trainer(how: How, span: Span, files: &Path) -> Result<Trainer> {
     // What it prints is made and goes nowhere.
     let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {});
     let registry = Registry::default();
-    let files = tempfile::tempdir()?;
-    if matches!(how, How::Hooks | How::Recorded) {
+    let add = |trainer: &mut Trainer, name: &str, options: serde_json::Value| -> Result<()> {
+        Ok(trainer.add_hook(registry.hook(name, options)?)?)
+    };
+    if matches!(how, How::Watched | How::Hooks | How::Recorded) {
         trainer = match how {
-            How::Recorded => trainer.with_run_directory(RunDirectoryPlan::below(files.path())),
-            _ => trainer.with_checkpoints_in(files.path()),
+            How::Recorded => trainer.with_run_directory(RunDirectoryPlan::below(files)),
+            _ => trainer.with_checkpoints_in(files),
         };
-        let none = || serde_json::json!({});
         for name in ["console", "jsonl", "lr_monitor", "throughput"] {
-            trainer.add_hook(registry.hook(name, none())?)?;
+            add(&mut trainer, name, serde_json::json!({}))?;
         }
-        let every = serde_json::json!({ "every_n_train_steps": 1000 });
-        trainer.add_hook(registry.hook("checkpoint", every)?)?;
     }
-    if how == How::Monitored {
-        trainer.add_hook(registry.hook("gradient_monitor", serde_json::json!({ "log_frequency": 1 }))?)?;
-    }
-    if how == How::Boxing {
-        let boxing = closure::on_train_batch_end("boxing", |cx| {
+    match how {
+        How::Hooks | How::Recorded => {
+            add(&mut trainer, "checkpoint", serde_json::json!({ "every_n_train_steps": 1000 }))?;
+        }
+        How::Monitored => add(&mut trainer, "gradient_monitor", serde_json::json!({ "log_frequency": 1 }))?,
+        How::Norms => {
+            let options =
+                serde_json::json!({ "log_frequency": 1, "log_update_ratio": false, "log_clipping": false });
+            add(&mut trainer, "gradient_monitor", options)?;
+        }
+        How::Activations => add(&mut trainer, "activation_stats", serde_json::json!({ "log_frequency": 1 }))?,
+        How::OnHost => trainer.add_hook(OnHost)?,
+        How::Natively => trainer.add_hook(Natively)?,
+        How::Boxing => trainer.add_hook(closure::on_train_batch_end("boxing", |cx| {
             std::hint::black_box(Box::new(cx.step));
-        });
-        trainer.add_hook(boxing)?;
+        }))?,
+        How::Raw | How::Trainer | How::Watched => {}
     }
-    workload::trained::<W>(span, &mut trainer)
+    Ok(trainer)
 }

@@ -262,7 +262,14 @@ impl<B: Clone> Loader<B> for Source<B> {
     }
 }
 
-struct Given<B>(Option<Source<B>>);
+/// A source as a trainer takes it.
+pub struct Given<B>(Option<Source<B>>);
+
+impl<B> Given<B> {
+    pub fn new(source: Source<B>) -> Given<B> {
+        Given(Some(source))
+    }
+}
 
 impl<B: Clone + 'static> DataModule<B> for Given<B> {
     fn loaders(&mut self, split: Split) -> Result<Loaders<B>, BoxError> {
@@ -311,6 +318,6 @@ pub fn trained<W: Workload>(span: Span, trainer: &mut Trainer) -> Result<f64, Bo
     device.seed(0);
     let mut module = Burn::new(W::model(&device), &device).with_optimizers(|_| Ok(W::optimizer().into()));
     let (source, watch) = Source::new(W::batches(&device), span);
-    trainer.fit(&mut module, &mut Given(Some(source)))?;
+    trainer.fit(&mut module, &mut Given::new(source))?;
     watch.seconds_per_step(span)
 }
