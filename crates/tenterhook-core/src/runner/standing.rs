@@ -16,6 +16,8 @@ pub(super) struct Standing {
     /// It was added while the run went on.
     pub(super) added: bool,
     pub(super) failures: u32,
+    /// Every loss is read for it.
+    pub(super) wants_losses: bool,
     /// How many were registered before it.
     pub(super) number: usize,
     pub(super) budget: Option<Budget>,
@@ -56,6 +58,7 @@ impl Standing {
             registered: true,
             added: false,
             failures: 0,
+            wants_losses: false,
             number: 0,
             budget: None,
             account: Box::default(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tenterhook_core::{Decided, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
+use tenterhook_core::{Decided, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage};
 
 use super::Introduction;
 use crate::notice::Notice;
@@ -59,6 +59,17 @@ pub enum Happening {
         panicked: bool,
         /// How often it has failed, this time included.
         count: u32,
+        /// It is disabled from here on.
+        disabled: bool,
+    },
+    /// A hook took more than its budget.
+    OverBudget {
+        /// Who.
+        hook: String,
+        /// What share of the time it took, of 1.
+        share: f64,
+        /// What share it may take, of 1.
+        budget: f64,
         /// It is disabled from here on.
         disabled: bool,
     },
@@ -147,6 +158,12 @@ impl From<&Notice> for Happening {
             Notice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
+            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+                hook: hook.clone(),
+                share: *share,
+                budget: *budget,
+                disabled: *disabled,
+            },
             Notice::Refused(error) => Happening::Refused { error: error.to_string() },
             Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
             Notice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },

@@ -10,7 +10,7 @@ use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
-use super::{Beginning, Ending, RunDirectoryPlan};
+use super::{Beginning, Ending, HookCosts, RunDirectoryPlan};
 use crate::config::hash::{of_bytes, of_json};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
@@ -142,6 +142,8 @@ pub struct RunRecord {
     pub metrics: BTreeMap<String, f64>,
     /// The hooks.
     pub hooks: Vec<HookInfo>,
+    /// What they cost; empty until the run ends, and where no account was kept.
+    pub hook_costs: HookCosts,
     /// The command line.
     pub command: Vec<String>,
     /// The source.
@@ -183,6 +185,7 @@ impl RunRecord {
             tokens: progress.tokens,
             metrics: BTreeMap::new(),
             hooks: beginning.hooks.clone(),
+            hook_costs: HookCosts::default(),
             command: plan.command.clone(),
             git: Git::here(),
             config_hash: match &plan.config_hash {
@@ -224,6 +227,9 @@ impl RunRecord {
         let status = RunStatus::from(ending.outcome);
         if is_the_run || status != RunStatus::Completed {
             self.status = status;
+        }
+        if is_the_run {
+            self.hook_costs.clone_from(&ending.hook_costs);
         }
         let progress = &ending.progress;
         (self.steps, self.epochs) = (progress.step, progress.epochs_done);

@@ -172,8 +172,9 @@ impl<M: Module> Running<M> {
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let outcome = self.outcome.clone();
-        let ending = Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, time };
+        let (outcome, hook_costs) = (self.outcome.clone(), self.hook_costs());
+        let ending =
+            Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, hook_costs, time };
         self.say_again();
         self.record(|recorder| recorder.end(&ending));
     }
