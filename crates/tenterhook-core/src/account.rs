@@ -21,6 +21,8 @@ pub struct Cost {
     pub p99: Duration,
     /// The longest of those that were timed.
     pub longest: Duration,
+    /// Not every call was timed, so the others are taken for like those that were.
+    pub estimated: bool,
 }
 
 /// What a hook has cost so far.
@@ -52,7 +54,7 @@ pub struct Materialised {
 }
 
 /// What share of the time of training a hook may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Budget {
     /// Of 1.
     pub share: f64,
@@ -95,12 +97,13 @@ const BUCKETS: usize = 40 * FINE as usize;
 pub(crate) struct Tally {
     total: u64,
     longest: u64,
+    estimated: bool,
     spread: [u64; BUCKETS],
 }
 
 impl Default for Tally {
     fn default() -> Tally {
-        Tally { total: 0, longest: 0, spread: [0; BUCKETS] }
+        Tally { total: 0, longest: 0, estimated: false, spread: [0; BUCKETS] }
     }
 }
 
@@ -109,12 +112,14 @@ impl Tally {
     pub(crate) fn note(&mut self, nanos: u64, weight: u64) {
         self.total += nanos * weight;
         self.longest = self.longest.max(nanos);
+        self.estimated |= weight > 1;
         self.spread[bucket(nanos)] += weight;
     }
 
     pub(crate) fn take_in(&mut self, other: &Tally) {
         self.total += other.total;
         self.longest = self.longest.max(other.longest);
+        self.estimated |= other.estimated;
         self.spread.iter_mut().zip(&other.spread).for_each(|(mine, others)| *mine += others);
     }
 
@@ -125,7 +130,7 @@ impl Tally {
     pub(crate) fn cost(&self, calls: u64) -> Cost {
         let [total, longest] = [self.total, self.longest].map(Duration::from_nanos);
         let [p50, p99] = [50, 99].map(|percent| Duration::from_nanos(self.percentile(percent)));
-        Cost { calls, total, p50, p99, longest }
+        Cost { calls, total, p50, p99, longest, estimated: self.estimated }
     }
 
     fn percentile(&self, percent: u64) -> u64 {
@@ -180,7 +185,9 @@ mod tests {
     fn a_call_stands_for_as_many_as_it_was_chosen_from() {
         let mut tally = Tally::default();
         tally.note(100, 1);
+        assert!(!tally.cost(1).estimated, "each stands for itself");
         tally.note(1000, 99);
+        assert!(tally.cost(100).estimated);
         assert_eq!(tally.cost(100).total, Duration::from_nanos(99_100));
         assert!(tally.cost(100).p50 > Duration::from_nanos(800), "{:?}", tally.cost(100));
     }

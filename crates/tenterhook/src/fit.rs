@@ -252,6 +252,7 @@ impl<M: Module> Session<'_, M> {
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
         tell!(&mut self.run, self.module, on_train_batch_end);
         self.run.leave_batch();
+        self.run.judge_budgets(self.module)?;
         self.stop_when_time_is_over();
         Ok(())
     }

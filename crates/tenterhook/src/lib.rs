@@ -10,6 +10,7 @@ extern crate self as tenterhook;
 #[macro_use]
 mod emit;
 
+mod accounts;
 pub mod checkpoint;
 pub mod config;
 mod cx;

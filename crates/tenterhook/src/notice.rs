@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{BoxError, Changed, Decided, PlanError, RosterError, RosterRequest};
+use tenterhook_core::{BoxError, Changed, Decided, Overrun, PlanError, RosterError, RosterRequest};
 
 use crate::failures::{Failures, Then};
 use crate::run::Introduction;
@@ -15,6 +15,8 @@ use crate::run::Introduction;
 pub enum Notice {
     /// A hook failed and the run went on.
     Contained(Contained),
+    /// A hook took more than its budget.
+    OverBudget(Overrun),
     /// A hook asked for a change of the list of hooks that could not be made.
     Refused(RosterError),
     /// The list of hooks was changed while the run went on.
@@ -88,6 +90,11 @@ impl std::fmt::Display for Notice {
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
             }
+            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => {
+                let then = if *disabled { "it is disabled from here on" } else { "it goes on" };
+                let [share, budget] = [share, budget].map(|share| in_percent(*share));
+                write!(f, "hook `{hook}` takes {share} of the time, and its budget is {budget}; {then}")
+            }
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
             Notice::Printed(line) => f.write_str(line),
@@ -144,6 +151,18 @@ impl std::fmt::Display for Notice {
             }
         }
     }
+}
+
+/// With as many digits as one needs to tell it from a budget.
+fn in_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let digits = match percent {
+        _ if (percent - percent.round()).abs() < 1e-9 => 0,
+        10.0.. => 1,
+        0.1.. => 2,
+        _ => 4,
+    };
+    format!("{percent:.digits$} %")
 }
 
 /// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
@@ -205,6 +224,7 @@ impl Notice {
             Notice::Decided { .. } | Notice::Changed(_) => false,
             Notice::Contained(_)
             | Notice::Refused(_)
+            | Notice::OverBudget(_)
             | Notice::WouldRefuse(_)
             | Notice::Said { .. }
             | Notice::Printed(_)

@@ -11,6 +11,7 @@ use tenterhook_core::{
     Phase, Progress, Request, Shared, Stage, Status, Tensors, Weights, backtraces,
 };
 
+use crate::accounts::Period;
 use crate::checkpoint::Saves;
 use crate::data::{BatchData, LoadError, of_loader};
 use crate::losses::Losses;
@@ -100,6 +101,7 @@ pub struct Running<M: Module> {
     pub(crate) stepped_itself: bool,
     /// The optimizers whose gradients have been looked at for missing ones.
     pub(crate) gradients_seen: Vec<usize>,
+    pub(crate) period: Period,
     pub(crate) outcome: Outcome,
     pub(crate) saves: Saves,
     pub(crate) notices: Notices,
@@ -151,6 +153,7 @@ impl<M: Module> Running<M> {
             window_skipped: false,
             stepped_itself: false,
             gradients_seen: Vec::new(),
+            period: Period::default(),
             outcome: Outcome::Completed,
             saves: Saves::default(),
             notices,
@@ -344,9 +347,13 @@ impl<M: Module> Running<M> {
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.progress.step.is_multiple_of(self.limits.log_every);
         let for_everybody = due || self.hooks.judges_every_loss();
-        if (for_everybody || self.hooks.observes_every_loss())
-            && let Some(loss) = self.losses.read()
-        {
+        if !(for_everybody || self.hooks.observes_every_loss()) {
+            return;
+        }
+        if !due {
+            self.hooks.charge_losses(self.losses.unread());
+        }
+        if let Some(loss) = self.losses.read() {
             self.check_finite(loss);
             if for_everybody {
                 self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);

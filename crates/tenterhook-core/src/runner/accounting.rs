@@ -161,6 +161,13 @@ impl HookRunner {
         self.accounting.on = on;
     }
 
+    /// Whether account is kept.
+    #[inline]
+    #[must_use]
+    pub fn keeps_account(&self) -> bool {
+        self.accounting.on
+    }
+
     /// As [`HookRunner::walk`] does it, and counts who has received the event and what that made materialise. Looks
     /// closely where the clock is read, or where it is to be known afterwards who has received what.
     #[inline]
@@ -215,11 +222,16 @@ impl HookRunner {
         }
     }
 
-    /// A value was brought over from the engine because a hook declares that it reads it.
-    pub fn charge_read(&mut self, hook: &str) {
-        let on = self.accounting.on;
-        if let Some(standing) = self.standing_mut(hook).filter(|_| on) {
-            standing.account.read.scalars += 1;
+    /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
+    /// those hooks is charged: without the others it would have been the same.
+    pub fn charge_losses(&mut self, count: u64) {
+        if !self.accounting.on {
+            return;
+        }
+        let slots = self.slots.iter_mut().map(|slot| &mut slot.standing);
+        let all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
+        for standing in all.filter(|standing| standing.wants_losses) {
+            standing.account.read.scalars += count;
         }
     }
 

@@ -342,11 +342,19 @@ impl HookRunner {
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
+        for slot in &mut self.slots {
+            let steers = slot.hook.kind().steers();
+            slot.standing.wants_losses =
+                if steers { slot.judges_every_loss() } else { slot.reads_every_loss() };
+        }
+        for slot in &mut self.updates {
+            slot.standing.wants_losses = slot.judges_every_loss();
+        }
+        let wanting = |slot: &&Slot| slot.standing.wants_losses;
         let (steering, observing): (Vec<_>, Vec<_>) =
-            self.slots.iter().partition(|slot| slot.hook.kind().steers());
-        self.reading = observing.into_iter().any(Slot::reads_every_loss);
-        self.judging = steering.into_iter().any(Slot::judges_every_loss)
-            || self.updates.iter().any(UpdateSlot::judges_every_loss);
+            self.slots.iter().filter(wanting).partition(|slot| slot.hook.kind().steers());
+        self.reading = !observing.is_empty();
+        self.judging = !steering.is_empty() || self.updates.iter().any(|slot| slot.standing.wants_losses);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
         let has_budget = |standing: &Standing| standing.enabled && standing.budget.is_some();
         let budgeted = self.standings().any(has_budget);
@@ -433,7 +441,7 @@ fn asks_for_the_loss(access: &Access) -> bool {
 
 impl Standing {
     fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
-        let Standing { name, policy, enabled, failures, .. } = self;
+        let Standing { name, policy, enabled, failures, budget, .. } = self;
         HookInfo {
             name: name.clone(),
             kind,
@@ -441,6 +449,7 @@ impl Standing {
             enabled: *enabled,
             on_error: policy.on_error,
             failures: *failures,
+            budget: *budget,
         }
     }
 }

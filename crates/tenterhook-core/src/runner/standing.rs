@@ -19,6 +19,8 @@ pub(super) struct Standing {
     pub(super) failures: u32,
     /// It failed once too often, and has not been enabled since.
     pub(super) given_up: bool,
+    /// Every loss is read for it.
+    pub(super) wants_losses: bool,
     /// How many were registered before it.
     pub(super) number: usize,
     pub(super) budget: Option<Budget>,
@@ -60,7 +62,8 @@ impl Standing {
             registered: true,
             added: false,
             failures: 0,
-given_up: false,
+            given_up: false,
+            wants_losses: false,
             number: 0,
             budget: None,
             account: Box::default(),

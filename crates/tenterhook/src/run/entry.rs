@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{Decided, Failure, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
+use tenterhook_core::{
+    Decided, Failure, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage,
+};
 
 use super::Introduction;
 use crate::notice::Notice;
@@ -68,6 +70,17 @@ pub enum Happening {
         /// The way to it, where backtraces are kept: of the first of its kind.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         backtrace: Option<String>,
+    },
+    /// A hook took more than its budget.
+    OverBudget {
+        /// Who.
+        hook: String,
+        /// What share of the time it took, of 1.
+        share: f64,
+        /// What share it may take, of 1.
+        budget: f64,
+        /// It is disabled from here on.
+        disabled: bool,
     },
     /// A hook was enabled, disabled, removed or added.
     Toggle {
@@ -164,6 +177,12 @@ impl From<&Notice> for Happening {
             Notice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
+            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+                hook: hook.clone(),
+                share: *share,
+                budget: *budget,
+                disabled: *disabled,
+            },
             Notice::Refused(error) => Happening::Refused { error: error.to_string() },
             Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
             Notice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },

@@ -4,6 +4,7 @@
 //! recorder cannot write never ends a run.
 
 mod again;
+mod costs;
 mod directory;
 mod entry;
 mod interrupt;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 
+pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
@@ -162,6 +164,8 @@ pub struct Ending<'a> {
     pub hooks: Vec<HookInfo>,
     /// What failed in it.
     pub failures: &'a Failures,
+    /// What they cost in this process.
+    pub hook_costs: HookCosts,
     /// Seconds since the run began.
     pub time: f64,
 }

@@ -10,7 +10,7 @@ use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
-use super::{Beginning, Ending, RunDirectoryPlan};
+use super::{Beginning, Ending, HookCosts, RunDirectoryPlan};
 use crate::config::hash::{of_bytes, of_json};
 use crate::failures::{FailureKind, Failures};
 
@@ -147,6 +147,8 @@ pub struct RunRecord {
     pub failures: Vec<FailureKind>,
     /// How many failures there were of other kinds.
     pub failures_left_out: u64,
+    /// What they cost; empty until the run ends, and where no account was kept.
+    pub hook_costs: HookCosts,
     /// The command line.
     pub command: Vec<String>,
     /// The source.
@@ -190,6 +192,7 @@ impl RunRecord {
             hooks: beginning.hooks.clone(),
             failures: Vec::new(),
             failures_left_out: 0,
+            hook_costs: HookCosts::default(),
             command: plan.command.clone(),
             git: Git::here(),
             config_hash: match &plan.config_hash {
@@ -231,6 +234,9 @@ impl RunRecord {
         let status = RunStatus::from(ending.outcome);
         if is_the_run || status != RunStatus::Completed {
             self.status = status;
+        }
+        if is_the_run {
+            self.hook_costs.clone_from(&ending.hook_costs);
         }
         let progress = &ending.progress;
         (self.steps, self.epochs) = (progress.step, progress.epochs_done);

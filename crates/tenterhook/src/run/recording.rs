@@ -201,7 +201,7 @@ impl<M: Module> Running<M> {
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let outcome = self.outcome.clone();
+        let (outcome, hook_costs) = (self.outcome.clone(), self.hook_costs());
         let failures = std::mem::take(&mut self.notices.failures);
         let ending = Ending {
             stage,
@@ -209,6 +209,7 @@ impl<M: Module> Running<M> {
             progress,
             metrics: &metrics,
             hooks,
+            hook_costs,
             failures: &failures,
             time,
         };

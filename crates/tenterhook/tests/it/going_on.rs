@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Ending, Entry, FileMark, Happening, Line, Recorder, Run, RunDirectory, RunDirectoryPlan,
-    RunStatus, holder,
+    Beginning, Ending, Entry, FileMark, Happening, HookCosts, Line, Recorder, Run, RunDirectory,
+    RunDirectoryPlan, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
 use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
@@ -75,6 +75,7 @@ fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
             metrics: &metrics,
             hooks: Vec::new(),
             failures: &Failures::default(),
+            hook_costs: HookCosts::default(),
             time,
         })
         .unwrap();
