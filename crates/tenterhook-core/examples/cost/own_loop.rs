@@ -108,7 +108,7 @@ impl OwnLoop {
         match scenario {
             Scenario::Empty => self.empty(iterations),
             Scenario::Unwanted(_) | Scenario::Delivered(_) | Scenario::Accounted(_) => {
-                self.with_event(iterations)?
+                self.with_event(iterations)?;
             }
         }
         Ok(())

@@ -191,7 +191,9 @@ impl HookRunner {
                 continue;
             }
             let account = &mut slot.standing.account;
-            account.called(place, read);
+            if !CLOSELY || self.accounting.on {
+                account.called(place, read);
+            }
             read = ledger::so_far();
             if CLOSELY {
                 watch.lap(account, place, shared);
@@ -207,6 +209,9 @@ impl HookRunner {
 
     /// A call that ended in a panic is a call like the others.
     pub(super) fn count_panic(&mut self, event: Event, at: usize, watch: &mut Watch, shared: &Shared) {
+        if !self.accounting.on {
+            return;
+        }
         let id = self.plan.receivers(event)[at];
         let account = &mut self.slots[id].standing.account;
         account.called(event as usize, ledger::so_far());
