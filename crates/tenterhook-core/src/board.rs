@@ -231,6 +231,7 @@ mod tests {
                 enabled: true,
                 on_error: crate::OnError::Abort,
                 failures: 0,
+                budget: None,
             };
             let hooks =
                 [info("watches", crate::HookKind::Observer), info("steers", crate::HookKind::Controller)];

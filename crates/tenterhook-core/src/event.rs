@@ -252,6 +252,20 @@ impl Event {
         event >= Event::TrainBatchStart as u8 && event <= Event::StepEnd as u8
     }
 
+    /// Whether the event belongs to one batch of a validation, a test or a prediction.
+    #[must_use]
+    pub const fn is_within_evaluation_batch(self) -> bool {
+        matches!(
+            self,
+            Event::ValidationBatchStart
+                | Event::ValidationBatchEnd
+                | Event::TestBatchStart
+                | Event::TestBatchEnd
+                | Event::PredictBatchStart
+                | Event::PredictBatchEnd
+        )
+    }
+
     /// Whether the event belongs to one training batch, where this loop is running: activations are shown
     /// in all of them.
     #[must_use]

@@ -4,6 +4,8 @@ use std::any::Any;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backtraces::Trace;
+
 /// Any error, as hooks and modules may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -93,11 +95,13 @@ pub struct Failure {
     /// What went wrong.
     #[source]
     pub error: BoxError,
+    /// The way to it, where [backtraces are kept](crate::backtraces::keep).
+    pub trace: Option<Box<Trace>>,
 }
 
 impl Failure {
     fn text(&self) -> String {
-        let Failure { origin, place, epoch, step, panicked, error } = self;
+        let Failure { origin, place, epoch, step, panicked, error, .. } = self;
         match origin {
             // Its errors say themselves what is wrong, and where.
             Origin::Trainer if !panicked => error.to_string(),

@@ -14,6 +14,7 @@
 //! | how do I make it fire less often? | [`HookExt`] |
 //! | who receives what, in which order, and why? | [`plan`] |
 //! | what happens when a hook fails? | [`failure`] |
+//! | what does a hook cost? | [`account`] |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -25,6 +26,8 @@ extern crate self as tenterhook_core;
 mod event;
 
 pub mod access;
+pub mod account;
+pub mod backtraces;
 pub mod board;
 pub mod cadence;
 pub mod closure;
@@ -34,6 +37,7 @@ mod erased;
 pub mod failure;
 pub mod flow;
 mod hook;
+pub mod ledger;
 pub mod metrics;
 pub mod moment;
 mod named;
@@ -52,6 +56,7 @@ pub mod update;
 pub mod wrap;
 
 pub use access::{Access, Claim};
+pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
 pub use board::{Board, Key};
 pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};

@@ -30,6 +30,11 @@ pub struct Batch<'a> {
 pub trait Clock: Send {
     /// The time since the run began.
     fn elapsed(&self) -> Duration;
+
+    /// The same in nanoseconds, to time hooks with: read very often.
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 /// A clock that stands still where it was set; for tests.

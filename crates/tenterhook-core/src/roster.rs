@@ -4,6 +4,7 @@ use std::cell::{Ref, RefCell};
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::Budget;
 use crate::erased::AnyHook;
 use crate::failure::OnError;
 use crate::plan::Tier;
@@ -58,6 +59,9 @@ pub struct HookInfo {
     /// How often it has failed.
     #[serde(default)]
     pub failures: u32,
+    /// What share of the time it may take, where that is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
 /// A change of the list of hooks, asked for while training runs.

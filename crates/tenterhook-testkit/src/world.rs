@@ -129,6 +129,7 @@ fn made_up_failure() -> Failure {
         step: 0,
         panicked: false,
         error: "a made-up failure".into(),
+        trace: None,
     }
 }
 

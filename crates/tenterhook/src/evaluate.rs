@@ -5,7 +5,7 @@ use tenterhook_core::{Failure, Phase, Stage};
 
 use crate::checkpoint::{Place, Position};
 use crate::cx::Cx;
-use crate::data::{BatchData, Split, Waited};
+use crate::data::{BatchData, Split, Waited, of_loader};
 use crate::module::Module;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
@@ -131,6 +131,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "seek");
         let begun = self.evaluation.0[loader].seek(self.run.progress.epochs_done, 0, false);
         self.run.checked(begun)?;
+        self.run.watch_loaders();
         let name = self.evaluation.0[loader].name().to_owned();
         let several = self.evaluation.0.len() > 1;
         self.run.shared.metrics.set_loader(several.then_some(name.as_str()));
@@ -146,7 +147,12 @@ impl<M: Module> Session<'_, M> {
                 break;
             }
             self.run.at(Who::Data, "next");
+            self.run.watch.desk.at(&self.run.progress, true);
+            let waiting = self.run.watch.desk.waits_for(loader);
             let batch = self.evaluation.0[loader].next_unless(&|| self.run.interrupt.is_requested());
+            drop(waiting);
+            self.run.waited();
+            let batch = batch.map_err(|error| of_loader(&name, error));
             let batch = match self.run.checked(batch)? {
                 Waited::Batch(batch) => batch,
                 Waited::Ended => break,

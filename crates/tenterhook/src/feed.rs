@@ -1,9 +1,12 @@
 //! The stream of training batches: several loaders taken in turn, limited, and knowing its end.
 
+use std::sync::Arc;
+
 use tenterhook_core::BoxError;
 
 use crate::data::rota::Rota;
-use crate::data::{Loaders, Turns, TurnsError, Waited};
+use crate::data::{Loaders, Turns, TurnsError, Waited, of_loader};
+use crate::stall::Desk;
 
 /// A batch, and where it came from.
 pub(crate) struct Fetched<B> {
@@ -27,6 +30,8 @@ pub(crate) struct Feed<B> {
     first: u64,
     /// Nothing was fetched ahead yet.
     is_fresh: bool,
+    /// Where it notes for whom it waits.
+    desk: Arc<Desk>,
 }
 
 impl<B> Feed<B> {
@@ -44,7 +49,14 @@ impl<B> Feed<B> {
         let is_computable = loaders.len() == 1 || loaders.iter().all(|loader| loader.batches().is_some());
         let rota = Rota::new(turns, limits, seed);
         let length = rota.length();
-        Ok(Feed { loaders, rota, shuffled, length, is_computable, ahead: None, first: 0, is_fresh: true })
+        let (ahead, first, is_fresh) = (None, 0, true);
+        let desk = Arc::default();
+        Ok(Feed { loaders, rota, shuffled, length, is_computable, ahead, first, is_fresh, desk })
+    }
+
+    /// The same, watched for loaders that keep it waiting.
+    pub(crate) fn watched(self, desk: &Arc<Desk>) -> Feed<B> {
+        Feed { desk: desk.clone(), ..self }
     }
 
     /// How many batches an epoch has, where that is known.
@@ -113,7 +125,11 @@ impl<B> Feed<B> {
 
     fn draw(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<(B, usize)>, BoxError> {
         while let Some(loader) = self.rota.next().filter(|next| *next < self.loaders.len()) {
-            match self.loaders[loader].next_unless(given_up)? {
+            let waiting = self.desk.waits_for(loader);
+            let from = &mut self.loaders[loader];
+            let next = from.next_unless(given_up).map_err(|error| of_loader(from.name(), error));
+            drop(waiting);
+            match next? {
                 Waited::Batch(batch) => {
                     self.rota.took(loader);
                     return Ok(Waited::Batch((batch, loader)));

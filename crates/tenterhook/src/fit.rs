@@ -175,6 +175,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
         self.run.checked(begun)?;
+        self.run.watch_loaders();
         let mut ended = false;
         if let Some(position) = resumed {
             ended = self.take_up(training, position)?;
@@ -194,7 +195,9 @@ impl<M: Module> Session<'_, M> {
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
+            self.run.watch.desk.at(&self.run.progress, false);
             let fetched = training.feed.next(&|| self.run.interrupt.is_requested());
+            self.run.waited();
             let fetched = match self.run.checked(fetched)? {
                 Waited::Batch(fetched) => fetched,
                 Waited::Ended => break,
@@ -249,6 +252,7 @@ impl<M: Module> Session<'_, M> {
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
         tell!(&mut self.run, self.module, on_train_batch_end);
         self.run.leave_batch();
+        self.run.judge_budgets(self.module)?;
         self.stop_when_time_is_over();
         Ok(())
     }
@@ -392,7 +396,8 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "turns");
         let seed = self.run.shared.streams.borrow().seed();
         let feed = Feed::new(loaders, &batches, self.data.turns(), self.run.limits.shuffled, seed);
-        self.run.checked(feed.map_err(Into::into))
+        let feed = self.run.checked(feed.map_err(Into::into))?;
+        Ok(feed.watched(&self.run.watch.desk))
     }
 
     /// The training batches, and when to validate.

@@ -10,11 +10,13 @@ extern crate self as tenterhook;
 #[macro_use]
 mod emit;
 
+mod accounts;
 pub mod checkpoint;
 pub mod config;
 mod cx;
 pub mod data;
 mod evaluate;
+mod failures;
 mod feed;
 mod fit;
 mod losses;
@@ -30,6 +32,7 @@ pub mod schedule;
 mod session;
 pub mod settings;
 pub mod sources;
+mod stall;
 mod step;
 pub mod strategy;
 mod taking_up;
@@ -43,6 +46,7 @@ pub use tenterhook_hooks as hooks;
 
 pub use crate::cx::Cx;
 pub use crate::data::{BatchData, DataModule, Loader, Split};
+pub use crate::failures::{FailureKind, Failures};
 pub use crate::module::{Module, ModuleResult, StepOutput};
 pub use crate::notice::Notice;
 pub use crate::settings::Settings;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use serde::{Deserialize, Serialize};
+use tenterhook_core::ledger;
 use tenterhook_core::moment::LossHistory;
 use tenterhook_core::tensor::ReadScalar;
 
@@ -26,6 +27,7 @@ impl<S> Once<S> {
 impl<S: ReadScalar> ReadScalar for Once<S> {
     fn read(&self) -> f64 {
         self.known.get().unwrap_or_else(|| {
+            ledger::scalar_read();
             let value = self.scalar.read();
             self.known.set(Some(value));
             value
@@ -68,6 +70,11 @@ impl<S: ReadScalar> Losses<S> {
         self.count + self.pending.len() as u64
     }
 
+    /// How many nobody has read yet.
+    pub(crate) fn unread(&self) -> u64 {
+        self.pending.iter().filter(|loss| loss.known.get().is_none()).count() as u64
+    }
+
     pub(crate) fn push(&mut self, loss: Once<S>) {
         if self.pending.len() as u64 >= Self::MOST {
             self.read();
@@ -101,6 +108,7 @@ impl<S: ReadScalar> Losses<S> {
         let unread: Vec<_> = self.pending.iter().filter(|loss| loss.known.get().is_none()).collect();
         let scalars: Vec<_> = unread.iter().map(|loss| &loss.scalar).collect();
         for (loss, value) in unread.iter().zip(S::read_all(&scalars)) {
+            ledger::scalar_read();
             loss.known.set(Some(value));
         }
     }

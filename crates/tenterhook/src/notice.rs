@@ -1,10 +1,13 @@
 //! What a person should know of a run while it goes on.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{BoxError, Changed, Decided, PlanError, RosterError, RosterRequest};
+use tenterhook_core::{BoxError, Changed, Decided, Overrun, PlanError, RosterError, RosterRequest};
 
+use crate::failures::{Failures, Then};
 use crate::run::Introduction;
 
 /// Something a person or the run's journal should know.
@@ -12,6 +15,8 @@ use crate::run::Introduction;
 pub enum Notice {
     /// A hook failed and the run went on.
     Contained(Contained),
+    /// A hook took more than its budget.
+    OverBudget(Overrun),
     /// A hook asked for a change of the list of hooks that could not be made.
     Refused(RosterError),
     /// The list of hooks was changed while the run went on.
@@ -41,6 +46,22 @@ pub enum Notice {
         /// Their names.
         parameters: Vec<String>,
     },
+    /// The loss was found to be no number, or an infinite one. Told once.
+    NotFinite {
+        /// What it is.
+        loss: f64,
+        /// The completed steps when it was read.
+        step: u64,
+    },
+    /// A loader keeps training waiting for longer than `stall_warning`, or did so and has given its batch.
+    Stalled {
+        /// The loader's name.
+        loader: String,
+        /// For how long.
+        waited: Duration,
+        /// It has given its batch, or failed.
+        over: bool,
+    },
     /// The run was asked to end by a signal.
     Interrupted {
         /// Which.
@@ -61,9 +82,18 @@ impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Notice::Contained(Contained { failure, count, disabled }) => {
-                let then = if *disabled { "the hook is disabled from here on" } else { "the run goes on" };
+                let then = if *disabled {
+                    "the hook is disabled from here on"
+                } else {
+                    "the run goes on, and more of this kind are only counted"
+                };
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
+            }
+            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => {
+                let then = if *disabled { "it is disabled from here on" } else { "it goes on" };
+                let [share, budget] = [share, budget].map(|share| in_percent(*share));
+                write!(f, "hook `{hook}` takes {share} of the time, and its budget is {budget}; {then}")
             }
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
@@ -88,6 +118,21 @@ impl std::fmt::Display for Notice {
                     parameters.join("`, `")
                 )
             }
+            Notice::NotFinite { loss, step } => {
+                write!(
+                    f,
+                    "the loss is {loss} at step {step}, where it was read; training goes on with it, and the hook \
+                     `nan_guard` would find where it began"
+                )
+            }
+            Notice::Stalled { loader, waited, over: false } => {
+                let waited = waited.as_secs_f64();
+                write!(f, "loader `{loader}` has given no batch for {waited:.1} s; training waits for it")
+            }
+            Notice::Stalled { loader, waited, over: true } => {
+                let waited = waited.as_secs_f64();
+                write!(f, "loader `{loader}` is back after {waited:.1} s")
+            }
             Notice::Interrupted { signal } => {
                 write!(f, "{signal}: the run ends in good order when the current batch is done")
             }
@@ -108,29 +153,61 @@ impl std::fmt::Display for Notice {
     }
 }
 
+/// With as many digits as one needs to tell it from a budget.
+fn in_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let digits = match percent {
+        _ if (percent - percent.round()).abs() < 1e-9 => 0,
+        10.0.. => 1,
+        0.1.. => 2,
+        _ => 4,
+    };
+    format!("{percent:.digits$} %")
+}
+
 /// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
 const KEPT: usize = 1000;
 
+/// How people are told. Shared with the thread that watches for stalls.
+pub(crate) type Tell = Arc<Mutex<Box<dyn FnMut(&Notice) + Send>>>;
+
+pub(crate) fn telling(tell: impl FnMut(&Notice) + Send + 'static) -> Tell {
+    Arc::new(Mutex::new(Box::new(tell)))
+}
+
 /// The notices of a call: told as they come, and the first of them kept for the report.
 pub(crate) struct Notices {
-    pub(crate) tell: Box<dyn FnMut(&Notice) + Send>,
+    pub(crate) tell: Tell,
     pub(crate) kept: Vec<Notice>,
     pub(crate) not_kept: u64,
+    pub(crate) failures: Failures,
 }
 
 impl Notices {
-    pub(crate) fn new(tell: Box<dyn FnMut(&Notice) + Send>) -> Notices {
-        Notices { tell, kept: Vec::new(), not_kept: 0 }
+    pub(crate) fn new(tell: Tell) -> Notices {
+        Notices { tell, kept: Vec::new(), not_kept: 0, failures: Failures::default() }
     }
 
     /// Tells people, and keeps nothing.
     pub(crate) fn tell(&mut self, notice: &Notice) {
-        (self.tell)(notice);
+        (self.tell.lock().unwrap_or_else(PoisonError::into_inner))(notice);
     }
 
-    pub(crate) fn push(&mut self, notice: Notice) {
-        if notice.is_worth_telling() {
-            (self.tell)(&notice);
+    /// Whether people are to be told. A hook's failure is counted; after the first of its kind they are told only
+    /// that the hook is disabled, and only the first keeps its backtrace.
+    pub(crate) fn is_told(&mut self, notice: &mut Notice) -> bool {
+        let Notice::Contained(Contained { failure, disabled, .. }) = notice else {
+            return notice.is_worth_telling();
+        };
+        let then = if *disabled { Then::Disabled } else { Then::GoesOn };
+        let is_first = self.failures.count(failure, then);
+        failure.trace.take_if(|_| !is_first);
+        is_first || *disabled
+    }
+
+    pub(crate) fn push(&mut self, notice: Notice, told: bool) {
+        if told {
+            self.tell(&notice);
         }
         if self.kept.len() < KEPT {
             self.kept.push(notice);
@@ -141,36 +218,23 @@ impl Notices {
 }
 
 impl Notice {
-    /// Decisions and changes are the journal's business. A hook that fails at every step is told about the first
-    /// time, the tenth, the hundredth, and when it is disabled.
+    /// Decisions and changes are the journal's business.
     fn is_worth_telling(&self) -> bool {
         match self {
-            Notice::Contained(contained) => contained.disabled || is_round(contained.count),
             Notice::Decided { .. } | Notice::Changed(_) => false,
-            Notice::Refused(_)
+            Notice::Contained(_)
+            | Notice::Refused(_)
+            | Notice::OverBudget(_)
             | Notice::WouldRefuse(_)
             | Notice::Said { .. }
             | Notice::Printed(_)
             | Notice::Began(_)
             | Notice::NoGradient { .. }
+            | Notice::NotFinite { .. }
+            | Notice::Stalled { .. }
             | Notice::Interrupted { .. }
             | Notice::Unsaved { .. }
             | Notice::Unwritten(_) => true,
         }
-    }
-}
-
-fn is_round(count: u32) -> bool {
-    count > 0 && 10_u32.pow(count.ilog10()) == count
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_round_counts_are_told() {
-        let told: Vec<_> = (0..=1000).filter(|count| is_round(*count)).collect();
-        assert_eq!(told, [1, 10, 100, 1000]);
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use tenterhook_core::{Failure, Outcome, Progress};
 
+use crate::failures::Failures;
 use crate::module::Module;
 use crate::notice::Notice;
+use crate::run::HookCosts;
 
 /// What a call came to.
 #[derive(Debug, Default)]
@@ -20,6 +22,10 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// How many more there were.
     pub notices_left_out: u64,
+    /// What failed on the way, by kind, whether or not it ended the call.
+    pub failures: Failures,
+    /// What hooks cost, in all calls of this trainer so far; empty where no account is kept.
+    pub hook_costs: HookCosts,
     /// How many lines of metrics and events could not be written.
     pub lines_lost: u64,
 }

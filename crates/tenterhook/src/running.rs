@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenterhook_core::backtraces::Trace;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin, Outcome,
-    Phase, Progress, Request, Shared, Stage, Status, Tensors, Weights,
+    Phase, Progress, Request, Shared, Stage, Status, Tensors, Weights, backtraces,
 };
 
+use crate::accounts::Period;
 use crate::checkpoint::Saves;
-use crate::data::BatchData;
+use crate::data::{BatchData, LoadError, of_loader};
 use crate::losses::Losses;
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
 use crate::run::{Happening, Interrupt, Recording};
 use crate::settings::Limits;
+use crate::stall::Watch;
 use crate::tensors::TensorMap;
 
 /// Who runs when it is not a hook. Noted before every call, so it must be cheap.
@@ -98,11 +101,16 @@ pub struct Running<M: Module> {
     pub(crate) stepped_itself: bool,
     /// The optimizers whose gradients have been looked at for missing ones.
     pub(crate) gradients_seen: Vec<usize>,
+    pub(crate) period: Period,
     pub(crate) outcome: Outcome,
     pub(crate) saves: Saves,
     pub(crate) notices: Notices,
     pub(crate) recording: Option<Recording>,
     pub(crate) interrupt: Interrupt,
+    /// How long the loop waits for data.
+    pub(crate) watch: Watch,
+    /// That the loss is not finite was told.
+    told_not_finite: bool,
     who: Who,
     place: &'static str,
 }
@@ -117,6 +125,7 @@ impl<M: Module> Running<M> {
     ) -> Running<M> {
         let room = limits.log_every.saturating_mul(limits.accumulate).min(Losses::<M::Scalar>::MOST) + 1;
         let room = usize::try_from(room).unwrap_or(1);
+        let watch = Watch::new(limits.stall_warning);
         Running {
             hooks,
             shared,
@@ -144,11 +153,14 @@ impl<M: Module> Running<M> {
             window_skipped: false,
             stepped_itself: false,
             gradients_seen: Vec::new(),
+            period: Period::default(),
             outcome: Outcome::Completed,
             saves: Saves::default(),
             notices,
             recording: None,
             interrupt: Interrupt::new(),
+            watch,
+            told_not_finite: false,
             who: Who::Trainer,
             place: "start",
         }
@@ -165,9 +177,13 @@ impl<M: Module> Running<M> {
     pub(crate) fn failed(&self, error: BoxError, panicked: bool) -> Failure {
         match error.downcast::<Failure>() {
             Ok(failure) => *failure,
-            Err(error) => {
+            Err(mut error) => {
                 let Progress { epoch, step, .. } = self.progress;
-                Failure { origin: self.who.into(), place: self.place, epoch, step, panicked, error }
+                if panicked && matches!((self.who, self.place), (Who::Data, "next")) {
+                    error = of_loader(&self.watch.desk.waited_for(), error);
+                }
+                let trace = if panicked { backtraces::of_panic() } else { trace_of(&mut error) };
+                Failure { origin: self.who.into(), place: self.place, epoch, step, panicked, error, trace }
             }
         }
     }
@@ -323,7 +339,7 @@ impl<M: Module> Running<M> {
         let Progress { epoch, step, .. } = self.progress;
         let origin = if by.hook == "module" { Origin::Module } else { Origin::Hook(by.hook.clone()) };
         let place = by.event.handler();
-        Err(Failure { origin, place, epoch, step, panicked: false, error: error.into() })
+        Err(Failure { origin, place, epoch, step, panicked: false, error: error.into(), trace: None })
     }
 
     /// Reads the losses when it is time to, or when somebody judges every one of them. Where only observers want
@@ -331,14 +347,26 @@ impl<M: Module> Running<M> {
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.progress.step.is_multiple_of(self.limits.log_every);
         let for_everybody = due || self.hooks.judges_every_loss();
-        if (for_everybody || self.hooks.observes_every_loss())
-            && let Some(loss) = self.losses.read()
-        {
+        if !(for_everybody || self.hooks.observes_every_loss()) {
+            return;
+        }
+        if !due {
+            self.hooks.charge_losses(self.losses.unread());
+        }
+        if let Some(loss) = self.losses.read() {
+            self.check_finite(loss);
             if for_everybody {
                 self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
             } else {
                 self.shared.metrics.log_for_observers(TRAIN_LOSS, loss);
             }
+        }
+    }
+
+    /// Tells once that the loss, which was read anyway, is not finite: nothing else would say so where no hook looks.
+    pub(crate) fn check_finite(&mut self, loss: f64) {
+        if !loss.is_finite() && !std::mem::replace(&mut self.told_not_finite, true) {
+            self.note(Notice::NotFinite { loss, step: self.progress.step });
         }
     }
 
@@ -356,4 +384,10 @@ impl<M: Module> Running<M> {
     pub(crate) fn steps_are_done(&self) -> bool {
         self.limits.max_steps.is_some_and(|max| self.progress.step >= max)
     }
+}
+
+/// The way to an error: that to the panic of a thread that loads, or its own.
+fn trace_of(error: &mut BoxError) -> Option<Box<Trace>> {
+    let of_thread = error.downcast_mut::<LoadError>().and_then(|error| error.trace.take());
+    of_thread.or_else(|| backtraces::of_error(error))
 }

@@ -125,12 +125,16 @@ impl<'t, M: Module> Session<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first(failure, &mut later);
+        self.run.note_failure(&failure);
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
         // What an evaluation was aggregating is void, and the next call logs for itself.
         self.run.shared.metrics.end_evaluation();
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
+        for failure in &later {
+            self.run.note_failure(failure);
+        }
         Err((failure, later))
     }
 
@@ -300,6 +304,7 @@ impl<'t, M: Module> Session<'t, M> {
                 format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
             return Err(self.run.failed(error.into(), false));
         }
+        self.run.watch.desk.name(split, &names);
         self.run.loaders[usize::from(split != Split::Train)] = names;
         self.run.at(Who::Trainer, "limits");
         let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
@@ -321,6 +326,7 @@ impl<'t, M: Module> Session<'t, M> {
     pub(crate) fn log_epoch_loss(&mut self) {
         use tenterhook_core::moment::LossHistory;
         if let Some(mean) = self.run.losses.average() {
+            self.run.check_finite(mean);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
         }
     }

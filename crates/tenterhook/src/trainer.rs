@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
     AnyHook, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
-    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook,
+    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook, backtraces,
 };
 
 use crate::data::DataModule;
 use crate::module::Module;
-use crate::notice::{Notice, Notices};
+use crate::notice::{Notice, Notices, Tell, telling};
 pub use crate::report::{Predictions, Report, RunError};
 use crate::run::{Interrupt, Recorder, Recording, RunDirectory, RunDirectoryPlan, new_id};
 use crate::running::Running;
@@ -49,13 +49,15 @@ pub struct Trainer {
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
-    notify: Box<dyn FnMut(&Notice) + Send>,
+    notify: Tell,
     recording: Option<Recording>,
     interrupt: Interrupt,
     /// Somebody else has the handle, so a signal may come.
     interruptible: bool,
     /// Somebody said where checkpoints go.
     placed: bool,
+    /// How long its calls took so far, where account is kept.
+    spent: Duration,
 }
 
 /// Why a hook could not be made and registered.
@@ -84,6 +86,13 @@ struct WallClock(Instant);
 impl Clock for WallClock {
     fn elapsed(&self) -> Duration {
         self.0.elapsed()
+    }
+
+    // Read around every hook that is timed, so without a number of 128 bits in between.
+    #[inline]
+    fn nanos(&self) -> u64 {
+        let since = self.0.elapsed();
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 }
 
@@ -115,11 +124,12 @@ impl Trainer {
             accepts_changes: false,
             lenient: false,
             progress: Progress::default(),
-            notify: Box::new(tell),
+            notify: telling(tell),
             recording: None,
             interrupt: Interrupt::new(),
             interruptible: false,
             placed: false,
+            spent: Duration::ZERO,
         })
     }
 
@@ -156,7 +166,7 @@ impl Trainer {
     /// Tells about contained failures and decisions in another way than on standard error.
     #[must_use]
     pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
-        self.notify = Box::new(notify);
+        self.notify = telling(notify);
         self
     }
 
@@ -388,7 +398,8 @@ impl Trainer {
         body: impl FnOnce(&mut Session<'_, M>) -> Result<(), Failure>,
     ) -> Result<Predictions<M>, RunError> {
         if stage == Stage::Fit
-            && let Some(place) = self.recording.as_mut().and_then(|recording| recording.recorder.next_place())
+            && let Some(place) =
+                self.recording.as_ref().and_then(|recording| recording.recorder().next_place())
         {
             place.set_in(&mut self.shared.run);
         }
@@ -408,11 +419,13 @@ impl Trainer {
     ) -> Result<Predictions<M>, RunError> {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
-        let notices = Notices::new(std::mem::replace(&mut self.notify, Box::new(|_| {})));
+        let notices = Notices::new(self.notify.clone());
+        let _keeping = self.settings.debug.then(backtraces::keep);
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
         run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
         (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
         run.saves.interruptible = self.interruptible;
+        run.open_accounts(self.settings.account_hooks && !run.shared.run.rehearsal, self.spent);
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
         let keeps = self.placed || run.recording.is_some() || run.hooks.list().iter().any(saves_some);
         run.saves.kept =
@@ -429,16 +442,20 @@ impl Trainer {
         }
         let ran = body(&mut session);
         let Session { run, predictions, .. } = session;
+        let hook_costs = run.hook_costs();
+        self.spent = run.spent();
         let Running { hooks, shared, progress, outcome, notices, recording, .. } = run;
         (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
-        let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder.lost());
-        (self.notify, self.recording) = (notices.tell, recording);
+        let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder().lost());
+        self.recording = recording;
         let report = Report {
             outcome,
             progress,
             metrics: self.shared.metrics.to_map(),
             notices: notices.kept,
             notices_left_out: notices.not_kept,
+            failures: notices.failures,
+            hook_costs,
             lines_lost,
         };
         match ran {

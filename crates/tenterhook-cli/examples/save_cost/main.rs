@@ -41,7 +41,7 @@ const WARM_UP: u64 = 5;
 const APART: u64 = 20;
 const SAVES: u64 = 4;
 /// Trainings of each kind; they take turns, so that what else the machine does falls on both.
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 3;
 
 /// How much of a plain save training may wait, alone and with what the following steps lose.
 const BLOCKED: f64 = 1.0 / 20.0;
@@ -196,9 +196,9 @@ impl Times {
         }
     }
 
-    /// What the steps lost while each save was written.
+    /// What the steps lost while each save was written: what they took, less what as many quiet steps take in the mean.
     fn lost(&self) -> Vec<f64> {
-        let usual = quantile(&self.quiet, 0.5);
+        let usual = self.quiet.iter().sum::<f64>() / self.quiet.len() as f64;
         self.while_saving.iter().map(|steps| steps.iter().map(|step| step - usual).sum()).collect()
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod compare;
 pub(crate) mod evaluate;
 pub(crate) mod export;
+mod failures;
 mod going_on;
 pub(crate) mod hooks;
 pub(crate) mod init;
@@ -119,10 +120,16 @@ fn failed_midway(error: RunError) -> ExitCode {
             tell(format_args!("error: {}", problems.join("\n")));
             ExitCode::from(WRONG_INPUT)
         }
-        RunError::Failed { failure, later, .. } => {
+        RunError::Failed { failure, later, report } => {
             tell(format_args!("error: {failure}"));
+            if let Some(trace) = &failure.trace {
+                tell(format_args!("{}", trace.to_string().trim_end()));
+            }
             for failure in later {
                 tell(format_args!("also: {failure}"));
+            }
+            for line in failures::contained(&report.failures) {
+                tell(format_args!("before: {line}"));
             }
             ExitCode::from(FAILED)
         }

@@ -7,6 +7,7 @@ mod checkpoints;
 mod conformance;
 mod documents;
 mod export;
+mod failures;
 mod hooks;
 #[cfg(target_os = "linux")]
 mod kills;

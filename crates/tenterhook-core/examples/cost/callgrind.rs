@@ -14,23 +14,33 @@ pub enum Scenario {
     Empty,
     /// Asks for an event that none of so many hooks wants.
     Unwanted(usize),
-    /// Delivers an event to so many hooks that do nothing.
+    /// Delivers an event to so many hooks that do nothing, and keeps no account.
     Delivered(usize),
+    /// The same, keeping account of what they cost.
+    Accounted(usize),
 }
 
 impl Scenario {
-    const EVENTS: [Scenario; 5] = [
+    const EVENTS: [Scenario; 8] = [
         Scenario::Unwanted(0),
         Scenario::Unwanted(100),
         Scenario::Delivered(1),
         Scenario::Delivered(10),
         Scenario::Delivered(100),
+        Scenario::Accounted(1),
+        Scenario::Accounted(10),
+        Scenario::Accounted(100),
     ];
 
     /// The scenario of this name with so many hooks.
     #[allow(dead_code)] // the test does not need it
     pub fn parse(name: &str, hooks: usize) -> Option<Scenario> {
-        let all = [Scenario::Empty, Scenario::Unwanted(hooks), Scenario::Delivered(hooks)];
+        let all = [
+            Scenario::Empty,
+            Scenario::Unwanted(hooks),
+            Scenario::Delivered(hooks),
+            Scenario::Accounted(hooks),
+        ];
         all.into_iter().find(|scenario| scenario.parts().0 == name)
     }
 
@@ -39,6 +49,7 @@ impl Scenario {
             Scenario::Empty => ("empty", 0),
             Scenario::Unwanted(hooks) => ("unwanted", hooks),
             Scenario::Delivered(hooks) => ("delivered", hooks),
+            Scenario::Accounted(hooks) => ("accounted", hooks),
         }
     }
 }

@@ -41,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["time"] => print!("{}", Costs::new("nanoseconds", time)?),
         [kind, hooks, iterations] => {
-            let scenario = Scenario::parse(kind, hooks.parse()?).ok_or("empty, unwanted or delivered?")?;
+            let scenario =
+                Scenario::parse(kind, hooks.parse()?).ok_or("empty, unwanted, delivered or accounted?")?;
             OwnLoop::new(scenario)?.run(scenario, iterations.parse()?)?;
         }
         _ => return Err("nothing, `time`, or a scenario, a number of hooks and one of iterations".into()),

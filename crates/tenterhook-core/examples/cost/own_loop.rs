@@ -1,8 +1,9 @@
 //! A loop of somebody's own around the runner, with hooks that do nothing. Also used by the suite of benchmarks.
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use tenterhook_core::moment::{FixedClock, NoModel};
+use tenterhook_core::moment::{Clock, NoModel};
 use tenterhook_core::{
     AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Part, Phase, Progress, Registration,
     RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
@@ -33,6 +34,15 @@ impl Observer for Idle {
     }
 }
 
+/// The clock that a trainer has.
+struct Wall(Instant);
+
+impl Clock for Wall {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// Of the idle hooks, every so many would be interested and is disabled.
 const DISABLED_EVERY: usize = 4;
 
@@ -48,10 +58,11 @@ impl OwnLoop {
     /// One with the hooks of a scenario.
     pub fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
         let mut runner = HookRunner::default();
+        runner.account(matches!(scenario, Scenario::Accounted(_)));
         let (count, idle) = match scenario {
             Scenario::Empty => (0, true),
             Scenario::Unwanted(count) => (count, true),
-            Scenario::Delivered(count) => (count, false),
+            Scenario::Delivered(count) | Scenario::Accounted(count) => (count, false),
         };
         for number in 0..count {
             let disabled = idle && number % DISABLED_EVERY == 0;
@@ -59,7 +70,7 @@ impl OwnLoop {
             let name = Some(format!("hook {number}"));
             runner.register(hook, Registration { name, disabled, ..Registration::default() })?;
         }
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+        let shared = Shared::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
         Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
     }
 
@@ -96,7 +107,9 @@ impl OwnLoop {
     pub fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
         match scenario {
             Scenario::Empty => self.empty(iterations),
-            Scenario::Unwanted(_) | Scenario::Delivered(_) => self.with_event(iterations)?,
+            Scenario::Unwanted(_) | Scenario::Delivered(_) | Scenario::Accounted(_) => {
+                self.with_event(iterations)?;
+            }
         }
         Ok(())
     }

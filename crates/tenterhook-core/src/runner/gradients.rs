@@ -1,10 +1,12 @@
 //! Running the update hooks over the gradients of one optimizer.
 
+use super::accounting::{UPDATE, Watch};
 use super::slots::UpdateSlot;
 use super::standing::attempt;
 use super::{Changed, HookRunner};
 use crate::failure::Failure;
 use crate::hook::HookResult;
+use crate::ledger;
 use crate::roster::RosterRequest;
 use crate::update::{Gradients, GradientsMut, Touched, Update};
 
@@ -36,10 +38,19 @@ impl HookRunner {
     fn update_all(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         let shared = cx.moment.shared;
         let first = self.slots.len();
+        let on = self.accounting.on;
+        let mut watch = Watch::begin(self.accounting.weight(UPDATE), shared);
         for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.is_live()) {
             shared.current.set(first + at);
             let mut gradients = Gradients::new(engine);
-            match attempt(|| slot.change(&mut gradients, cx)) {
+            let read = ledger::so_far();
+            shared.held_back.set(false);
+            let changed = attempt(|| slot.change(&mut gradients, cx));
+            if on && !shared.held_back.get() {
+                slot.standing.account.called(UPDATE, read);
+                watch.lap(&mut slot.standing.account, UPDATE, shared);
+            }
+            match changed {
                 Ok(()) => {
                     if let Some(traced) = &mut self.traced {
                         traced.extend(gradients.touched(&slot.standing.name, cx));

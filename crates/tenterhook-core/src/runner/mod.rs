@@ -3,6 +3,7 @@
 //! It needs no trainer. Somebody who keeps his own loop asks [`HookRunner::wants`], builds the
 //! event's context behind it and calls [`HookRunner::deliver`].
 
+mod accounting;
 mod gradients;
 mod points;
 mod received;
@@ -18,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::HookCost;
 use crate::context::Context;
 use crate::erased::{Reply, Said};
 use crate::event::Event;
@@ -29,6 +31,7 @@ use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 use crate::update::Touched;
 
+use accounting::{Accounting, Watch};
 pub use received::Received;
 pub use resuming::RunnerState;
 use resuming::{Awaited, Held};
@@ -57,6 +60,11 @@ pub struct HookRunner {
     reading: bool,
     /// Some hook wants the time spent in hooks.
     measuring: bool,
+    /// Some hook has a budget.
+    budgeted: bool,
+    accounting: Accounting,
+    /// What removed update hooks had cost.
+    departed: Vec<HookCost>,
     aborted: Option<Failure>,
     /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
     paused: usize,
@@ -110,6 +118,14 @@ pub enum Part {
 pub struct Cursor {
     next: usize,
     end: usize,
+    /// How many deliveries the timing of this one stands for, once it has begun; 0 when it is not timed.
+    weight: Option<u32>,
+}
+
+impl Cursor {
+    fn new(next: usize, end: usize) -> Cursor {
+        Cursor { next, end, weight: None }
+    }
 }
 
 /// How far a delivery got.
@@ -147,9 +163,9 @@ impl HookRunner {
     pub fn cursor(&self, event: Event, part: Part) -> Cursor {
         let (end, monitors) = (self.plan.receivers(event).len(), self.plan.monitors_from(event));
         match part {
-            Part::All => Cursor { next: 0, end },
-            Part::BeforeModule => Cursor { next: 0, end: monitors },
-            Part::Monitors => Cursor { next: monitors, end },
+            Part::All => Cursor::new(0, end),
+            Part::BeforeModule => Cursor::new(0, monitors),
+            Part::Monitors => Cursor::new(monitors, end),
         }
     }
 
@@ -181,12 +197,17 @@ impl HookRunner {
     }
 
     fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
+        let weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
+        let mut watch = Watch::begin(weight, cx.moment().shared);
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
-            match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor))) {
+            match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor, &mut watch))) {
                 Ok(Ok(())) => break,
                 interrupted => {
                     let (event, moment) = (C::EVENT, cx.moment());
+                    if interrupted.is_err() {
+                        self.count_panic(event, cursor.next - 1, &mut watch, moment.shared);
+                    }
                     match self.heed(event, moment, cursor.next - 1, interrupted) {
                         Ok(None) => {}
                         Ok(Some(saves)) => return Err(Box::new(Ok(Delivered::Paused(saves)))),
@@ -224,9 +245,12 @@ impl HookRunner {
 
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
     /// who they are, so they are looked up once.
-    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Reply {
-        if self.received.is_some() {
-            return self.walk_noting(cx, cursor);
+    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor, watch: &mut Watch) -> Reply {
+        if watch.runs() || self.received.is_some() {
+            return self.walk_counting::<C, true>(cx, cursor, watch);
+        }
+        if self.accounting.on {
+            return self.walk_counting::<C, false>(cx, cursor, watch);
         }
         let current = &cx.moment().shared.current;
         let slots = self.slots.as_mut_slice();

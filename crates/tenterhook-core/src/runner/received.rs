@@ -1,8 +1,6 @@
 //! Who has received what, for those who want to know afterwards whether a hook did anything.
 
-use super::{Cursor, HookRunner};
-use crate::context::Context;
-use crate::erased::Reply;
+use super::HookRunner;
 use crate::event::{Event, Events};
 use crate::progress::Phase;
 
@@ -32,30 +30,10 @@ impl HookRunner {
         let wanted = self.slots[id].hook.0.events();
         Some(Received { wanted, ..noted.get(id).copied().unwrap_or_default() })
     }
-
-    /// As [`HookRunner::walk`] does it, and notes who has received the event.
-    #[cold]
-    pub(super) fn walk_noting<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Reply {
-        let shared = cx.moment().shared;
-        let receivers = self.plan.receivers(C::EVENT);
-        let receivers = &receivers[..cursor.end.min(receivers.len())];
-        while let Some(&id) = receivers.get(cursor.next) {
-            cursor.next += 1;
-            shared.current.set(id);
-            shared.held_back.set(false);
-            let reply = cx.offer(&mut self.slots[id].hook);
-            if let Some(noted) = self.received.as_mut().filter(|_| !shared.held_back.get()) {
-                noted.resize(noted.len().max(id + 1), Received::default());
-                noted[id].note(C::EVENT, cx.moment().phase);
-            }
-            reply?;
-        }
-        Ok(())
-    }
 }
 
 impl Received {
-    fn note(&mut self, event: Event, phase: Phase) {
+    pub(super) fn note(&mut self, event: Event, phase: Phase) {
         match phase {
             Phase::SanityCheck => {}
             Phase::Train => self.in_training = self.in_training.with(event),

@@ -87,7 +87,7 @@ impl HookRunner {
 
     /// Gives the hooks their states and standing back; what waited for an event is held until
     /// [`take_up_event`](HookRunner::take_up_event). What was registered in another way than then, enabled or not,
-    /// stays as it is registered now.
+    /// stays as it is registered now; so does what has failed too often since.
     pub fn restore(
         &mut self,
         state: RunnerState,
@@ -101,9 +101,9 @@ impl HookRunner {
                 let _ = self.remove(name);
             } else if let Some(standing) = self.standing_mut(name) {
                 if standing.registered == stood.registered {
-                    standing.enabled = stood.enabled;
+                    standing.enabled = stood.enabled && !standing.given_up;
                 }
-                standing.failures = stood.failures;
+                standing.failures = standing.failures.max(stood.failures);
             } else if stood.added {
                 let state = hooks.get(name).cloned();
                 self.awaited.insert(name.clone(), (*stood, state.unwrap_or_else(crate::State::empty)).into());
@@ -162,7 +162,7 @@ impl HookRunner {
         let Cursor { end, .. } = self.cursor(event, Part::All);
         let receivers = self.plan.receivers(event);
         let at = receivers.iter().position(|id| self.slots[*id].is_called(hook));
-        Cursor { next: at.map_or(end, |at| at + 1), end }
+        Cursor::new(at.map_or(end, |at| at + 1), end)
     }
 
     /// The hook whose turn it is in a delivery that has paused.

@@ -5,6 +5,7 @@ use std::any::Any;
 use super::HookRunner;
 use super::standing::Standing;
 use crate::access::Access;
+use crate::account::Budget;
 use crate::cadence::Cadence;
 use crate::erased::{AnyHook, Boxed, EventHook};
 use crate::event::{Event, Events};
@@ -37,6 +38,8 @@ pub struct Registration {
     pub policy: Option<Policy>,
     /// Registered, but receiving nothing until it is enabled.
     pub disabled: bool,
+    /// What share of the time of training it may take.
+    pub budget: Option<Budget>,
     /// Of an update hook: whether it fails when a gradient is not finite after it.
     pub check_finite: Option<bool>,
 }
@@ -109,7 +112,13 @@ impl HookRunner {
         let (enabled, number) = (!how.disabled, self.registered);
         self.registered += 1;
         self.gone.remove(&name);
-        let standing = Standing { enabled, registered: enabled, number, ..Standing::new(name, policy) };
+        let standing = Standing {
+            enabled,
+            registered: enabled,
+            number,
+            budget: how.budget,
+            ..Standing::new(name, policy)
+        };
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
@@ -146,7 +155,8 @@ impl HookRunner {
             slot.removed = true;
             slot.hook = EventHook(Box::new(crate::closure::on_fit_end("removed", |_| ())));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
-            self.updates.remove(at);
+            let slot = self.updates.remove(at);
+            self.departed.push(slot.standing.cost(HookKind::Update, false));
         } else {
             return Err(self.unknown(name));
         }
@@ -270,7 +280,7 @@ impl HookRunner {
     }
 
     /// A controller or an update hook that reads from the hook that a change is about, and what.
-    fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
+    pub(super) fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
         let written = match change {
             Change::Add(hook) => hook.access(),
             Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
@@ -307,7 +317,10 @@ impl HookRunner {
 
     fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
         match self.standing_mut(name) {
-            Some(standing) => standing.enabled = on,
+            Some(standing) => {
+                standing.enabled = on;
+                standing.given_up &= !on;
+            }
             None => return Err(self.unknown(name)),
         }
         self.replan();
@@ -329,12 +342,23 @@ impl HookRunner {
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
+        for slot in &mut self.slots {
+            let steers = slot.hook.kind().steers();
+            slot.standing.wants_losses =
+                if steers { slot.judges_every_loss() } else { slot.reads_every_loss() };
+        }
+        for slot in &mut self.updates {
+            slot.standing.wants_losses = slot.judges_every_loss();
+        }
+        let wanting = |slot: &&Slot| slot.standing.wants_losses;
         let (steering, observing): (Vec<_>, Vec<_>) =
-            self.slots.iter().partition(|slot| slot.hook.kind().steers());
-        self.reading = observing.into_iter().any(Slot::reads_every_loss);
-        self.judging = steering.into_iter().any(Slot::judges_every_loss)
-            || self.updates.iter().any(UpdateSlot::judges_every_loss);
+            self.slots.iter().filter(wanting).partition(|slot| slot.hook.kind().steers());
+        self.reading = !observing.is_empty();
+        self.judging = !steering.is_empty() || self.updates.iter().any(|slot| slot.standing.wants_losses);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
+        let has_budget = |standing: &Standing| standing.enabled && standing.budget.is_some();
+        let budgeted = self.standings().any(has_budget);
+        self.budgeted = budgeted;
         self.stale = false;
         self.unpublished.set(true);
     }
@@ -417,7 +441,7 @@ fn asks_for_the_loss(access: &Access) -> bool {
 
 impl Standing {
     fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
-        let Standing { name, policy, enabled, failures, .. } = self;
+        let Standing { name, policy, enabled, failures, budget, .. } = self;
         HookInfo {
             name: name.clone(),
             kind,
@@ -425,6 +449,7 @@ impl Standing {
             enabled: *enabled,
             on_error: policy.on_error,
             failures: *failures,
+            budget: *budget,
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::accounting::Account;
+use crate::account::Budget;
+use crate::backtraces::{self, Trace};
 use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
 use crate::hook::HookResult;
 
@@ -14,23 +17,30 @@ pub(super) struct Standing {
     /// It was added while the run went on.
     pub(super) added: bool,
     pub(super) failures: u32,
+    /// It failed once too often, and has not been enabled since.
+    pub(super) given_up: bool,
+    /// Every loss is read for it.
+    pub(super) wants_losses: bool,
     /// How many were registered before it.
     pub(super) number: usize,
+    pub(super) budget: Option<Budget>,
+    pub(super) account: Box<Account>,
 }
 
 /// What went wrong in a hook.
 pub(super) struct Mishap {
     panicked: bool,
     error: BoxError,
+    trace: Option<Box<Trace>>,
 }
 
 impl Mishap {
     pub(super) fn error(error: BoxError) -> Mishap {
-        Mishap { panicked: false, error }
+        Mishap { panicked: false, trace: backtraces::of_error(&error), error }
     }
 
     pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> Mishap {
-        Mishap { panicked: true, error: panic_message(payload).into() }
+        Mishap { panicked: true, error: panic_message(payload).into(), trace: backtraces::of_panic() }
     }
 }
 
@@ -45,7 +55,19 @@ pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mish
 
 impl Standing {
     pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing { name, policy, enabled: true, registered: true, added: false, failures: 0, number: 0 }
+        Standing {
+            name,
+            policy,
+            enabled: true,
+            registered: true,
+            added: false,
+            failures: 0,
+            given_up: false,
+            wants_losses: false,
+            number: 0,
+            budget: None,
+            account: Box::default(),
+        }
     }
 
     /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every
@@ -58,14 +80,15 @@ impl Standing {
         contained: &mut Vec<Contained>,
     ) -> Result<bool, Failure> {
         self.failures += 1;
-        let Mishap { panicked, error } = mishap;
+        let Mishap { panicked, error, trace } = mishap;
         let origin = Origin::Hook(self.name.clone());
-        let failure = Failure { origin, place, epoch, step, panicked, error };
+        let failure = Failure { origin, place, epoch, step, panicked, error, trace };
         if self.policy.on_error == OnError::Abort {
             return Err(failure);
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
         let disabled = panicked || too_many;
+        self.given_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled });
         Ok(disabled)
     }

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ops::Range;
 
+use crate::ledger;
 use crate::metrics::Histogram;
 
 pub use dtype::DType;
@@ -197,12 +198,16 @@ impl<'a> Tensor<'a> {
         if known.is_empty() {
             known.resize(self.list.len(), None);
         }
-        *known[self.index].get_or_insert_with(|| self.list.source.stats(self.index))
+        *known[self.index].get_or_insert_with(|| {
+            ledger::tensor_read();
+            self.list.source.stats(self.index)
+        })
     }
 
     /// A copy of its values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
+        ledger::tensor_read();
         self.list.source.read(self.index)
     }
 
@@ -234,6 +239,7 @@ impl<'a> Tensor<'a> {
         }
         let rest = shape[ranges.len()..].iter().map(|size| 0..*size);
         let ranges: Vec<_> = ranges.iter().cloned().chain(rest).collect();
+        ledger::tensor_read();
         Ok(self.list.source.slice(self.index, &ranges))
     }
 

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::ledger;
+
 /// A number that the engine may not have computed yet.
 pub trait ReadScalar {
     /// The number. Reading is what makes it materialise.
@@ -27,7 +29,11 @@ pub struct NormOfParts<'a, S>(pub &'a [S]);
 
 impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
     fn read(&self) -> f64 {
-        self.0.iter().map(|part| part.read().powi(2)).sum::<f64>().sqrt()
+        let read = |part: &S| {
+            ledger::scalar_read();
+            part.read()
+        };
+        self.0.iter().map(|part| read(part).powi(2)).sum::<f64>().sqrt()
     }
 }
 

@@ -7,6 +7,7 @@ use super::engine::{GradientsMut, Kept};
 use super::trace::Touched;
 use super::{Update, UpdateError};
 use crate::context::ClipRule;
+use crate::ledger;
 use crate::plan::nearest;
 use crate::tensor::{DType, Stats, TensorSource, Tensors};
 
@@ -130,7 +131,10 @@ impl<'a> Gradients<'a> {
     /// What is wrong with the first of the touched ones that is not finite.
     pub(crate) fn not_finite(&self) -> Option<String> {
         self.changes.before.iter().find_map(|(index, kept)| {
-            let now = self.engine.is_present(*index).then(|| self.engine.view().stats(*index))?;
+            let now = self.engine.is_present(*index).then(|| {
+                ledger::tensor_read();
+                self.engine.view().stats(*index)
+            })?;
             let Stats { non_finite, count, .. } = now;
             if non_finite == 0 {
                 return None;
@@ -211,12 +215,14 @@ impl Gradient<'_> {
     /// Its statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        ledger::tensor_read();
         self.source().stats(self.index)
     }
 
     /// A copy of its values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
+        ledger::tensor_read();
         self.source().read(self.index)
     }
 
@@ -229,6 +235,7 @@ impl Gradient<'_> {
     /// Changes its values in host memory: in place where the engine keeps them there.
     pub fn edit(&mut self, mut change: impl FnMut(&mut [f32])) {
         self.touch();
+        ledger::tensor_read();
         self.engine.edit(self.index, &mut change);
     }
 

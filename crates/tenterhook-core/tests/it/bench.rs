@@ -160,6 +160,7 @@ impl Bench {
             step: 0,
             panicked: false,
             error: "made up".into(),
+            trace: None,
         };
         let cx = Exception { moment: moment(&self.shared, self.progress), failure: &failure };
         let mut cursor = self.runner.cursor(Event::Exception, Part::All);

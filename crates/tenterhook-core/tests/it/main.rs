@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_cmp)]
 
+mod accounts;
 mod bench;
 mod closures;
 mod compile_fail;

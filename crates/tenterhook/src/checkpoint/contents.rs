@@ -82,8 +82,8 @@ pub struct Contents {
 impl<M: Module> Running<M> {
     /// Everything but tensors and what hooks and module add, as it is now.
     pub(super) fn contents(&mut self, hooks: HookStates, position: Position) -> Result<Contents, BoxError> {
-        let marks = match &mut self.recording {
-            Some(recording) => recording.recorder.marks()?,
+        let marks = match &self.recording {
+            Some(recording) => recording.recorder().marks()?,
             None => Vec::new(),
         };
         Ok(Contents {

@@ -69,6 +69,10 @@ impl<M: Module> Running<M> {
         event: Event,
         saves: &[SaveRequest],
     ) -> Result<(), Failure> {
+        self.charging(event, |run| run.save_in_turn(module, event, saves))
+    }
+
+    fn save_in_turn(&mut self, module: &mut M, event: Event, saves: &[SaveRequest]) -> Result<(), Failure> {
         if event == Event::Exception {
             return self.save_after_failure(module, saves);
         }

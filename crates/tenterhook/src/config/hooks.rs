@@ -77,7 +77,7 @@ impl HookTable {
             std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name))
         });
         let (policy, disabled) = (keys.policy(hook), !keys.enabled);
-        Registration { name, policy, disabled, ..Registration::default() }
+        Registration { name, policy, disabled, budget: keys.budget(), ..Registration::default() }
     }
 
     /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.

@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::wrap::{After, Conditioned, Every, Once, Sampled};
-use tenterhook_core::{AnyHook, Cadence, Condition, OnError, Policy};
+use tenterhook_core::{AnyHook, Budget, Cadence, Condition, HookKind, OnError, OverBudget, Policy};
 
 use super::problem::Problem;
 use super::tree::USE;
+use crate::settings::Share;
 
 /// The keys that every `[[hooks]]` table has.
 ///
@@ -35,6 +36,16 @@ pub struct HookKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 3, range(min = 1))]
     pub max_failures: Option<u32>,
+    /// What share of the time it may take, such as `2%`. It is looked at every 100 training batches, and more is told
+    /// of once. Unset: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"2%")]
+    pub budget: Option<Share>,
+    /// What else happens to a hook that takes more than its `budget`: nothing (`warn`), or it is disabled (`disable`)
+    /// if it only watches. Unset: `warn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"warn")]
+    pub over_budget: Option<OverBudget>,
     /// Fire only every so often, such as `100 steps`, `2 epochs`, `50 batches` or `5 min`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"100 steps")]
@@ -66,8 +77,20 @@ fn yes() -> bool {
 }
 
 /// The same, as they are written.
-pub(crate) const HOOK_KEYS: &[&str] =
-    &[USE, "name", "enabled", "on_error", "max_failures", "every", "after", "once", "sampled", "when"];
+pub(crate) const HOOK_KEYS: &[&str] = &[
+    USE,
+    "name",
+    "enabled",
+    "on_error",
+    "max_failures",
+    "budget",
+    "over_budget",
+    "every",
+    "after",
+    "once",
+    "sampled",
+    "when",
+];
 
 impl HookKeys {
     /// The keys of a hook about which nothing else is said.
@@ -79,6 +102,8 @@ impl HookKeys {
             enabled: true,
             on_error: None,
             max_failures: None,
+            budget: None,
+            over_budget: None,
             every: None,
             after: None,
             once: false,
@@ -111,7 +136,26 @@ impl HookKeys {
             }
             _ => {}
         }
+        problems.extend(self.budget_problem(hook));
         problems
+    }
+
+    fn budget_problem(&self, hook: &AnyHook) -> Option<Problem> {
+        let over = self.over_budget?;
+        if self.budget.is_none() {
+            let problem = Problem::new("over_budget", "`over_budget` has no effect without a `budget`");
+            return Some(problem.fix("set for example `budget = \"2%\"` as well, or take it away"));
+        }
+        let kind = Some(hook.kind()).filter(|kind| over == OverBudget::Disable && kind.steers())?;
+        let what = if kind == HookKind::Update { "an update hook" } else { "a controller" };
+        let message = format!("{what} is not disabled for taking long: training would be another without it");
+        Some(Problem::new("over_budget", message).fix("set `over_budget = \"warn\"`"))
+    }
+
+    /// What share of the time it may take, where that is said.
+    pub(super) fn budget(&self) -> Option<Budget> {
+        let over = self.over_budget.unwrap_or_default();
+        self.budget.map(|share| Budget { share: share.of_one(), over })
     }
 
     /// Whether `when` has this name in it.

@@ -140,6 +140,7 @@ impl Reading {
         let runs_dir = self.word("runs_dir", "runs");
         let trainer = self.trainer();
         let hooks = self.hooks(registry);
+        self.check_budgets(trainer.as_ref(), &hooks);
         let options = self.options(task, name.is_some_and(|name| !name.is_empty()));
         let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
             return Err(self.places.error(self.found));
@@ -215,6 +216,18 @@ impl Reading {
             Some((read, written))
         });
         tables.collect()
+    }
+
+    /// What a hook takes is known only where account is kept.
+    fn check_budgets(&mut self, trainer: Option<&Settings>, hooks: &[(HookTable, Written)]) {
+        if trainer.is_none_or(|trainer| trainer.account_hooks) {
+            return;
+        }
+        for (_, written) in hooks.iter().filter(|(hook, _)| hook.common.budget.is_some()) {
+            let message = "`budget` has no effect here: `account_hooks` is off in [trainer]";
+            let problem = Problem::new("budget", message).fix("take one of them away");
+            self.found.push(written.problem(problem).into());
+        }
     }
 
     fn tables(&mut self) -> Vec<Draft> {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tenterhook_core::BoxError;
+use tenterhook_core::backtraces;
 use tenterhook_core::random::seed_at;
 
 use super::waited::patiently;
@@ -150,7 +151,8 @@ impl<B: Send + 'static> Batches<B> {
                 Sample { index: index as usize, seed: seed_at(of_epoch, PURPOSE, index) }
             });
             contained(|| source.load(&mut wanted, stopped)).map_err(|error| {
-                LoadError { loader: name.clone(), epoch, batch, samples: places, error }.into()
+                let trace = backtraces::of_panic();
+                LoadError { loader: name.clone(), epoch, batch, samples: places, error, trace }.into()
             })
         })
     }

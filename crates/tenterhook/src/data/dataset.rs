@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tenterhook_core::BoxError;
+use tenterhook_core::backtraces::{self, Keeping, Trace};
 use tenterhook_core::failure::panic_message;
 
 /// Which sample is wanted.
@@ -74,6 +75,27 @@ pub struct LoadError {
     /// What went wrong.
     #[source]
     pub error: BoxError,
+    /// The way to the panic that it was, where [backtraces are kept](tenterhook_core::backtraces::keep).
+    pub trace: Option<Box<Trace>>,
+}
+
+/// An error of a loader, with its name where it does not say it itself.
+pub(crate) fn of_loader(name: &str, error: BoxError) -> BoxError {
+    if error.is::<LoadError>() { error } else { NamedError { loader: name.to_owned(), error }.into() }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("loader `{loader}`: {error}")]
+struct NamedError {
+    loader: String,
+    #[source]
+    error: BoxError,
+}
+
+/// For a thread that loads: what it fails by is looked at as on the thread that it works for.
+pub(crate) fn like_caller() -> impl FnOnce() -> Option<Keeping> + Send {
+    let keeps = backtraces::is_kept();
+    move || keeps.then(backtraces::keep)
 }
 
 /// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.

@@ -22,6 +22,7 @@ use tenterhook_core::tensor::NoTensors;
 use tenterhook_core::{BoxError, Failure, Stage, TensorSource};
 
 pub use self::batches::Batches;
+pub(crate) use self::dataset::of_loader;
 pub use self::dataset::{Dataset, LoadError, Sample};
 pub use self::loading::Loading;
 pub use self::order::Order;

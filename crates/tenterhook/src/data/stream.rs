@@ -5,10 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread::Builder;
 
 use tenterhook_core::BoxError;
+use tenterhook_core::backtraces;
 
 use super::waited::{SLICE, patiently};
 use super::{LoadError, Loader, Waited};
-use crate::data::dataset::contained;
+use crate::data::dataset::{contained, like_caller};
 
 type Items<I> = Box<dyn Iterator<Item = Result<I, BoxError>> + Send>;
 type Read<B> = Box<dyn FnMut() -> Result<Option<B>, BoxError> + Send>;
@@ -127,7 +128,8 @@ impl<B: Send + 'static> StreamOf<B> {
             over = !matches!(read, Ok(Some(_)));
             batch += 1;
             read.map_err(|error| {
-                LoadError { loader: name.clone(), epoch, batch: batch - 1, samples, error }.into()
+                let trace = backtraces::of_panic();
+                LoadError { loader: name.clone(), epoch, batch: batch - 1, samples, error, trace }.into()
             })
         })
     }
@@ -139,7 +141,9 @@ impl<B: Send + 'static> StreamOf<B> {
         }
         // The thread holds one batch more, which it has read and not yet handed over.
         let (to, from) = sync_channel(self.prefetch - 1);
+        let keep = like_caller();
         let work = move || {
+            let _keeping = keep();
             while let Some(batch) = read().transpose() {
                 if to.send(batch).is_err() {
                     break;

@@ -9,6 +9,7 @@ use tenterhook_core::BoxError;
 
 use super::Waited;
 use super::waited::SLICE;
+use crate::data::dataset::like_caller;
 
 /// What a worker does: loads the batch of this number, and gives up early when told to stop.
 pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
@@ -80,7 +81,9 @@ impl<B: Send + 'static> Workers<B> {
             Workers { desk: Arc::new(desk), threads: Vec::with_capacity(threads), gave_up: false };
         for number in 0..threads.max(1) {
             let (desk, job) = (workers.desk.clone(), job.clone());
+            let keep = like_caller();
             let work = move || {
+                let _keeping = keep();
                 while let Some(batch) = desk.claim() {
                     let loaded = job(batch, &|| desk.stopped.load(Ordering::Relaxed));
                     desk.state().loaded.insert(batch, loaded);

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tenterhook_core::{Decided, Flow, Lr, Outcome, Request, RosterRequest, SaveRequest, Stage};
+use tenterhook_core::failure::Contained;
+use tenterhook_core::{
+    Decided, Failure, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage,
+};
 
 use super::Introduction;
 use crate::notice::Notice;
@@ -47,7 +50,7 @@ pub enum Happening {
         /// What, in order: flows first, then requests.
         decided: Vec<Value>,
     },
-    /// A hook failed, and the run went on.
+    /// A hook failed and the run went on, or something failed that ended it.
     Failure {
         /// Who.
         by: String,
@@ -57,8 +60,25 @@ pub enum Happening {
         error: String,
         /// It was a panic.
         panicked: bool,
-        /// How often it has failed, this time included.
+        /// How often that hook has failed, this time included; 1 of whatever ends the run.
         count: u32,
+        /// It is disabled from here on.
+        disabled: bool,
+        /// It ends the run, or came while the run was ending for another.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        aborted: bool,
+        /// The way to it, where backtraces are kept: of the first of its kind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        backtrace: Option<String>,
+    },
+    /// A hook took more than its budget.
+    OverBudget {
+        /// Who.
+        hook: String,
+        /// What share of the time it took, of 1.
+        share: f64,
+        /// What share it may take, of 1.
+        budget: f64,
         /// It is disabled from here on.
         disabled: bool,
     },
@@ -110,6 +130,21 @@ pub enum Happening {
         /// Their names.
         parameters: Vec<String>,
     },
+    /// The loss was found to be no number, or an infinite one.
+    NotFinite {
+        /// What it is.
+        #[serde(with = "tenterhook_core::number")]
+        loss: f64,
+    },
+    /// A loader keeps training waiting, or did so.
+    Stall {
+        /// The loader's name.
+        loader: String,
+        /// For how long, in seconds.
+        seconds: f64,
+        /// It has given its batch, or failed.
+        over: bool,
+    },
     /// The run was asked to end by a signal.
     Interruption {
         /// Which.
@@ -136,17 +171,18 @@ pub enum Happening {
 impl From<&Notice> for Happening {
     fn from(notice: &Notice) -> Happening {
         match notice {
-            Notice::Contained(contained) => Happening::Failure {
-                by: contained.failure.origin.to_string(),
-                at: contained.failure.place.to_owned(),
-                error: contained.failure.error.to_string(),
-                panicked: contained.failure.panicked,
-                count: contained.count,
-                disabled: contained.disabled,
-            },
+            Notice::Contained(Contained { failure, count, disabled }) => {
+                failed(failure, *count, *disabled, false)
+            }
             Notice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
+            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+                hook: hook.clone(),
+                share: *share,
+                budget: *budget,
+                disabled: *disabled,
+            },
             Notice::Refused(error) => Happening::Refused { error: error.to_string() },
             Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
             Notice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
@@ -154,12 +190,36 @@ impl From<&Notice> for Happening {
             Notice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
             Notice::Decided { decided, .. } => decision(decided),
             Notice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
+            Notice::NotFinite { loss, .. } => Happening::NotFinite { loss: *loss },
+            Notice::Stalled { loader, waited, over } => {
+                Happening::Stall { loader: loader.clone(), seconds: waited.as_secs_f64(), over: *over }
+            }
             Notice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
             Notice::Unsaved { path, error } => {
                 Happening::CheckpointFailed { path: path.clone(), error: error.to_string() }
             }
             Notice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
         }
+    }
+}
+
+impl Happening {
+    /// What ends a run, or came while it was ending.
+    pub(super) fn aborting(failure: &Failure) -> Happening {
+        failed(failure, 1, false, true)
+    }
+}
+
+fn failed(failure: &Failure, count: u32, disabled: bool, aborted: bool) -> Happening {
+    Happening::Failure {
+        by: failure.origin.to_string(),
+        at: failure.place.to_owned(),
+        error: failure.error.to_string(),
+        panicked: failure.panicked,
+        count,
+        disabled,
+        aborted,
+        backtrace: failure.trace.as_ref().map(ToString::to_string),
     }
 }
 

@@ -4,6 +4,7 @@
 //! recorder cannot write never ends a run.
 
 mod again;
+mod costs;
 mod directory;
 mod entry;
 mod interrupt;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 
+pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use interrupt::Interrupt;
@@ -32,8 +34,9 @@ pub use lock::{Holder, holder};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
-pub(crate) use recording::Recording;
+pub(crate) use recording::{Recording, SharedRecorder};
 
+use crate::failures::Failures;
 use crate::tensors::TensorMap;
 
 /// Writes down what happens in a run.
@@ -159,6 +162,10 @@ pub struct Ending<'a> {
     pub metrics: &'a BTreeMap<String, f64>,
     /// The hooks, as they are now.
     pub hooks: Vec<HookInfo>,
+    /// What failed in it.
+    pub failures: &'a Failures,
+    /// What they cost in this process.
+    pub hook_costs: HookCosts,
     /// Seconds since the run began.
     pub time: f64,
 }

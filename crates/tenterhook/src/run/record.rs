@@ -10,8 +10,9 @@ use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
-use super::{Beginning, Ending, RunDirectoryPlan};
+use super::{Beginning, Ending, HookCosts, RunDirectoryPlan};
 use crate::config::hash::{of_bytes, of_json};
+use crate::failures::{FailureKind, Failures};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;
@@ -142,6 +143,12 @@ pub struct RunRecord {
     pub metrics: BTreeMap<String, f64>,
     /// The hooks.
     pub hooks: Vec<HookInfo>,
+    /// What has failed since it began or last went on, by kind; `events.jsonl` has each.
+    pub failures: Vec<FailureKind>,
+    /// How many failures there were of other kinds.
+    pub failures_left_out: u64,
+    /// What they cost; empty until the run ends, and where no account was kept.
+    pub hook_costs: HookCosts,
     /// The command line.
     pub command: Vec<String>,
     /// The source.
@@ -183,6 +190,9 @@ impl RunRecord {
             tokens: progress.tokens,
             metrics: BTreeMap::new(),
             hooks: beginning.hooks.clone(),
+            failures: Vec::new(),
+            failures_left_out: 0,
+            hook_costs: HookCosts::default(),
             command: plan.command.clone(),
             git: Git::here(),
             config_hash: match &plan.config_hash {
@@ -225,12 +235,19 @@ impl RunRecord {
         if is_the_run || status != RunStatus::Completed {
             self.status = status;
         }
+        if is_the_run {
+            self.hook_costs.clone_from(&ending.hook_costs);
+        }
         let progress = &ending.progress;
         (self.steps, self.epochs) = (progress.step, progress.epochs_done);
         (self.samples, self.tokens) = (progress.samples, progress.tokens);
         (self.ended, self.seconds) = (Some(now()), Some(ending.time));
         self.metrics.clone_from(ending.metrics);
         self.hooks.clone_from(&ending.hooks);
+        let mut failures =
+            Failures { kinds: std::mem::take(&mut self.failures), left_out: self.failures_left_out };
+        failures.extend(ending.failures);
+        (self.failures, self.failures_left_out) = (failures.kinds, failures.left_out);
     }
 
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {

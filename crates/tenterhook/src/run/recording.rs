@@ -2,17 +2,22 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
 
 use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Line, Recorder};
+use crate::failures::Then;
 use crate::module::Module;
 use crate::notice::Notice;
 use crate::running::{Running, Who};
 
+/// A recorder, shared with the thread that watches for stalls.
+pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
+
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
-    pub(crate) recorder: Box<dyn Recorder>,
+    shared: SharedRecorder,
     /// What was told, and whether something else may be told besides.
     told: Option<String>,
     again: bool,
@@ -20,7 +25,12 @@ pub(crate) struct Recording {
 
 impl Recording {
     pub(crate) fn new(recorder: Box<dyn Recorder>) -> Recording {
-        Recording { recorder, told: None, again: false }
+        Recording { shared: Arc::new(Mutex::new(recorder)), told: None, again: false }
+    }
+
+    /// The recorder. What was written before somebody panicked with it is whole.
+    pub(crate) fn recorder(&self) -> MutexGuard<'_, Box<dyn Recorder>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,11 +74,35 @@ impl<M: Module> Running<M> {
     }
 
     /// Tells people, and writes it down.
-    pub(crate) fn note(&mut self, notice: Notice) {
+    pub(crate) fn note(&mut self, mut notice: Notice) {
+        let told = self.notices.is_told(&mut notice);
         if self.recording.is_some() {
             self.record_happening(Happening::from(&notice));
         }
-        self.notices.push(notice);
+        self.notices.push(notice, told);
+    }
+
+    /// Writes down what ends the run, or came while it was ending. Whoever called the trainer tells people.
+    pub(crate) fn note_failure(&mut self, failure: &Failure) {
+        self.notices.failures.count(failure, Then::Aborted);
+        if self.recording.is_some() {
+            self.record_happening_at(failure.step, failure.epoch, Happening::aborting(failure));
+        }
+    }
+
+    /// Begins to watch for loaders that keep the loop waiting.
+    pub(crate) fn watch_loaders(&mut self) {
+        let elapsed = self.shared.elapsed();
+        let recorder = self.recording.as_ref().map(|recording| &recording.shared);
+        self.watch.begin(&self.notices.tell, recorder, elapsed);
+    }
+
+    /// A loader has been waited for. Asked once per batch, so it must be cheap.
+    #[inline]
+    pub(crate) fn waited(&mut self) {
+        if let Some(notice) = self.watch.goes_on() {
+            self.note(notice);
+        }
     }
 
     pub(crate) fn record_happening(&mut self, what: Happening) {
@@ -88,12 +122,13 @@ impl<M: Module> Running<M> {
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
     ) {
         let Some(recording) = &mut self.recording else { return };
-        if let Err(error) = write(&mut *recording.recorder) {
+        let written = write(&mut **recording.recorder());
+        if let Err(error) = written {
             let text = Some(error.to_string());
             let again = std::mem::take(&mut recording.again) && recording.told != text;
             if recording.told.is_none() || again {
                 recording.told = text;
-                self.notices.push(Notice::Unwritten(error));
+                self.notices.push(Notice::Unwritten(error), true);
             }
         }
     }
@@ -105,7 +140,7 @@ impl<M: Module> Running<M> {
         resumed_from: Option<&Path>,
         marks: &[FileMark],
     ) -> Result<(), Failure> {
-        let Some(recording) = &mut self.recording else {
+        let Some(recording) = &self.recording else {
             if self.saves.kept {
                 self.count_on();
             }
@@ -119,18 +154,12 @@ impl<M: Module> Running<M> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let run = &self.shared.run;
-        let begun = recording.recorder.begin(&Beginning {
-            stage,
-            run,
-            seed,
-            hooks,
-            resumed_from,
-            marks,
-            progress,
-            time,
-        });
-        let (introduction, lacks) = (recording.recorder.introduction(), recording.recorder.lacks());
-        let removed = recording.recorder.removed_checkpoints();
+        let mut recorder = recording.recorder();
+        let begun =
+            recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time });
+        let (introduction, lacks) = (recorder.introduction(), recorder.lacks());
+        let removed = recorder.removed_checkpoints();
+        drop(recorder);
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
         self.shared.run.removed_checkpoints = removed;
@@ -172,10 +201,21 @@ impl<M: Module> Running<M> {
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let outcome = self.outcome.clone();
-        let ending = Ending { stage, outcome: &outcome, progress, metrics: &metrics, hooks, time };
+        let (outcome, hook_costs) = (self.outcome.clone(), self.hook_costs());
+        let failures = std::mem::take(&mut self.notices.failures);
+        let ending = Ending {
+            stage,
+            outcome: &outcome,
+            progress,
+            metrics: &metrics,
+            hooks,
+            hook_costs,
+            failures: &failures,
+            time,
+        };
         self.say_again();
         self.record(|recorder| recorder.end(&ending));
+        self.notices.failures = failures;
     }
 
     /// Whether the run was asked to end by a signal. Asked once per batch, so it must be cheap.

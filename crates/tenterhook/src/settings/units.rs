@@ -133,8 +133,13 @@ impl FromStr for Time {
             }
             return Ok(Time(Duration::from_secs(total)));
         }
+        // No time at all is no cadence, and yet a time.
+        let (text, factor) = match text.trim().strip_prefix('0') {
+            Some(unit) if unit.starts_with(|c: char| !c.is_ascii_digit()) => (format!("1{unit}"), 0),
+            _ => (text.to_owned(), 1),
+        };
         match text.parse() {
-            Ok(Cadence::Time(time)) => Ok(Time(time)),
+            Ok(Cadence::Time(time)) => Ok(Time(time * factor)),
             _ => Err(error()),
         }
     }
@@ -156,6 +161,63 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A share of the time, above 0 and at most all of it: written in per cent, as in `"2%"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(f64);
+
+impl Share {
+    /// Of 1.
+    #[must_use]
+    pub fn of_one(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Share, String> {
+        let number = text.trim().strip_suffix('%').map(str::trim_end).unwrap_or_default();
+        let plain = number.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
+        match number.parse::<f64>() {
+            Ok(percent) if plain && percent > 0.0 && percent <= 100.0 => Ok(Share(percent / 100.0)),
+            Ok(_) if plain => Err(format!("`{text}` is not above 0% and at most 100%; {SHARE}")),
+            _ => Err(format!("`{text}` is no share of the time; {SHARE}")),
+        }
+    }
+}
+
+const SHARE: &str = "write for example \"2%\"";
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Per cent that were divided by 100 come back with an error in their last digits.
+        write!(f, "{}%", (self.0 * 1e14).round() / 1e12)
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Share;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a share of the time in per cent, such as \"2%\"")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Share, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Reader)
     }
 }
 
@@ -186,6 +248,11 @@ schema!(Switch, {
 schema!(Time, {
     "description": "`\"DD:HH:MM:SS\"`, or for example `\"90 min\"`.",
     "type": "string",
+});
+schema!(Share, {
+    "description": "A share of the time in per cent, such as `\"2%\"`.",
+    "type": "string",
+    "pattern": "^\\s*(0*100(\\.0*)?|0*[1-9][0-9]?(\\.[0-9]*)?|0*\\.[0-9]*[1-9][0-9]*)\\s*%\\s*$",
 });
 
 /// How `none_or` is written, for the schema.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tenterhook_core::Clock;
 
 use super::Trainer;
+use crate::notice::telling;
 use crate::run::{Interrupt, Recording, RunDirectory, RunDirectoryPlan};
 
 /// A clock by which every training batch takes a second, so that whatever goes by time does so at the same batch in
@@ -43,7 +44,7 @@ impl Trainer {
             // With a limit of time, that of epochs is none unless it is set.
             self.settings.max_epochs.get_or_insert(-1);
         }
-        self.notify = Box::new(|_| {});
+        self.notify = telling(|_| {});
         let kept = RunDirectory::new(RunDirectoryPlan {
             runs_dir: directory.to_path_buf(),
             device: Some(self.shared.run.device.clone()),

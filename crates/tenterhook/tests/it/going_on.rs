@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Ending, Entry, FileMark, Happening, Line, Recorder, Run, RunDirectory, RunDirectoryPlan,
-    RunStatus, holder,
+    Beginning, Ending, Entry, FileMark, Happening, HookCosts, Line, Recorder, Run, RunDirectory,
+    RunDirectoryPlan, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
-use tenterhook::{Outcome, Phase, Progress, RunInfo, Settings, Stage};
+use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan, recorded, run_json};
@@ -68,7 +68,16 @@ fn removed(recorder: &mut RunDirectory, path: &Path) {
 fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
     let (metrics, progress) = (BTreeMap::new(), Progress::default());
     recorder
-        .end(&Ending { stage: Stage::Fit, outcome, progress, metrics: &metrics, hooks: Vec::new(), time })
+        .end(&Ending {
+            stage: Stage::Fit,
+            outcome,
+            progress,
+            metrics: &metrics,
+            hooks: Vec::new(),
+            failures: &Failures::default(),
+            hook_costs: HookCosts::default(),
+            time,
+        })
         .unwrap();
 }
 

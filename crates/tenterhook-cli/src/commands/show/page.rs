@@ -6,6 +6,7 @@ use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line,
 
 use super::saved::{Saved, State};
 use super::{counts, once};
+use crate::commands::failures::lines;
 use crate::progress::{duration, metric};
 use crate::table::{Side, counted, moment, plain, table};
 
@@ -147,16 +148,12 @@ fn checkpoints(run: &Run, happenings: &Happenings) -> Vec<String> {
     lines
 }
 
+/// The first few kinds of failures, and how many more there are.
 fn failures(happenings: &Happenings) -> Vec<String> {
-    let words = |entry: &Entry| match &entry.what {
-        Happening::Failure { by, at, error, panicked, disabled, .. } => {
-            let how = if *panicked { "panicked" } else { "failed" };
-            let then = if *disabled { "; disabled from here on" } else { "" };
-            Some((entry.step, format!("{by} {how} in {at}: {error}{then}")))
-        }
-        _ => None,
-    };
-    first(happenings.entries.iter().filter_map(words).collect())
+    let mut failures = happenings.failures();
+    let more = failures.kinds.split_off(failures.kinds.len().min(FIRST));
+    failures.left_out += more.iter().map(|kind| kind.count).sum::<u64>();
+    lines(&failures)
 }
 
 /// What was decided, a stop first. Weights that are swapped for every validation are only counted.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::Checkpoint;
-use tenterhook::{Outcome, Report, Trainer};
+use tenterhook::{Failures, Outcome, Report, Trainer};
 
+use super::super::failures::lines;
 use super::super::print;
 use super::init::Initialized;
 use crate::app::App;
@@ -65,10 +66,21 @@ impl Summary<'_> {
             "samples": fitted.progress.samples,
             "tokens": fitted.progress.tokens,
             "seconds": seconds,
+            "failures": self.failures().kinds,
+            "failures_left_out": self.failures().left_out,
             "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
             "metrics": metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect::<serde_json::Map<_, _>>(),
         })
         .to_string()
+    }
+
+    /// Those of training and of the test after it.
+    fn failures(&self) -> Failures {
+        let mut failures = self.fitted.failures.clone();
+        if let Some(tested) = self.tested {
+            failures.extend(&tested.failures);
+        }
+        failures
     }
 
     fn for_people(&self, app: &App, trainer: &Trainer) {
@@ -99,6 +111,10 @@ impl Summary<'_> {
                 None => "   on the last weights; no checkpoint hook kept better ones".to_owned(),
             };
             rows(&on, "test/", report);
+        }
+        let failures = lines(&self.failures());
+        if !failures.is_empty() {
+            print(&format!("\nfailures\n  {}", failures.join("\n  ")));
         }
         let Some(directory) = directory else { return };
         print(&format!("\nthe run is in {}", directory.display()));

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ReadError;
+use crate::failures::Failures;
 use crate::run::Entry;
 
 /// A metric at one moment.
@@ -40,6 +41,18 @@ pub struct Happenings {
     pub entries: Vec<Entry>,
     /// How many lines could not be read. Half a line at the very end is not one: it was being written.
     pub unreadable: usize,
+}
+
+impl Happenings {
+    /// What failed, by kind.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        let mut failures = Failures::default();
+        for entry in &self.entries {
+            failures.read(entry);
+        }
+        failures
+    }
 }
 
 /// A line of `metrics.jsonl`; [`crate::run::Line`] is the same while it is written.

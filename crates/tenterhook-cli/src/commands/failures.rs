@@ -1,0 +1,62 @@
+//! Failures by kind, in words.
+
+use tenterhook::{FailureKind, Failures};
+
+use crate::table::plain;
+
+/// A line for each kind, and how many failures there were of others.
+pub(super) fn lines(failures: &Failures) -> Vec<String> {
+    let mut lines: Vec<_> = failures.kinds.iter().map(line).collect();
+    if failures.left_out > 0 {
+        lines.push(format!("and {} more of other kinds", failures.left_out));
+    }
+    lines
+}
+
+/// The same of those that did not end the run.
+pub(super) fn contained(failures: &Failures) -> Vec<String> {
+    let mut contained = failures.clone();
+    contained.kinds.retain(|kind| !kind.aborted);
+    lines(&contained)
+}
+
+fn line(kind: &FailureKind) -> String {
+    let FailureKind { by, at, panicked, count, step, error, disabled, aborted, .. } = kind;
+    let how = if *panicked { "panicked" } else { "failed" };
+    let (times, first) = match count {
+        1 => (String::new(), ""),
+        count => (format!(" {count} times"), "first "),
+    };
+    let then = match (aborted, disabled) {
+        (true, _) => "; that ended the run",
+        (_, true) => "; disabled",
+        _ => "",
+    };
+    plain(&format!("{by} {how}{times} in {at}, {first}at step {step}: {error}{then}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_kind_says_who_where_how_often_and_what_came_of_it() {
+        let kind = |value| serde_json::from_value::<FailureKind>(value).expect("it reads");
+        let once = kind(
+            json!({ "by": "module", "at": "backward", "count": 1, "step": 7, "error": "no", "aborted": true }),
+        );
+        let often = kind(json!({
+            "by": "hook `a`", "at": "on_step_end", "panicked": true, "count": 3, "step": 1, "error": "no", "disabled": true,
+        }));
+        let failures = Failures { kinds: vec![often, once], left_out: 2 };
+        let expected = [
+            "hook `a` panicked 3 times in on_step_end, first at step 1: no; disabled",
+            "module failed in backward, at step 7: no; that ended the run",
+            "and 2 more of other kinds",
+        ];
+        assert_eq!(lines(&failures), expected);
+        assert_eq!(contained(&failures), [expected[0], expected[2]]);
+    }
+}

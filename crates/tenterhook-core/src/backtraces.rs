@@ -1,0 +1,143 @@
+//! Backtraces of failures, for whoever looks for the line that failed.
+//!
+//! When a panic is caught its stack is gone. So a panic hook looks at it while it is there, for the threads that
+//! [`keep`] backtraces and no others; then the panic hook that was there before runs as ever.
+
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Once;
+
+use crate::failure::BoxError;
+
+thread_local! {
+    static KEPT: Cell<u32> = const { Cell::new(0) };
+    static LAST: RefCell<Option<Box<Trace>>> = const { RefCell::new(None) };
+}
+
+static INSTALLED: Once = Once::new();
+
+/// The way to a failure. Its text is made when it is written: frames get their names only then.
+#[derive(Debug)]
+pub enum Trace {
+    /// Taken where a panic began or an error was received.
+    Taken(Backtrace),
+    /// As an error tells it itself, which some kinds of errors do when they are printed for debugging.
+    Told(String),
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trace::Taken(backtrace) => write!(f, "{backtrace}"),
+            Trace::Told(text) => f.write_str(text),
+        }
+    }
+}
+
+/// While it lives, the thread that made it keeps the backtrace of its last panic.
+#[derive(Debug)]
+pub struct Keeping(PhantomData<*const ()>);
+
+/// Keeps backtraces of this thread's failures from now on.
+#[must_use]
+pub fn keep() -> Keeping {
+    // Nobody may change the panic hook in the middle of a panic.
+    if !std::thread::panicking() {
+        INSTALLED.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if is_kept() {
+                    let taken = Box::new(Trace::Taken(Backtrace::force_capture()));
+                    // A thread that is ending has no place for it any more.
+                    let _ = LAST.try_with(|last| last.replace(Some(taken)));
+                }
+                before(panic);
+            }));
+        });
+    }
+    KEPT.set(KEPT.get() + 1);
+    Keeping(PhantomData)
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        let _ = KEPT.try_with(|kept| kept.set(kept.get() - 1));
+    }
+}
+
+/// Whether this thread keeps backtraces; one that works for it should, too.
+#[must_use]
+pub fn is_kept() -> bool {
+    KEPT.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+/// The way to this thread's last panic, once.
+#[must_use]
+pub fn of_panic() -> Option<Box<Trace>> {
+    LAST.try_with(RefCell::take).ok().flatten()
+}
+
+/// The way to an error, where backtraces are kept: its own if it tells one, else the way to where it was received.
+#[must_use]
+pub fn of_error(error: &BoxError) -> Option<Box<Trace>> {
+    is_kept().then(|| {
+        let told = own(&format!("{error:?}"));
+        Box::new(told.map_or_else(|| Trace::Taken(Backtrace::force_capture()), Trace::Told))
+    })
+}
+
+/// What stands below this title in an error that is printed for debugging.
+fn own(debugged: &str) -> Option<String> {
+    let (_, trace) = debugged.rsplit_once("\nStack backtrace:\n")?;
+    Some(trace.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn panic_here() {
+        let _ = catch_unwind(|| panic!("for its backtrace"));
+    }
+
+    #[test]
+    fn a_panic_has_the_way_to_it_while_backtraces_are_kept_and_only_once() {
+        panic_here();
+        assert!(of_panic().is_none());
+        let keeping = keep();
+        panic_here();
+        let trace = of_panic().expect("it is kept").to_string();
+        assert!(trace.contains("panic_here"), "{trace}");
+        assert!(of_panic().is_none());
+        drop(keeping);
+        panic_here();
+        assert!(of_panic().is_none());
+    }
+
+    #[test]
+    fn another_thread_keeps_its_own() {
+        let _keeping = keep();
+        assert!(!std::thread::spawn(is_kept).join().expect("it ends"));
+    }
+
+    #[test]
+    fn an_error_that_tells_its_backtrace_keeps_it() {
+        #[derive(thiserror::Error)]
+        #[error("no")]
+        struct Telling;
+        impl fmt::Debug for Telling {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("no\n\nStack backtrace:\n   0: where_it_began\n")
+            }
+        }
+        assert!(of_error(&Telling.into()).is_none());
+        let _keeping = keep();
+        assert_eq!(of_error(&Telling.into()).expect("kept").to_string(), "   0: where_it_began");
+        let taken = of_error(&"plain".into()).expect("kept").to_string();
+        assert!(taken.contains("an_error_that_tells_its_backtrace_keeps_it"), "{taken}");
+    }
+}

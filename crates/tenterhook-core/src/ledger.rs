@@ -1,0 +1,37 @@
+//! Who makes values materialise. An engine keeps numbers to itself until somebody reads them; whoever brings one
+//! over notes it here, and the runner, which knows whose turn it was, files it.
+
+use std::cell::Cell;
+
+use crate::account::Materialised;
+
+thread_local! {
+    /// Scalars in the lower half, tensors in the upper: the runner compares it after every hook.
+    static READ: Cell<u64> = const { Cell::new(0) };
+}
+
+const TENSOR: u64 = 1 << 32;
+
+/// A single number was brought over from the engine.
+#[inline]
+pub fn scalar_read() {
+    READ.set(READ.get().wrapping_add(1));
+}
+
+/// A tensor, or what it takes to describe it, was brought over from the engine.
+#[inline]
+pub fn tensor_read() {
+    READ.set(READ.get().wrapping_add(TENSOR));
+}
+
+/// What has been noted in this thread.
+#[inline]
+pub(crate) fn so_far() -> u64 {
+    READ.get()
+}
+
+/// What was noted between two looks.
+pub(crate) fn between(before: u64, now: u64) -> Materialised {
+    let delta = now.wrapping_sub(before);
+    Materialised { scalars: delta % TENSOR, tensors: delta / TENSOR }
+}

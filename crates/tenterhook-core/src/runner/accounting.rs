@@ -1,0 +1,318 @@
+//! Keeping account of what hooks cost.
+
+use std::time::Duration;
+
+use super::standing::Standing;
+use super::{Changed, Cursor, HookRunner};
+use crate::account::{Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
+use crate::context::Context;
+use crate::erased::Reply;
+use crate::event::Event;
+use crate::ledger;
+use crate::moment::Shared;
+use crate::roster::{Change, HookKind, RosterRequest};
+
+/// Every event, and after them what update hooks do.
+const PLACES: usize = Event::COUNT + 1;
+pub(super) const UPDATE: usize = Event::COUNT;
+
+/// So many deliveries of an event are all timed.
+const ALL_TIMED: u32 = 1000;
+/// After them one is chosen whenever up to this many less one have passed, so that it is one in sixteen.
+const LONGEST_GAP: u64 = 31;
+
+/// Whether account is kept, and when the next delivery is timed.
+pub(super) struct Accounting {
+    pub(super) on: bool,
+    rhythms: [Rhythm; PLACES],
+    random: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Rhythm {
+    /// So many deliveries are not timed.
+    until: u32,
+    /// As it was set the last time.
+    gap: u32,
+    timed: u32,
+}
+
+impl Default for Accounting {
+    fn default() -> Accounting {
+        Accounting { on: true, rhythms: [Rhythm::default(); PLACES], random: 0x9E37_79B9_7F4A_7C15 }
+    }
+}
+
+impl Accounting {
+    /// How many deliveries the timing of this one stands for; 0 when it is not timed.
+    #[inline]
+    pub(super) fn weight(&mut self, place: usize) -> u32 {
+        if !self.on {
+            return 0;
+        }
+        let rhythm = &mut self.rhythms[place];
+        if rhythm.until > 0 {
+            rhythm.until -= 1;
+            return 0;
+        }
+        self.chosen(place)
+    }
+
+    #[cold]
+    fn chosen(&mut self, place: usize) -> u32 {
+        let rhythm = &mut self.rhythms[place];
+        let weight = rhythm.gap + 1;
+        rhythm.timed = rhythm.timed.saturating_add(1);
+        if rhythm.timed >= ALL_TIMED && is_frequent(place) {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            rhythm.gap = u32::try_from((self.random >> 32) % LONGEST_GAP).unwrap_or_default();
+        }
+        rhythm.until = rhythm.gap;
+        weight
+    }
+}
+
+/// What happens once per batch or more often.
+fn is_frequent(place: usize) -> bool {
+    let in_batches = |event: &&Event| {
+        event.is_within_train_batch() || event.is_within_evaluation_batch() || **event == Event::Activation
+    };
+    place == UPDATE || Event::ALL.get(place).is_some_and(|event| in_batches(&event))
+}
+
+/// What a hook cost so far.
+pub(super) struct Account {
+    calls: [u64; PLACES],
+    tallies: [Option<Box<Tally>>; PLACES],
+    read: Materialised,
+    /// It has been told that the hook is over its budget.
+    told: bool,
+}
+
+impl Default for Account {
+    fn default() -> Account {
+        Account {
+            calls: [0; PLACES],
+            tallies: [const { None }; PLACES],
+            read: Materialised::default(),
+            told: false,
+        }
+    }
+}
+
+impl Account {
+    fn note(&mut self, place: usize, nanos: u64, weight: u32) {
+        self.tallies[place].get_or_insert_default().note(nanos, u64::from(weight));
+    }
+
+    fn total(&self) -> u64 {
+        self.tallies.iter().flatten().map(|tally| tally.total()).sum()
+    }
+
+    /// The hook was called; the ledger stood there before.
+    #[inline]
+    pub(super) fn called(&mut self, place: usize, read: u64) {
+        self.calls[place] += 1;
+        if read != ledger::so_far() {
+            self.materialised(read);
+        }
+    }
+
+    #[cold]
+    fn materialised(&mut self, before: u64) {
+        let Materialised { scalars, tensors } = ledger::between(before, ledger::so_far());
+        self.read.scalars += scalars;
+        self.read.tensors += tensors;
+    }
+}
+
+/// Reads the clock from hook to hook, where a delivery is timed.
+pub(super) struct Watch {
+    weight: u32,
+    last: u64,
+}
+
+impl Watch {
+    #[inline]
+    pub(super) fn begin(weight: u32, shared: &Shared) -> Watch {
+        Watch { weight, last: if weight > 0 { shared.clock.nanos() } else { 0 } }
+    }
+
+    #[inline]
+    pub(super) fn runs(&self) -> bool {
+        self.weight > 0
+    }
+
+    /// A hook's turn is over.
+    pub(super) fn lap(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+        if self.runs() {
+            let now = shared.clock.nanos();
+            account.note(place, now.saturating_sub(self.last), self.weight);
+            self.last = now;
+        }
+    }
+}
+
+impl HookRunner {
+    /// Whether account is kept of what hooks cost; it is, unless this says otherwise.
+    pub fn account(&mut self, on: bool) {
+        self.accounting.on = on;
+    }
+
+    /// Whether account is kept.
+    #[inline]
+    #[must_use]
+    pub fn keeps_account(&self) -> bool {
+        self.accounting.on
+    }
+
+    /// As [`HookRunner::walk`] does it, and counts who has received the event and what that made materialise. Looks
+    /// closely where the clock is read, or where it is to be known afterwards who has received what.
+    #[inline]
+    pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
+        &mut self,
+        cx: &C,
+        cursor: &mut Cursor,
+        watch: &mut Watch,
+    ) -> Reply {
+        let (place, shared) = (C::EVENT as usize, cx.moment().shared);
+        let receivers = self.plan.receivers(C::EVENT);
+        let receivers = &receivers[..cursor.end.min(receivers.len())];
+        let mut read = ledger::so_far();
+        shared.held_back.set(false);
+        while let Some(&id) = receivers.get(cursor.next) {
+            cursor.next += 1;
+            shared.current.set(id);
+            let slot = &mut self.slots[id];
+            let reply = cx.offer(&mut slot.hook);
+            if shared.held_back.replace(false) {
+                continue;
+            }
+            let account = &mut slot.standing.account;
+            if !CLOSELY || self.accounting.on {
+                account.called(place, read);
+            }
+            read = ledger::so_far();
+            if CLOSELY {
+                watch.lap(account, place, shared);
+                if let Some(noted) = &mut self.received {
+                    noted.resize(noted.len().max(id + 1), super::Received::default());
+                    noted[id].note(C::EVENT, cx.moment().phase);
+                }
+            }
+            reply?;
+        }
+        Ok(())
+    }
+
+    /// A call that ended in a panic is a call like the others.
+    pub(super) fn count_panic(&mut self, event: Event, at: usize, watch: &mut Watch, shared: &Shared) {
+        if !self.accounting.on {
+            return;
+        }
+        let id = self.plan.receivers(event)[at];
+        let account = &mut self.slots[id].standing.account;
+        account.called(event as usize, ledger::so_far());
+        watch.lap(account, event as usize, shared);
+    }
+
+    /// The time that somebody else spent for a hook, such as saving what it asked for.
+    pub fn charge(&mut self, hook: &str, event: Event, spent: Duration) {
+        let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        let on = self.accounting.on;
+        if let Some(standing) = self.standing_mut(hook).filter(|_| on) {
+            standing.account.note(event as usize, nanos, 1);
+        }
+    }
+
+    /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
+    /// those hooks is charged: without the others it would have been the same.
+    pub fn charge_losses(&mut self, count: u64) {
+        if !self.accounting.on {
+            return;
+        }
+        let slots = self.slots.iter_mut().map(|slot| &mut slot.standing);
+        let all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
+        for standing in all.filter(|standing| standing.wants_losses) {
+            standing.account.read.scalars += count;
+        }
+    }
+
+    /// What every hook has cost so far, in registration order; those that were removed come first.
+    #[must_use]
+    pub fn costs(&self) -> Vec<HookCost> {
+        let slots = self.slots.iter().map(|slot| (&slot.standing, slot.hook.kind(), slot.is_live()));
+        let updates =
+            self.updates.iter().map(|slot| (&slot.standing, HookKind::Update, slot.standing.enabled));
+        let mut all: Vec<_> = slots.chain(updates).collect();
+        all.sort_by_key(|(standing, ..)| standing.number);
+        let costs = all.into_iter().map(|(standing, kind, enabled)| standing.cost(kind, enabled));
+        self.departed.iter().cloned().chain(costs).collect()
+    }
+
+    /// Whether any hook has a budget.
+    #[inline]
+    #[must_use]
+    pub fn has_budgets(&self) -> bool {
+        self.budgeted
+    }
+
+    /// Looks whether hooks have kept to their budgets, now that training has taken so long. Each is told of once.
+    pub fn judge_budgets(&mut self, spent: Duration) -> Vec<Overrun> {
+        let spent = spent.as_secs_f64();
+        let over = |standing: &Standing| {
+            let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
+            let share = Duration::from_nanos(standing.account.total()).as_secs_f64() / spent;
+            (share > budget.share).then(|| (standing.name.clone(), share, budget))
+        };
+        let over: Vec<_> = self.standings().filter_map(over).collect();
+        let mut overruns = Vec::new();
+        for (hook, share, budget) in over {
+            let disabled = budget.over == OverBudget::Disable && self.may_go(&hook);
+            if let Some(standing) = self.standing_mut(&hook) {
+                standing.account.told = true;
+            }
+            if disabled && self.disable(&hook).is_ok() {
+                self.changed.push(Changed { by: None, change: RosterRequest::Disable(hook.clone()) });
+            }
+            overruns.push(Overrun { hook, share, budget: budget.share, disabled });
+        }
+        overruns
+    }
+
+    /// Whether training would be the same without this hook.
+    fn may_go(&self, hook: &str) -> bool {
+        let steers = self.list().into_iter().any(|info| info.name == hook && info.kind.steers());
+        !steers && self.steering_reader_of(&Change::Disable(hook.to_owned())).is_none()
+    }
+}
+
+impl Standing {
+    pub(super) fn cost(&self, kind: HookKind, enabled: bool) -> HookCost {
+        let names = Event::ALL.iter().map(|event| event.handler()).chain(["update"]);
+        let mut all = Tally::default();
+        let mut by_event = Vec::new();
+        for ((name, tally), calls) in names.zip(&self.account.tallies).zip(self.account.calls) {
+            if let Some(tally) = tally {
+                all.take_in(tally);
+            }
+            if calls > 0 || tally.is_some() {
+                by_event.push((
+                    name,
+                    tally.as_ref().map_or(Cost { calls, ..Cost::default() }, |tally| tally.cost(calls)),
+                ));
+            }
+        }
+        HookCost {
+            hook: self.name.clone(),
+            kind,
+            enabled,
+            failures: self.failures,
+            cost: all.cost(self.account.calls.iter().sum()),
+            read: self.account.read,
+            by_event,
+        }
+    }
+}

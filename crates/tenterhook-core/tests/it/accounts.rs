@@ -1,0 +1,286 @@
+//! What hooks cost: counted, timed by a hand that turns the clock, and held to budgets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::{
+    Access, AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner,
+    Materialised, Moment, Observer, OverBudget, Part, Phase, Policy, Progress, Registration, RunInfo, Scalar,
+    Shared, Stage, Status, StepEnd, TrainEpochEnd, hook, ledger,
+};
+
+/// A clock that hooks turn, and that knows how often it was read.
+#[derive(Clone, Default)]
+struct Hand {
+    now: Arc<AtomicU64>,
+    read: Arc<AtomicU64>,
+}
+
+impl Hand {
+    fn turn(&self, nanos: u64) {
+        self.now.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn elapsed(&self) -> Duration {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        Duration::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+}
+
+type Act = Box<dyn FnMut(&Hand) -> HookResult + Send>;
+
+/// Takes its time at every step, and at the end of an epoch.
+struct Takes {
+    hand: Hand,
+    act: Act,
+}
+
+#[hook]
+impl Observer for Takes {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult {
+        (self.act)(&self.hand)
+    }
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
+        (self.act)(&self.hand)
+    }
+}
+
+/// The same, and could decide something.
+struct Steers(Takes);
+
+#[hook]
+impl Controller for Steers {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        (self.0.act)(&self.0.hand).map(|()| Decision::CONTINUE)
+    }
+}
+
+struct Loop {
+    runner: HookRunner,
+    shared: Shared,
+    progress: Progress,
+    hand: Hand,
+}
+
+impl Loop {
+    fn new() -> Loop {
+        let hand = Hand::default();
+        let shared = Shared::new(RunInfo::default(), 0, Box::new(hand.clone()));
+        Loop { runner: HookRunner::default(), shared, progress: Progress::default(), hand }
+    }
+
+    fn takes(&self, nanos: u64) -> Takes {
+        self.acts(move |hand| {
+            hand.turn(nanos);
+            Ok(())
+        })
+    }
+
+    fn acts(&self, act: impl FnMut(&Hand) -> HookResult + Send + 'static) -> Takes {
+        Takes { hand: self.hand.clone(), act: Box::new(act) }
+    }
+
+    fn add(&mut self, name: &str, hook: impl Into<AnyHook>, mut how: Registration) {
+        how.name = Some(name.into());
+        self.runner.register(hook.into(), how).unwrap();
+    }
+
+    fn steps(&mut self, steps: u64) {
+        let Loop { runner, shared, progress, .. } = self;
+        for _ in 0..steps {
+            let at = (Stage::Fit, Phase::Train, Status::Training);
+            let cx = StepEnd {
+                moment: Moment::new(at, *progress, shared, &NoModel, &NoModel),
+                loss: Scalar::new(&0.5),
+                grad_norm: Scalar::new(&0.5),
+                lr: 0.1,
+                next_lr: 0.1,
+            };
+            let mut cursor = runner.cursor(Event::StepEnd, Part::All);
+            runner.deliver(&cx, &mut cursor).unwrap();
+            progress.step += 1;
+        }
+    }
+
+    fn ends_epoch(&mut self) {
+        let mut cursor = self.runner.cursor(Event::TrainEpochEnd, Part::All);
+        let Loop { runner, shared, progress, .. } = self;
+        let at = (Stage::Fit, Phase::Train, Status::Training);
+        let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
+        runner.deliver(&TrainEpochEnd { moment }, &mut cursor).unwrap();
+    }
+
+    fn cost(&self, hook: &str) -> HookCost {
+        self.runner.costs().into_iter().find(|cost| cost.hook == hook).unwrap()
+    }
+}
+
+fn at(cost: &HookCost, event: &str) -> Cost {
+    cost.by_event.iter().find(|(name, _)| *name == event).unwrap().1
+}
+
+#[test]
+fn every_hook_has_its_own_time_by_event() {
+    let mut own = Loop::new();
+    own.add("quick", own.takes(100), Registration::default());
+    own.add("slow", own.takes(5000), Registration::default());
+    own.steps(100);
+    own.ends_epoch();
+    let (quick, slow) = (own.cost("quick"), own.cost("slow"));
+    assert_eq!((quick.cost.calls, quick.cost.total), (101, Duration::from_nanos(10_100)));
+    assert_eq!((slow.cost.calls, slow.cost.total), (101, Duration::from_micros(505)));
+    let names: Vec<_> = slow.by_event.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["on_train_epoch_end", "on_step_end"], "in the order of the table of events");
+    assert_eq!((at(&slow, "on_step_end").calls, at(&slow, "on_train_epoch_end").calls), (100, 1));
+    assert_eq!(at(&slow, "on_train_epoch_end").longest, Duration::from_micros(5));
+    assert!(slow.cost.p50.abs_diff(Duration::from_micros(5)) < Duration::from_nanos(700), "{slow:?}");
+}
+
+#[test]
+fn after_a_thousand_one_in_sixteen_stands_for_the_others() {
+    let mut own = Loop::new();
+    own.add("even", own.takes(1000), Registration::default());
+    let mut turn = 0;
+    // Always at the same place of sixteen: an even pace would see all of these or none.
+    let rare = own.acts(move |hand| {
+        turn += 1;
+        hand.turn(if turn % 16 == 0 { 16_000 } else { 0 });
+        Ok(())
+    });
+    own.add("rare", rare, Registration::default());
+    own.steps(1000);
+    let looked = own.hand.read.load(Ordering::Relaxed);
+    assert_eq!(looked, 3 * 1000, "before the first hook and after each");
+    own.steps(64_000);
+    let looked = own.hand.read.load(Ordering::Relaxed) - looked;
+    assert!((3 * 3500..3 * 4500).contains(&looked), "{looked} looks at the clock for 64000 steps");
+    for hook in ["even", "rare"] {
+        let cost = own.cost(hook);
+        assert_eq!(cost.cost.calls, 65_000);
+        let share = cost.cost.total.as_secs_f64() / 65e-3;
+        assert!((share - 1.0).abs() < 0.15, "{hook}: {cost:?}");
+    }
+}
+
+#[test]
+fn what_a_gate_holds_back_is_no_call() {
+    let mut own = Loop::new();
+    own.add("gated", own.takes(10).every("10 steps").unwrap(), Registration::default());
+    own.steps(2000);
+    assert_eq!(own.cost("gated").cost.calls, 200);
+    assert!(own.cost("gated").cost.p50 > Duration::ZERO, "those that were held back are not among the calls");
+}
+
+#[test]
+fn errors_and_panics_are_calls_too() {
+    let mut own = Loop::new();
+    let mut turn = 0;
+    let bad = own.acts(move |hand| {
+        hand.turn(50);
+        turn += 1;
+        assert!(turn < 3, "fell over");
+        Err("broken".into())
+    });
+    own.add("bad", bad, Registration { policy: Some(Policy::WARN), ..Registration::default() });
+    own.add("after", own.takes(7), Registration::default());
+    own.steps(5);
+    let bad = own.cost("bad");
+    assert_eq!((bad.cost.calls, bad.failures, bad.enabled), (3, 3, false));
+    assert_eq!(bad.cost.total, Duration::from_nanos(150));
+    assert_eq!(own.cost("after").cost.total, Duration::from_nanos(35));
+}
+
+#[test]
+fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
+    let mut own = Loop::new();
+    let reads = own.acts(|_| {
+        ledger::scalar_read();
+        ledger::tensor_read();
+        ledger::tensor_read();
+        Ok(())
+    });
+    own.add("looks on", own.takes(1), Registration::default());
+    own.add("reads", reads, Registration::default());
+    ledger::scalar_read(); // somebody else's
+    own.steps(1500);
+    assert_eq!(own.cost("looks on").read, Materialised::default());
+    assert_eq!(own.cost("reads").read, Materialised { scalars: 1500, tensors: 3000 });
+}
+
+#[test]
+fn time_that_others_spent_for_a_hook_is_charged_to_it() {
+    let mut own = Loop::new();
+    own.add("saves", own.takes(10), Registration::default());
+    own.steps(1);
+    own.runner.charge("saves", Event::StepEnd, Duration::from_nanos(990));
+    let cost = own.cost("saves").cost;
+    assert_eq!(
+        (cost.calls, cost.total, cost.longest),
+        (1, Duration::from_micros(1), Duration::from_nanos(990))
+    );
+}
+
+#[test]
+fn without_account_no_clock_is_read_and_nothing_counted() {
+    let mut own = Loop::new();
+    own.runner.account(false);
+    own.add("quick", own.takes(100), Registration::default());
+    own.steps(10);
+    own.runner.charge("quick", Event::StepEnd, Duration::from_secs(1));
+    assert_eq!(own.hand.read.load(Ordering::Relaxed), 0);
+    assert_eq!(own.cost("quick").cost, Cost::default());
+}
+
+fn budget(share: f64, over: OverBudget) -> Registration {
+    Registration { budget: Some(Budget { share, over }), ..Registration::default() }
+}
+
+#[test]
+fn a_hook_over_its_budget_is_told_of_once() {
+    let mut own = Loop::new();
+    assert!(!own.runner.has_budgets());
+    own.add("dear", own.takes(30), budget(0.02, OverBudget::Warn));
+    own.add("cheap", own.takes(10), budget(0.02, OverBudget::Disable));
+    assert!(own.runner.has_budgets());
+    own.steps(100);
+    let over = own.runner.judge_budgets(Duration::from_micros(100));
+    let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.budget, over.disabled)).collect();
+    assert_eq!(told, [("dear", 0.02, false)]);
+    assert!((over[0].share - 0.03).abs() < 1e-9, "{over:?}");
+    assert_eq!(own.runner.judge_budgets(Duration::from_micros(100)), []);
+    assert!(own.cost("dear").enabled && own.cost("cheap").enabled);
+}
+
+/// Reads what the observer `writes` leaves for it.
+struct Reads;
+
+#[hook]
+impl Controller for Reads {
+    fn access(&self) -> Access {
+        Access::default().reads("made/by_writes")
+    }
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        Ok(Decision::CONTINUE)
+    }
+}
+
+#[test]
+fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
+    let mut own = Loop::new();
+    own.add("observer", own.takes(50), budget(0.02, OverBudget::Disable));
+    own.add("steers", Steers(own.takes(50)), budget(0.02, OverBudget::Disable));
+    own.add("writes", own.takes(50).writes("made/by_writes"), budget(0.02, OverBudget::Disable));
+    own.add("reads", Reads, Registration::default());
+    own.steps(100);
+    let over = own.runner.judge_budgets(Duration::from_micros(100));
+    let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.disabled)).collect();
+    assert_eq!(told, [("observer", true), ("steers", false), ("writes", false)]);
+    assert_eq!(own.runner.take_changed().len(), 1);
+    own.steps(1);
+    assert_eq!((own.cost("observer").cost.calls, own.cost("steers").cost.calls), (100, 101));
+    assert!(!own.cost("observer").enabled);
+}

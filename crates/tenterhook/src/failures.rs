@@ -1,0 +1,153 @@
+//! The failures of a call by kind: one that comes a thousand times is told once, and counted.
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::Failure;
+
+use crate::run::{Entry, Happening};
+
+/// So many kinds are told apart; those that come after them are only counted.
+const KINDS: usize = 100;
+
+/// Failures of one kind: of the same hook (or module, data, strategy) in the same event, all of them errors or all
+/// of them panics.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct FailureKind {
+    /// Who: as in ``hook `console` ``.
+    pub by: String,
+    /// In which event or action.
+    pub at: String,
+    /// They were panics.
+    pub panicked: bool,
+    /// How often.
+    pub count: u64,
+    /// The completed steps at the first of them.
+    pub step: u64,
+    /// What went wrong the first time.
+    pub error: String,
+    /// The hook was disabled because of one of them.
+    pub disabled: bool,
+    /// One of them ended the run, or came while it was ending for another.
+    pub aborted: bool,
+}
+
+/// What a failure led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    GoesOn,
+    Disabled,
+    Aborted,
+}
+
+/// The failures of a call, contained or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// Each kind, in the order in which they came: the first hundred.
+    pub kinds: Vec<FailureKind>,
+    /// How many failures there were of other kinds.
+    pub left_out: u64,
+}
+
+impl Failures {
+    /// Counts a failure. Whether it is the first of its kind, as far as kinds are told apart.
+    pub(crate) fn count(&mut self, failure: &Failure, then: Then) -> bool {
+        self.add(FailureKind {
+            by: failure.origin.to_string(),
+            at: failure.place.to_owned(),
+            panicked: failure.panicked,
+            count: 1,
+            step: failure.step,
+            error: failure.error.to_string(),
+            disabled: then == Then::Disabled,
+            aborted: then == Then::Aborted,
+        })
+    }
+
+    /// Counts what was written down, if it was a failure.
+    pub(crate) fn read(&mut self, entry: &Entry) {
+        let Happening::Failure { by, at, error, panicked, disabled, aborted, .. } = &entry.what else {
+            return;
+        };
+        self.add(FailureKind {
+            by: by.clone(),
+            at: at.clone(),
+            panicked: *panicked,
+            count: 1,
+            step: entry.step,
+            error: error.clone(),
+            disabled: *disabled,
+            aborted: *aborted,
+        });
+    }
+
+    /// Counts what a later call had, too.
+    pub fn extend(&mut self, later: &Failures) {
+        for kind in &later.kinds {
+            self.add(kind.clone());
+        }
+        self.left_out += later.left_out;
+    }
+
+    fn add(&mut self, new: FailureKind) -> bool {
+        let same =
+            |kind: &&mut FailureKind| kind.panicked == new.panicked && kind.at == new.at && kind.by == new.by;
+        if let Some(kind) = self.kinds.iter_mut().find(same) {
+            kind.count += new.count;
+            kind.disabled |= new.disabled;
+            kind.aborted |= new.aborted;
+            return false;
+        }
+        let room = self.kinds.len() < KINDS;
+        if room {
+            self.kinds.push(new);
+        } else {
+            self.left_out += new.count;
+        }
+        room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenterhook_core::Origin;
+
+    use super::*;
+
+    fn failure(hook: usize, place: &'static str, panicked: bool) -> Failure {
+        let origin = Origin::Hook(hook.to_string());
+        Failure { origin, place, epoch: 0, step: 7, panicked, error: "no".into(), trace: None }
+    }
+
+    #[test]
+    fn the_first_of_a_kind_is_told_from_the_left_out() {
+        let mut tally = Failures::default();
+        assert!(tally.count(&failure(1, "on_step_end", false), Then::GoesOn));
+        assert!(!tally.count(&failure(1, "on_step_end", false), Then::Disabled));
+        assert!(tally.count(&failure(1, "on_step_end", true), Then::GoesOn), "a panic is another kind");
+        assert!(tally.count(&failure(1, "on_train_end", false), Then::GoesOn), "so is another event");
+        assert!(tally.count(&failure(2, "on_step_end", false), Then::GoesOn), "and another hook");
+        let counts: Vec<_> = tally.kinds.iter().map(|kind| (kind.count, kind.disabled)).collect();
+        assert_eq!(counts, [(2, true), (1, false), (1, false), (1, false)]);
+    }
+
+    #[test]
+    fn more_kinds_than_anybody_reads_are_only_counted() {
+        let mut tally = Failures::default();
+        for hook in 0..3 * KINDS {
+            assert_eq!(tally.count(&failure(hook, "setup", false), Then::GoesOn), hook < KINDS);
+        }
+        assert_eq!((tally.kinds.len(), tally.left_out), (KINDS, 2 * KINDS as u64));
+    }
+
+    #[test]
+    fn what_a_later_call_had_is_counted_with_it() {
+        let mut tally = Failures::default();
+        tally.count(&failure(1, "setup", false), Then::GoesOn);
+        let mut later = Failures { left_out: 3, ..tally.clone() };
+        later.count(&failure(1, "teardown", false), Then::Aborted);
+        tally.extend(&later);
+        let counts: Vec<_> = tally.kinds.iter().map(|kind| (kind.at.as_str(), kind.count)).collect();
+        assert_eq!((counts, tally.left_out), (vec![("setup", 2), ("teardown", 1)], 3));
+    }
+}

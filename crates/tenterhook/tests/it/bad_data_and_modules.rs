@@ -1,0 +1,204 @@
+//! Loaders that err or panic, on any thread, and modules whose numbers are wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
+use tenterhook::run::{Happening, Run};
+use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
+use tenterhook::{
+    BoxError, Decision, Failure, Loader, NamedTensors, Notice, Origin, Request, RunError, Settings, Split,
+    StepOutput, Weights, closure,
+};
+
+use crate::lab::{Lab, LabStrategy, data, epochs, trainer};
+use crate::run_directory::{latest, recorded};
+use crate::tape::{Recorder, Tape};
+
+fn batch() -> ToyBatch {
+    ToyBatch::of(vec![([0.1, 0.2], 0.3)])
+}
+
+/// Samples of which the third goes wrong so many times.
+#[derive(Clone)]
+struct Bad {
+    times: Arc<AtomicU64>,
+    panics: bool,
+}
+
+impl Bad {
+    fn new(times: u64, panics: bool) -> Bad {
+        Bad { times: Arc::new(AtomicU64::new(times)), panics }
+    }
+
+    fn go_wrong(&self) -> Result<(), BoxError> {
+        let left = self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err() || !self.panics, "a bad sample");
+        if left.is_ok() { Err("a bad sample".into()) } else { Ok(()) }
+    }
+}
+
+impl Dataset for Bad {
+    type Item = ();
+    fn len(&self) -> usize {
+        4
+    }
+    fn load(&self, sample: Sample) -> Result<(), BoxError> {
+        if sample.index == 2 { self.go_wrong() } else { Ok(()) }
+    }
+}
+
+/// A loader that says nothing of itself when it goes wrong.
+struct Mute(Bad, u64);
+
+impl Loader<ToyBatch> for Mute {
+    fn name(&self) -> &'static str {
+        "mute"
+    }
+    fn batches(&self) -> Option<u64> {
+        Some(4)
+    }
+    fn seek(&mut self, _: u64, batch: u64, _: bool) -> Result<(), BoxError> {
+        self.1 = batch;
+        Ok(())
+    }
+    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
+        self.1 += 1;
+        if self.1 == 3 {
+            self.0.go_wrong()?;
+        }
+        Ok((self.1 <= 4).then(batch))
+    }
+}
+
+/// Trains on it, with everybody recorded: how it failed.
+fn failed(mut data: Loading<ToyBatch>, settings: Settings) -> Failure {
+    let tape = Tape::default();
+    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
+    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    let error = trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data).unwrap_err();
+    let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
+    assert!(later.is_empty(), "{later:?}");
+    assert_eq!((failure.origin.clone(), failure.place), (Origin::Data, "next"));
+    // Of what has no length a batch is fetched ahead.
+    assert!([1, 2].contains(&report.progress.step), "{:?}", report.progress);
+    assert_eq!(tape.sources("on_exception"), ["hook:a", "module", "strategy"]);
+    assert_eq!(tape.sources("teardown"), ["strategy", "hook:a", "module"]);
+    failure
+}
+
+fn batches(bad: Bad, threads: usize) -> Loading<ToyBatch> {
+    Loading::new().train(Batches::new("numbers", bad, |_| Ok(batch())).size(1).threads(threads))
+}
+
+fn stream(bad: Bad, prefetch: usize) -> Loading<ToyBatch> {
+    let open = move |_| {
+        let bad = bad.clone();
+        (0..4).map(move |at| if at == 2 { bad.go_wrong() } else { Ok(()) })
+    };
+    Loading::new().train(StreamOf::new("numbers", open, |_| Ok(batch())).size(1).prefetch(prefetch))
+}
+
+#[test]
+fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
+    for panics in [false, true] {
+        let bad = || Bad::new(1, panics);
+        for data in [batches(bad(), 0), batches(bad(), 2), stream(bad(), 0), stream(bad(), 2)] {
+            let failure = failed(data, epochs(1));
+            let text = failure.to_string();
+            assert!(
+                text.contains("loader `numbers`, epoch 0, batch 2") && text.contains("a bad sample"),
+                "{text}"
+            );
+            assert!(failure.error.is::<LoadError>(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_loader_that_does_not_say_who_it_is_is_named_all_the_same() {
+    for panics in [false, true] {
+        let bad = Bad::new(1, panics);
+        let data = Loading::new().make(Split::Train, move || Ok(Mute(bad.clone(), 0)));
+        let failure = failed(data, epochs(1));
+        assert_eq!(
+            (failure.panicked, failure.error.to_string().as_str()),
+            (panics, "loader `mute`: a bad sample")
+        );
+    }
+}
+
+#[test]
+fn in_debug_a_panic_on_a_loading_thread_has_the_way_to_it() {
+    for data in [batches(Bad::new(1, true), 2), stream(Bad::new(1, true), 2)] {
+        let failure = failed(data, Settings { debug: true, ..epochs(1) });
+        let trace = failure.trace.expect("it is kept").to_string();
+        assert!(trace.contains("go_wrong"), "{trace}");
+    }
+}
+
+#[test]
+fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again() {
+    for (times, trains) in [(1, true), (u64::MAX, false)] {
+        let mut data = batches(Bad::new(times, false), 2);
+        let mut trainer = trainer(epochs(1));
+        trainer.fit(&mut Toy::default(), &mut data).unwrap_err();
+        let again = trainer.fit(&mut Toy::default(), &mut data);
+        assert_eq!(again.is_ok(), trains, "{:?}", again.err());
+    }
+}
+
+/// A toy whose loss is this from a step on.
+fn from_step(step: u64, loss: f64) -> Lab {
+    Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let good = lab.toy.loss(batch);
+        Ok(StepOutput::Loss(if cx.progress().step >= step { ToyLoss::from(loss) } else { good }))
+    })
+}
+
+fn not_finite(notices: &[Notice]) -> Vec<String> {
+    let told = notices.iter().filter(|notice| matches!(notice, Notice::NotFinite { .. }));
+    told.map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
+    for (loss, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+        let root = tempfile::tempdir().unwrap();
+        let mut trainer = recorded(root.path(), Settings { log_every_n_steps: 2, ..epochs(2) });
+        let report = trainer.fit(&mut from_step(3, loss), &mut data(6, 0)).unwrap();
+        let told = not_finite(&report.notices);
+        assert_eq!((told.len(), report.progress.step), (1, 12), "{told:?}");
+        assert!(told[0].contains(&format!("the loss is {word} at step 4")) && told[0].contains("nan_guard"));
+        let happened = Run::read(latest(root.path())).unwrap().happenings().unwrap();
+        let lines = happened.entries.iter().filter_map(|entry| match entry.what {
+            Happening::NotFinite { loss } => Some((entry.step, loss)),
+            _ => None,
+        });
+        let [(4, written)] = lines.collect::<Vec<_>>()[..] else { panic!("{happened:?}") };
+        assert!(written.to_bits() == loss.to_bits() || written.is_nan() && loss.is_nan(), "{written}");
+    }
+}
+
+#[test]
+fn a_loss_that_nobody_reads_is_told_of_at_the_end_of_the_epoch() {
+    let mut trainer = trainer(Settings { log_every_n_steps: 0, ..epochs(1) });
+    let report = trainer.fit(&mut from_step(1, f64::NAN), &mut data(6, 0)).unwrap();
+    assert_eq!(not_finite(&report.notices).len(), 1);
+    let report = trainer.fit(&mut Toy::default(), &mut data(6, 0)).unwrap();
+    assert_eq!(not_finite(&report.notices), Vec::<String>::new());
+}
+
+#[test]
+fn weights_of_the_wrong_shape_are_the_modules_failure() {
+    let mut trainer = trainer(epochs(1));
+    let swap = closure::on_step_end("swap", |_| {
+        let weights = NamedTensors::from([("weight", vec![0.0; 3]), ("bias", vec![0.0])]);
+        Decision::CONTINUE.request(Request::SwapWeights(Weights(Arc::new(weights))))
+    });
+    trainer.add_hook(swap).unwrap();
+    let error = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
+    let RunError::Failed { failure, .. } = error else { panic!("{error}") };
+    assert_eq!((failure.origin.clone(), failure.place), (Origin::Module, "load_weights"), "{failure}");
+    assert!(failure.to_string().contains("weight"), "{failure}");
+}

@@ -1,0 +1,167 @@
+//! A failure that comes often is told once, written down every time and counted at the end; in debug, the first of
+//! its kind has a backtrace.
+
+use serde_json::Value;
+use tenterhook::toy::Toy;
+use tenterhook::{
+    FailureKind, Failures, HookResult, Notice, Observer, OnError, Policy, Registration, RunError, Settings,
+    StepEnd, TrainBatchEnd, Trainer, closure, hook,
+};
+
+use crate::lab::{Lab, data, epochs};
+use crate::run_directory::{latest, plan, run_json};
+use crate::tape::{Recorder, Seen, Tape};
+
+/// Fails at every step, and panics at the end of the first batch.
+struct Failing {
+    panics: bool,
+}
+
+#[hook(name = "failing")]
+impl Observer for Failing {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
+        Err(format!("no step {}", cx.step).into())
+    }
+    fn on_train_batch_end(&mut self, _: &TrainBatchEnd) -> HookResult {
+        assert!(!self.panics, "out of the batch");
+        Ok(())
+    }
+}
+
+/// A trainer with that hook, and what it tells.
+fn failing(settings: Settings, policy: Policy, panics: bool) -> (Trainer, Seen<String>, tempfile::TempDir) {
+    let (root, told) = (tempfile::tempdir().unwrap(), Seen::new());
+    let tell = told.clone();
+    let mut trainer =
+        Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
+            if !matches!(notice, Notice::Began(_)) {
+                tell.push(notice.to_string());
+            }
+        });
+    let how = Registration { policy: Some(policy), ..Registration::default() };
+    trainer.register(Failing { panics }, how).unwrap();
+    (trainer, told, root)
+}
+
+fn failure_lines(root: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(latest(root).join("events.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["event"] == "failure").collect()
+}
+
+#[test]
+fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
+    let (mut trainer, told, root) = failing(epochs(3), Policy::WARN, false);
+    let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
+    let once = "hook `failing` failed in on_step_end (epoch 0, step 1): no step 1; the run goes on, and more of this \
+                kind are only counted";
+    assert_eq!(told.take(), [once]);
+    let Failures { kinds, left_out: 0 } = &report.failures else { panic!("{:?}", report.failures) };
+    let [FailureKind { by, at, count: 150, step: 1, error, panicked: false, disabled: false, .. }] =
+        &kinds[..]
+    else {
+        panic!("{kinds:?}")
+    };
+    assert_eq!((by.as_str(), at.as_str(), error.as_str()), ("hook `failing`", "on_step_end", "no step 1"));
+    let lines = failure_lines(root.path());
+    assert_eq!(lines.len(), 150);
+    assert!(lines.iter().all(|line| line["backtrace"].is_null()), "nobody asked for one");
+    let listed = &run_json(&latest(root.path()))["failures"];
+    assert_eq!((&listed[0]["count"], &listed[0]["error"]), (&150.into(), &"no step 1".into()), "{listed}");
+    assert_eq!(listed.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn that_a_hook_is_disabled_is_told_although_its_kind_was_told() {
+    let (mut trainer, told, _root) = failing(epochs(1), Policy::DISABLE, false);
+    trainer.fit(&mut Toy::default(), &mut data(5, 0)).unwrap();
+    let told = told.take();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].contains("(failure number 3); the hook is disabled from here on"), "{told:?}");
+}
+
+#[test]
+fn a_panic_is_another_kind_than_an_error() {
+    let (mut trainer, told, _root) = failing(epochs(1), Policy::WARN, true);
+    let report = trainer.fit(&mut Toy::default(), &mut data(5, 0)).unwrap();
+    assert_eq!(told.take().len(), 2);
+    let kinds: Vec<_> =
+        report.failures.kinds.iter().map(|kind| (kind.at.as_str(), kind.panicked, kind.disabled)).collect();
+    assert_eq!(kinds, [("on_step_end", false, false), ("on_train_batch_end", true, true)]);
+}
+
+#[test]
+fn a_thousand_hooks_that_fail_leave_a_list_that_can_be_read() {
+    let mut trainer = Trainer::new(epochs(1)).unwrap().with_notices(|_| {});
+    for number in 0..1000 {
+        let failing = closure::on_train_start(format!("hook {number}"), |_| -> () { panic_quietly() });
+        trainer.add_hook(failing).unwrap();
+    }
+    let tape = Tape::default();
+    trainer.add_hook(Recorder::new("last", &tape)).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    assert_eq!((report.failures.kinds.len(), report.failures.left_out), (100, 900));
+    assert_eq!(trainer.list_hooks().iter().filter(|hook| !hook.enabled).count(), 1000);
+    assert!(tape.places("hook:last").contains(&"on_train_start"), "nobody is skipped");
+    assert_eq!(report.progress.step, 2);
+}
+
+fn panic_quietly() {
+    std::panic::resume_unwind(Box::new("a panic that prints nothing"));
+}
+
+#[test]
+fn in_debug_the_first_of_a_kind_has_the_way_to_it() {
+    let debug = Settings { debug: true, ..epochs(1) };
+    let (mut trainer, told, root) = failing(debug, Policy::WARN, true);
+    trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    let lines = failure_lines(root.path());
+    let traces: Vec<_> =
+        lines.iter().map(|line| (line["panicked"] == true, line["backtrace"].as_str())).collect();
+    let [(false, Some(error)), (true, Some(panic))] = traces[..] else { panic!("{traces:?}") };
+    assert!(error.contains("tenterhook"), "{error}");
+    assert!(panic.contains("failing_often::Failing") && panic.contains("on_train_batch_end"), "{panic}");
+    assert!(told.take().iter().all(|told| !told.contains("failing_often::")), "the console is for people");
+}
+
+#[test]
+fn in_debug_only_the_first_of_a_kind_has_it() {
+    let debug = Settings { debug: true, ..epochs(1) };
+    let (mut trainer, _, root) = failing(debug, Policy::WARN, false);
+    trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
+    let has: Vec<_> = failure_lines(root.path()).iter().map(|line| line["backtrace"].is_string()).collect();
+    assert_eq!(has, [true, false, false]);
+}
+
+#[test]
+fn in_debug_a_panic_of_the_module_has_the_way_to_it() {
+    let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
+    let settings = Settings { debug: true, ..epochs(1) };
+    let mut trainer =
+        Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(|_| {});
+    let mut lab = Lab::new(Toy::default(), &tape).with_step(|_, _, _| panic!("in its step"));
+    let Err(RunError::Failed { failure, .. }) = trainer.fit(&mut lab, &mut data(1, 0)) else {
+        panic!("it fails")
+    };
+    let trace = failure.trace.expect("it is kept").to_string();
+    assert!(trace.contains("in_debug_a_panic_of_the_module_has_the_way_to_it"), "{trace}");
+    let lines = failure_lines(root.path());
+    assert_eq!((lines.len(), &lines[0]["aborted"], &lines[0]["by"]), (1, &true.into(), &"module".into()));
+    assert_eq!(lines[0]["backtrace"].as_str(), Some(trace.as_str()));
+}
+
+#[test]
+fn what_an_evaluation_after_training_has_is_counted_with_it() {
+    let (mut trainer, _, root) =
+        failing(epochs(1), Policy { on_error: OnError::Warn, max_failures: 3 }, false);
+    trainer
+        .register(closure::on_test_end("tests", |_| -> () { panic_quietly() }), Registration::default())
+        .unwrap();
+    let mut toy = Toy::default();
+    trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
+    let tested = trainer.test(&mut toy, &mut data(2, 0)).unwrap();
+    assert_eq!(tested.failures.kinds.len(), 1, "a report is of its own call");
+    let listed = run_json(&latest(root.path()))["failures"].clone();
+    let listed: Vec<_> = listed.as_array().unwrap().iter().map(|kind| kind["at"].clone()).collect();
+    assert_eq!(listed, ["on_step_end", "on_test_end"]);
+}

@@ -1,0 +1,315 @@
+//! Every event, every kind of hook, an error or a panic, in one hook or in two, under every policy: what then ran and
+//! what did not, how the call ended, and what was written down.
+
+mod hooks;
+mod journal;
+mod rules;
+
+use std::path::{Path, PathBuf};
+
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::run::{Happening, RunStatus};
+use tenterhook::toy::Toy;
+use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
+
+use self::hooks::{Fault, Faulty, Kind, message};
+use self::journal::{Journal, Written};
+use self::rules::{Case, Expected, Failed, Rows};
+use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
+use crate::run_directory::plan;
+use crate::tape::{Recorder, Tape};
+
+/// Which call brings a hook to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Fit,
+    /// One that saves checkpoints, which takes longer.
+    Saving,
+    /// From a checkpoint.
+    Resume,
+    /// One in which the module fails at its end.
+    Failing,
+    Test,
+    Predict,
+}
+
+impl Call {
+    fn to(place: &str) -> Call {
+        match place {
+            "on_save_checkpoint" | "on_checkpoint_saved" => Call::Saving,
+            "on_load_checkpoint" | "on_checkpoint_loaded" => Call::Resume,
+            "on_exception" => Call::Failing,
+            place if place.starts_with("on_test_") => Call::Test,
+            place if place.starts_with("on_predict_") => Call::Predict,
+            _ => Call::Fit,
+        }
+    }
+}
+
+const POLICIES: [Policy; 4] = [
+    Policy::ABORT,
+    Policy::WARN,
+    Policy { on_error: OnError::Disable, max_failures: 1 },
+    Policy { on_error: OnError::Disable, max_failures: 3 },
+];
+
+/// What one run came to.
+struct Ran {
+    rows: Rows,
+    result: Result<Report, RunError>,
+}
+
+/// Where a run leaves what it writes.
+enum Files<'a> {
+    Journal(&'a Journal),
+    Directory(&'a Path),
+}
+
+struct Matrix {
+    root: tempfile::TempDir,
+    kind: Kind,
+    faulty: &'static [&'static str],
+}
+
+impl Matrix {
+    fn new(kind: Kind, faulty: &'static [&'static str]) -> Matrix {
+        let matrix = Matrix { root: tempfile::tempdir().unwrap(), kind, faulty };
+        // What there is to go on from: the same hooks, half as far.
+        let checkpoints = matrix.root.path().join("earlier");
+        matrix.run(
+            Call::Saving,
+            1,
+            (Policy::ABORT, None),
+            &Files::Journal(&Journal::default()),
+            &checkpoints,
+        );
+        matrix
+    }
+
+    fn hooks(&self) -> Vec<&'static str> {
+        ["before"].into_iter().chain(self.faulty.iter().copied()).chain(["after"]).collect()
+    }
+
+    /// Those that receive events.
+    fn receivers(&self) -> Vec<&'static str> {
+        if self.kind == Kind::Update { vec!["before", "after"] } else { self.hooks() }
+    }
+
+    fn run(
+        &self,
+        call: Call,
+        epochs: i64,
+        (policy, fault): (Policy, Option<Fault>),
+        files: &Files<'_>,
+        checkpoints: &Path,
+    ) -> Ran {
+        let tape = Tape::default();
+        let settings = Settings { max_epochs: Some(epochs), background_saves: false, ..Settings::default() };
+        let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
+        trainer = match files {
+            Files::Journal(journal) => {
+                trainer.with_recorder(journal.recorder()).with_checkpoints_in(checkpoints)
+            }
+            Files::Directory(root) => trainer.with_run_directory(plan(root)),
+        };
+        if call == Call::Resume {
+            trainer = trainer.restoring(self.checkpoint());
+        }
+        trainer.add_hook(Recorder::new("before", &tape)).unwrap();
+        for name in self.faulty {
+            trainer.add_hook(Faulty::hook(self.kind, name, &tape, policy, fault)).unwrap();
+        }
+        trainer.add_hook(Recorder::new("after", &tape)).unwrap();
+        if matches!(call, Call::Saving | Call::Resume) {
+            trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+        }
+        if call == Call::Failing {
+            tape.fails_at("module", "on_train_end");
+        }
+        let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(data(2, 1), &tape));
+        let result = match call {
+            Call::Fit | Call::Saving | Call::Resume | Call::Failing => trainer.fit(&mut lab, &mut data),
+            Call::Test => trainer.test(&mut lab, &mut data),
+            Call::Predict => trainer.predict(&mut lab, &mut data).map(|(report, _)| report),
+        };
+        Ran { rows: tape.rows(), result }
+    }
+
+    fn checkpoint(&self) -> PathBuf {
+        let checkpoints = self.root.path().join("earlier");
+        checkpoints.join(std::fs::read_link(checkpoints.join("latest")).unwrap())
+    }
+
+    fn check(&self, call: Call, undisturbed: &Rows, fault: Fault, policy: Policy) {
+        let receivers = self.receivers();
+        let case = Case {
+            undisturbed,
+            faulty: self.faulty,
+            fault,
+            on_error: policy.on_error,
+            max_failures: policy.max_failures as usize,
+            hooks: &receivers,
+        };
+        let expected = case.expected();
+        let journal = Journal::default();
+        let checkpoints = tempfile::tempdir().unwrap();
+        let ran = self.run(call, 2, (policy, Some(fault)), &Files::Journal(&journal), checkpoints.path());
+        let case = format!("{call:?}, {:?} {:?}, {fault:?}, {policy:?}", self.kind, self.faulty);
+        assert_eq!(ran.rows, expected.rows, "{case}");
+        self.check_result(&case, call, &expected, fault, ran.result);
+        check_journal(&case, call, &expected, fault, &journal.written());
+    }
+
+    /// How the call ended, and what the report says.
+    fn check_result(
+        &self,
+        case: &str,
+        call: Call,
+        expected: &Expected,
+        fault: Fault,
+        result: Result<Report, RunError>,
+    ) {
+        let is_hook = |failure: &Failure, hook: &str| {
+            assert_eq!(failure.origin, Origin::Hook(hook.to_owned()), "{case}");
+            assert_eq!((failure.place, failure.panicked), (fault.place, fault.panics), "{case}");
+            assert_eq!(failure.error.to_string(), message(hook, fault.place), "{case}");
+        };
+        let report = match result {
+            Ok(report) => {
+                assert!(expected.aborts.is_none() && call != Call::Failing, "{case}");
+                assert_eq!(report.outcome, Outcome::Completed, "{case}");
+                report
+            }
+            Err(RunError::Failed { failure, later, report }) => {
+                match expected.aborts {
+                    Some(hook) => is_hook(&failure, hook),
+                    None => assert_eq!((&failure.origin, call), (&Origin::Module, Call::Failing), "{case}"),
+                }
+                assert_eq!(later.len(), expected.later.len(), "{case}: {later:?}");
+                later.iter().zip(&expected.later).for_each(|(failure, hook)| is_hook(failure, hook));
+                assert_eq!(report.outcome, Outcome::Failed { error: failure.to_string() }, "{case}");
+                *report
+            }
+            Err(other) => panic!("{case}: {other}"),
+        };
+        for hook in self.faulty {
+            let of_hook = |failed: &&Failed| failed.hook == *hook;
+            let contained: Vec<_> = expected.contained.iter().filter(of_hook).collect();
+            let aborted = expected.aborts.iter().chain(&expected.later).filter(|by| *by == hook).count();
+            let kinds: Vec<_> =
+                report.failures.kinds.iter().filter(|kind| kind.by == format!("hook `{hook}`")).collect();
+            let counted = kinds.iter().map(|kind| (kind.count, kind.disabled, kind.aborted));
+            let count = (contained.len() + aborted) as u64;
+            let disabled = contained.iter().any(|failed| failed.disabled);
+            let one = (count > 0).then_some((count, disabled, aborted > 0));
+            assert_eq!(counted.collect::<Vec<_>>(), one.into_iter().collect::<Vec<_>>(), "{case}");
+            for kind in kinds {
+                assert_eq!((kind.at.as_str(), kind.panicked), (fault.place, fault.panics), "{case}");
+                assert_eq!(kind.error, message(hook, fault.place), "{case}");
+            }
+        }
+    }
+
+    fn check_all(&self) {
+        let calls = [Call::Fit, Call::Saving, Call::Resume, Call::Failing, Call::Test, Call::Predict];
+        let mut checked = Vec::new();
+        for call in calls {
+            let (journal, checkpoints) = (Journal::default(), self.root.path().join("undisturbed"));
+            let nothing = (Policy::ABORT, None);
+            let undisturbed = self.run(call, 2, nothing, &Files::Journal(&journal), &checkpoints).rows;
+            for place in self.kind.places().into_iter().filter(|place| Call::to(place) == call) {
+                for policy in POLICIES {
+                    for panics in [false, true] {
+                        self.check(call, &undisturbed, Fault { place, panics }, policy);
+                    }
+                }
+                checked.push(place);
+            }
+        }
+        assert_eq!(checked.len(), self.kind.places().len(), "every place was come to");
+    }
+}
+
+/// What was written down: every failure, in order, and how it ended.
+fn check_journal(case: &str, call: Call, expected: &Expected, fault: Fault, written: &Written) {
+    let evaluates = matches!(call, Call::Test | Call::Predict);
+    let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
+    // An evaluation begins when it has its loaders, right before its first event.
+    let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
+    assert_eq!(written.begun, began, "{case}");
+    let failed = expected.aborts.is_some() || call == Call::Failing;
+    assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
+    let line = |hook: &str, disabled, aborted| (format!("hook `{hook}`"), fault.place, disabled, aborted);
+    let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", false, true));
+    let contained = expected.contained.iter().map(|failed| line(failed.hook, failed.disabled, false));
+    let later = expected.later.iter().map(|hook| line(hook, false, true));
+    let aborted = expected.aborts.map(|hook| line(hook, false, true));
+    let all: Vec<_> = module.into_iter().chain(contained).chain(aborted).chain(later).collect();
+    let lines = written.failures.iter().map(|what| match what {
+        Happening::Failure { by, at, panicked, disabled, aborted, .. } => {
+            assert_eq!(*panicked, fault.panics && by != "module", "{case}");
+            (by.clone(), at.as_str(), *disabled, *aborted)
+        }
+        other => panic!("{case}: {other:?}"),
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
+}
+
+#[test]
+fn a_failure_of_one_hook_of_any_kind_in_any_event_does_what_its_policy_says() {
+    for kind in Kind::ALL {
+        Matrix::new(kind, &["x"]).check_all();
+    }
+}
+
+#[test]
+fn failures_of_two_hooks_in_the_same_event_are_judged_each_by_itself() {
+    for kind in Kind::ALL {
+        Matrix::new(kind, &["x", "y"]).check_all();
+    }
+}
+
+#[test]
+fn a_run_directory_says_how_a_failure_ended_in_any_event() {
+    let matrix = Matrix::new(Kind::Controller, &["x"]);
+    for place in matrix.kind.places().into_iter().filter(|place| Call::to(place) == Call::Fit) {
+        for policy in [Policy::ABORT, Policy::WARN] {
+            let root = tempfile::tempdir().unwrap();
+            let fault = Fault { place, panics: false };
+            let unused = root.path().join("unused");
+            let files = Files::Directory(root.path());
+            let ran = matrix.run(Call::Fit, 2, (policy, Some(fault)), &files, &unused);
+            let began = ran.rows.iter().any(|(_, place)| *place == "on_train_start");
+            assert_eq!(root.path().join("runs").exists(), began, "{place}");
+            if !began {
+                continue;
+            }
+            let run = tenterhook::run::Run::read(crate::run_directory::latest(root.path())).unwrap();
+            let failed = matches!(run.record.status, RunStatus::Failed { .. });
+            assert_eq!(failed, policy.on_error == OnError::Abort, "{place}: {:?}", run.record.status);
+            let listed: Vec<_> =
+                run.record.failures.iter().map(|kind| (kind.at.as_str(), kind.aborted)).collect();
+            assert_eq!(listed, [(place, failed)], "{place}");
+            let happenings = run.happenings().unwrap();
+            let lines = happenings.entries.iter();
+            let lines = lines.filter(|entry| matches!(entry.what, Happening::Failure { .. })).count() as u64;
+            assert_eq!(lines, run.record.failures[0].count, "{place}: each is written down");
+            assert!(matches!(happenings.entries.last().unwrap().what, Happening::End { .. }), "{place}");
+        }
+    }
+}
+
+#[test]
+fn who_steers_aborts_and_who_watches_is_disabled_unless_it_says_otherwise() {
+    use tenterhook::hooks::{Scale, ScaleOptions};
+    use tenterhook::{Decision, closure};
+    let mut trainer = trainer(Settings::default());
+    trainer.add_hook(closure::on_step_end("observer", |_| ())).unwrap();
+    trainer.add_hook(closure::on_activation("forward", |_| ())).unwrap();
+    trainer.add_hook(closure::on_step_end("controller", |_| Decision::CONTINUE)).unwrap();
+    trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+    trainer.add_update_hook(Scale::new(ScaleOptions::of(0.5)).unwrap()).unwrap();
+    let policies: Vec<_> = trainer.list_hooks().iter().map(|hook| hook.on_error).collect();
+    let expected = [OnError::Disable, OnError::Disable, OnError::Abort, OnError::Abort, OnError::Abort];
+    assert_eq!(policies, expected);
+}

@@ -1,0 +1,106 @@
+//! What must come of a failure, said independently of the code: from a run in which nothing fails follows the run in
+//! which something does.
+//!
+//! - abort: nobody else receives that event; `on_exception` to hooks, module, data, strategy; then teardown of strategy,
+//!   data, hooks, module, of each that was not torn down yet. No other event follows.
+//! - warn: nothing changes, for anybody.
+//! - disable: from the failure that is one too many on, the hook receives nothing.
+//! - a panic disables at once, unless it aborts.
+//! - in `on_exception` nobody is left out; what would abort comes later than what the run fails by.
+//! - a disabled hook is still asked for its state, which is no event.
+
+use tenterhook::OnError;
+
+use super::hooks::Fault;
+
+pub type Rows = Vec<(String, &'static str)>;
+
+/// One contained or aborting failure: who, and whether that disabled it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    pub hook: &'static str,
+    pub disabled: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    pub rows: Rows,
+    /// What ends the run, if a hook's failure does.
+    pub aborts: Option<&'static str>,
+    pub later: Vec<&'static str>,
+    pub contained: Vec<Failed>,
+}
+
+pub struct Case<'a> {
+    /// The run without these faults.
+    pub undisturbed: &'a Rows,
+    /// Those that go wrong, in order, with the same fault and policy.
+    pub faulty: &'a [&'static str],
+    pub fault: Fault,
+    pub on_error: OnError,
+    pub max_failures: usize,
+    /// All hooks in order, as rows name them.
+    pub hooks: &'a [&'static str],
+}
+
+impl Case<'_> {
+    pub fn expected(&self) -> Expected {
+        match self.on_error {
+            OnError::Abort if self.fault.place == "on_exception" => Expected {
+                rows: self.undisturbed.clone(),
+                later: self.faulty.to_vec(),
+                ..Expected::default()
+            },
+            OnError::Abort => self.aborted(),
+            OnError::Warn | OnError::Disable => self.contained(),
+        }
+    }
+
+    fn is_at(&self, hook: &str, (source, place): &(String, &'static str)) -> bool {
+        source.strip_prefix("hook:") == Some(hook) && *place == self.fault.place
+    }
+
+    fn aborted(&self) -> Expected {
+        let first = self.faulty[0];
+        let at = self.undisturbed.iter().position(|row| self.is_at(first, row)).expect("it is called there");
+        let mut rows = self.undisturbed[..=at].to_vec();
+        let hooks = || self.hooks.iter().map(|hook| format!("hook:{hook}"));
+        let sources = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let told = hooks().chain(sources(&["module", "data", "strategy"]));
+        rows.extend(told.map(|source| (source, "on_exception")));
+        let torn: Vec<_> = rows.iter().filter(|row| row.1 == "teardown").map(|row| row.0.clone()).collect();
+        let to_tear = sources(&["strategy", "data"]).into_iter().chain(hooks()).chain(sources(&["module"]));
+        let left = to_tear.filter(|source| !torn.contains(source));
+        rows.extend(left.map(|source| (source, "teardown")));
+        // Whoever else goes wrong in a teardown does so after it was told; in any other event he is not reached.
+        let later = if self.fault.place == "teardown" { self.faulty[1..].to_vec() } else { Vec::new() };
+        Expected { rows, aborts: Some(first), later, contained: Vec::new() }
+    }
+
+    fn contained(&self) -> Expected {
+        let most = match (self.fault.panics, self.on_error) {
+            (true, _) => 1,
+            (false, OnError::Disable) => self.max_failures,
+            (false, _) => usize::MAX,
+        };
+        let mut expected = Expected::default();
+        let mut failures = vec![0; self.faulty.len()];
+        for row in self.undisturbed {
+            let who = self.faulty.iter().position(|hook| row.0 == format!("hook:{hook}"));
+            let Some(who) = who else {
+                expected.rows.push(row.clone());
+                continue;
+            };
+            if failures[who] >= most && !["state_dict", "load_state_dict"].contains(&row.1) {
+                continue;
+            }
+            expected.rows.push(row.clone());
+            if row.1 == self.fault.place {
+                failures[who] += 1;
+                let disabled = failures[who] >= most;
+                expected.contained.push(Failed { hook: self.faulty[who], disabled });
+            }
+        }
+        expected
+    }
+}

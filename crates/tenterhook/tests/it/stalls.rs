@@ -1,0 +1,170 @@
+//! Loaders that keep training waiting are named while it waits. The notice itself lets them go on, so no test waits
+//! longer than it must.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenterhook::data::{Batches, Dataset, Loading, Sample};
+use tenterhook::settings::Time;
+use tenterhook::toy::{Toy, ToyBatch};
+use tenterhook::{BoxError, Loader, Notice, Settings, Split, Trainer};
+
+use crate::lab::epochs;
+use crate::run_directory::{latest, plan};
+use crate::tape::Seen;
+
+/// Far longer than anybody waits here, so that a test ends when the notice never comes.
+const NEVER: Duration = Duration::from_mins(1);
+
+/// What holds a batch back until somebody lets it go.
+#[derive(Clone)]
+struct Gate(Arc<Mutex<Receiver<()>>>);
+
+impl Gate {
+    fn new() -> (Sender<()>, Gate) {
+        let (open, gate) = channel();
+        (open, Gate(Arc::new(Mutex::new(gate))))
+    }
+
+    fn wait(&self) -> Result<(), BoxError> {
+        let opened = self.0.lock().unwrap().recv_timeout(NEVER);
+        opened.map_err(|_| "nobody told that training waits".into())
+    }
+}
+
+fn batch() -> ToyBatch {
+    ToyBatch::of(vec![([0.1, 0.2], 0.3)])
+}
+
+/// Blocks the thread that asks for its second batch.
+struct Blocking {
+    name: &'static str,
+    next: u64,
+    gate: Gate,
+}
+
+impl Loader<ToyBatch> for Blocking {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn batches(&self) -> Option<u64> {
+        Some(3)
+    }
+    fn seek(&mut self, _: u64, batch: u64, _: bool) -> Result<(), BoxError> {
+        self.next = batch;
+        Ok(())
+    }
+    fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
+        self.next += 1;
+        if self.next == 2 {
+            self.gate.wait()?;
+        }
+        Ok((self.next <= 3).then(batch))
+    }
+}
+
+/// Samples of which the second does not come.
+struct Slow(Gate);
+
+impl Dataset for Slow {
+    type Item = ();
+    fn len(&self) -> usize {
+        3
+    }
+    fn load(&self, sample: Sample) -> Result<(), BoxError> {
+        if sample.index == 1 { self.0.wait() } else { Ok(()) }
+    }
+}
+
+fn other(name: &'static str) -> Batches<ToyBatch> {
+    Batches::new(name, vec![(); 2], |_| Ok(batch())).size(1)
+}
+
+type Told = (String, bool);
+
+/// Trains on this data until it was told so often that training waits; what was told.
+fn told_of(
+    data: impl FnOnce(Gate) -> Loading<ToyBatch>,
+    times: usize,
+) -> (Vec<Told>, Vec<Told>, tempfile::TempDir) {
+    let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), Seen::new(), Gate::new());
+    let settings = Settings { stall_warning: Time(Duration::from_millis(20)), ..epochs(1) };
+    let (tell, mut stalls) = (told.clone(), 0);
+    let mut trainer =
+        Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
+            let Notice::Stalled { loader, over, .. } = notice else { return };
+            tell.push((loader.clone(), *over));
+            stalls += usize::from(!over);
+            if stalls == times {
+                let _ = open.send(());
+            }
+        });
+    let report = trainer.fit(&mut Toy::default(), &mut data(gate)).unwrap();
+    assert!(report.notices.iter().any(|notice| matches!(notice, Notice::Stalled { over: true, .. })));
+    let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().happenings().unwrap();
+    let written = happened.entries.iter().filter_map(|entry| match &entry.what {
+        tenterhook::run::Happening::Stall { loader, seconds, over } => {
+            assert!(*seconds >= 0.02, "{seconds}");
+            Some((loader.clone(), *over))
+        }
+        _ => None,
+    });
+    (told.take(), written.collect(), root)
+}
+
+fn expected(loader: &str, times: usize) -> Vec<Told> {
+    let waits = std::iter::repeat_n((loader.to_owned(), false), times);
+    waits.chain([(loader.to_owned(), true)]).collect()
+}
+
+#[test]
+fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_doubled() {
+    let blocking = |gate: Gate| {
+        let data = Loading::new().train(other("quick"));
+        data.make(Split::Train, move || Ok(Blocking { name: "blocking", next: 0, gate: gate.clone() }))
+    };
+    let (told, written, _root) = told_of(blocking, 3);
+    assert_eq!(told, expected("blocking", 3));
+    assert_eq!(written, told, "the journal has each");
+}
+
+#[test]
+fn a_loader_whose_threads_do_not_deliver_is_named() {
+    let slow =
+        |gate| Loading::new().train(Batches::new("slow", Slow(gate), |_| Ok(batch())).size(1).threads(2));
+    assert_eq!(told_of(slow, 1).0, expected("slow", 1));
+}
+
+#[test]
+fn a_loader_that_keeps_a_validation_waiting_is_named() {
+    let blocking = |gate: Gate| {
+        let data = Loading::new().train(other("quick")).validate(other("also quick"));
+        data.make(Split::Validate, move || Ok(Blocking { name: "judges", next: 0, gate: gate.clone() }))
+    };
+    assert_eq!(told_of(blocking, 1).0, expected("judges", 1));
+}
+
+#[test]
+fn without_a_stall_warning_nobody_is_told() {
+    let told = Seen::new();
+    let (tell, settings) = (told.clone(), Settings { stall_warning: Time(Duration::ZERO), ..epochs(1) });
+    let mut trainer =
+        Trainer::new(settings).unwrap().with_notices(move |notice| tell.push(notice.to_string()));
+    let pause = |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(batch())
+    };
+    let mut data = Loading::new().train(Batches::new("slow", vec![(); 2], pause).size(1));
+    trainer.fit(&mut Toy::default(), &mut data).unwrap();
+    assert_eq!(told.take(), Vec::<String>::new());
+}
+
+#[test]
+fn a_stall_warning_is_written_as_times_are_and_can_be_none() {
+    let read = |text: &str| toml::from_str::<Settings>(text).unwrap().stall_warning.0;
+    assert_eq!(read(""), Duration::from_mins(1));
+    assert_eq!(read("stall_warning = \"5 min\""), Duration::from_mins(5));
+    assert_eq!(read("stall_warning = \"0 s\""), Duration::ZERO);
+    assert!(toml::from_str::<Settings>("stall_warning = \"0 steps\"").is_err());
+}
