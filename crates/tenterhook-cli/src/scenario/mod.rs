@@ -119,7 +119,7 @@ impl Value {
 #[serde(untagged)]
 pub(crate) enum HookSpec {
     Record { record: String },
-    BuiltIn(HookTable),
+    BuiltIn(Box<HookTable>),
 }
 
 /// What to make happen at the nth call of an event on a source.
