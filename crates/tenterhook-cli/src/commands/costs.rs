@@ -8,8 +8,9 @@ use crate::table::{Side, clipped, counted, plain, table};
 
 /// A hook that took less than this share, did not fail and made nothing be handed over is only named.
 const LITTLE: f64 = 0.0005;
-/// Names are cut to this, so that the table fits a terminal.
-const NAME: usize = 28;
+/// Names are cut to this, so that the table fits a terminal; those of events may be longer.
+const NAME: usize = 20;
+const EVENT: usize = 28;
 const WIDTH: usize = 98;
 
 /// How much it was in all, in words.
@@ -25,17 +26,17 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| by_event || is_much(hook));
     let mut rows = Vec::new();
     for hook in &shown {
-        rows.push(row(&plain(&hook.hook), hook.calls, hook.share));
+        rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
         if let Some(row) = rows.last_mut() {
             row.extend([failures(hook.failures), handed_over(hook.read)]);
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
             let share = if costs.seconds > 0.0 { event.calls.total_s / costs.seconds } else { 0.0 };
-            rows.push(row(&format!("  {}", plain(&event.event)), event.calls, share));
+            rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, share));
         }
     }
     if !rows.is_empty() {
-        let head = ["hook", "calls", "total", "p50", "p99", "share", "failures", "made read"];
+        let head = ["hook", "calls", "total", "p50", "p99", "share", "failed", "made read"];
         rows.insert(0, head.map(str::to_owned).into());
     }
     let mut sides = vec![Side::Right; 7];
@@ -61,7 +62,7 @@ fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
     let about = if calls.estimated { "~" } else { "" };
     let [p50, p99] = [calls.p50_s, calls.p99_s].map(fine);
     let total = format!("{about}{}", fine(calls.total_s));
-    vec![clipped(name, NAME), calls.calls.to_string(), total, p50, p99, percent(share)]
+    vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
 fn failures(count: u32) -> String {
