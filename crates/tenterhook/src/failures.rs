@@ -13,6 +13,7 @@ const KINDS: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[allow(clippy::struct_excessive_bools)] // what is known of it, side by side
 pub struct FailureKind {
     /// Who: as in ``hook `console` ``.
     pub by: String,
@@ -28,8 +29,10 @@ pub struct FailureKind {
     pub error: String,
     /// The hook was disabled because of one of them.
     pub disabled: bool,
-    /// One of them ended the run, or came while it was ending for another.
+    /// One of them ended the run.
     pub aborted: bool,
+    /// One of them came afterwards, while everybody was told and torn down.
+    pub afterwards: bool,
 }
 
 /// What a failure led to.
@@ -37,7 +40,9 @@ pub struct FailureKind {
 pub(crate) enum Then {
     GoesOn,
     Disabled,
-    Aborted,
+    Aborts,
+    /// The run is ending for another.
+    Afterwards,
 }
 
 /// The failures of a call, contained or not.
@@ -60,13 +65,15 @@ impl Failures {
             step: failure.step,
             error: failure.error.to_string(),
             disabled: then == Then::Disabled,
-            aborted: then == Then::Aborted,
+            aborted: then == Then::Aborts,
+            afterwards: then == Then::Afterwards,
         })
     }
 
     /// Counts what was written down, if it was a failure.
     pub(crate) fn read(&mut self, entry: &Entry) {
-        let Happening::Failure { by, at, error, panicked, disabled, aborted, .. } = &entry.what else {
+        let Happening::Failure { by, at, error, panicked, disabled, aborted, afterwards, .. } = &entry.what
+        else {
             return;
         };
         self.add(FailureKind {
@@ -78,6 +85,7 @@ impl Failures {
             error: error.clone(),
             disabled: *disabled,
             aborted: *aborted,
+            afterwards: *afterwards,
         });
     }
 
@@ -96,6 +104,7 @@ impl Failures {
             kind.count += new.count;
             kind.disabled |= new.disabled;
             kind.aborted |= new.aborted;
+            kind.afterwards |= new.afterwards;
             return false;
         }
         let room = self.kinds.len() < KINDS;
@@ -145,7 +154,7 @@ mod tests {
         let mut tally = Failures::default();
         tally.count(&failure(1, "setup", false), Then::GoesOn);
         let mut later = Failures { left_out: 3, ..tally.clone() };
-        later.count(&failure(1, "teardown", false), Then::Aborted);
+        later.count(&failure(1, "teardown", false), Then::Aborts);
         tally.extend(&later);
         let counts: Vec<_> = tally.kinds.iter().map(|kind| (kind.at.as_str(), kind.count)).collect();
         assert_eq!((counts, tally.left_out), (vec![("setup", 2), ("teardown", 1)], 3));

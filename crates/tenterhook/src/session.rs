@@ -12,6 +12,7 @@ use tenterhook_core::{
 
 use crate::checkpoint::Position;
 use crate::data::{DataModule, Loaders, Split};
+use crate::failures::Then;
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
 use crate::run::FileMark;
@@ -125,7 +126,7 @@ impl<'t, M: Module> Session<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first(failure, &mut later);
-        self.run.note_failure(&failure);
+        self.run.note_failure(&failure, Then::Aborts);
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
         // What an evaluation was aggregating is void, and the next call logs for itself.
@@ -133,7 +134,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
         for failure in &later {
-            self.run.note_failure(failure);
+            self.run.note_failure(failure, Then::Afterwards);
         }
         Err((failure, later))
     }

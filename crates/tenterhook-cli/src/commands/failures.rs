@@ -16,7 +16,7 @@ pub(super) fn lines(failures: &Failures) -> Vec<String> {
 /// The same of those that did not end the run.
 pub(super) fn contained(failures: &Failures) -> Vec<String> {
     let mut contained = failures.clone();
-    contained.kinds.retain(|kind| !kind.aborted);
+    contained.kinds.retain(|kind| !kind.aborted && !kind.afterwards);
     lines(&contained)
 }
 

@@ -62,7 +62,10 @@ fn a_failure_that_aborts_exits_with_1_and_is_written_down() {
     let run = place.json("runs/latest/run.json");
     assert_eq!(run["status"], "failed", "{run}");
     let lines = failure_lines(&place);
-    assert!(lines.iter().all(|line| line["aborted"] == true && line["backtrace"].is_null()), "{lines:?}");
+    assert!(lines[0]["aborted"] == true && lines[1]["afterwards"] == true, "{lines:?}");
+    assert!(lines.iter().all(|line| line["backtrace"].is_null()), "{lines:?}");
+    let shown = place.run(&["show", "latest"]).succeeded().stdout;
+    assert_eq!(shown.matches("; that ended the run").count(), 1, "{shown}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Laws, for any list of hooks and any sequence of toggles.
 
 use proptest::prelude::*;
-use tenterhook_core::Tier;
+use tenterhook_core::{Decision, OnError, Policy, Tier};
 
 use crate::bench::Bench;
 
@@ -114,6 +114,76 @@ proptest! {
             prop_assert_eq!(&seen[1..], &expected[..]);
             let refused = toggles.iter().filter(|toggle| !model.apply(toggle)).count();
             prop_assert_eq!(bench.refused().len(), refused);
+        }
+    }
+}
+
+/// What a hook does at an event.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Nothing,
+    Fail,
+    Panic,
+    /// Of itself or another.
+    Disable(usize),
+    Remove(usize),
+}
+
+fn any_act(hooks: usize) -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => Just(Act::Nothing),
+        2 => Just(Act::Fail),
+        1 => Just(Act::Panic),
+        1 => (0..hooks).prop_map(Act::Disable),
+        1 => (0..hooks).prop_map(Act::Remove),
+    ]
+}
+
+proptest! {
+    /// Whoever fails and whoever leaves: an event reaches everyone who was there when it began, once, in order.
+    #[test]
+    fn nobody_is_skipped_whoever_fails_or_leaves(
+        most in prop::collection::vec(1..4u32, 5),
+        rounds in prop::collection::vec(prop::collection::vec(any_act(5), 5), 1..8),
+    ) {
+        let mut bench = Bench::new();
+        for (number, max_failures) in most.iter().enumerate() {
+            let mut script: Vec<_> = rounds.iter().map(|acts| acts[number]).collect();
+            script.reverse();
+            let policy = Policy { on_error: OnError::Disable, max_failures: *max_failures };
+            let actor = bench.actor(&number.to_string()).policy(policy).acting(move |_, moment| {
+                match script.pop().unwrap_or(Act::Nothing) {
+                    Act::Nothing => {}
+                    Act::Fail => return Err("made up".into()),
+                    // A panic that prints nothing.
+                    Act::Panic => std::panic::resume_unwind(Box::new("made up")),
+                    Act::Disable(other) => moment.hooks().disable(&other.to_string()),
+                    Act::Remove(other) => moment.hooks().remove(&other.to_string()),
+                }
+                Ok(Decision::CONTINUE)
+            });
+            bench.add(actor);
+        }
+        // A hook acts at the events that it receives.
+        let (mut there, mut failures, mut events) = ([true; 5], [0; 5], [0; 5]);
+        let mut contained = 0;
+        for _ in &rounds {
+            let before = there;
+            let receivers: Vec<_> = (0..5).filter(|number| before[*number]).map(|number| number.to_string()).collect();
+            prop_assert_eq!(bench.receivers(), receivers);
+            for number in (0..5).filter(|number| before[*number]) {
+                let act = rounds[events[number]][number];
+                events[number] += 1;
+                failures[number] += u32::from(matches!(act, Act::Fail | Act::Panic));
+                match act {
+                    Act::Panic => there[number] = false,
+                    Act::Fail if failures[number] >= most[number] => there[number] = false,
+                    Act::Disable(other) | Act::Remove(other) => there[other] = false,
+                    Act::Nothing | Act::Fail => {}
+                }
+            }
+            contained += bench.contained().len();
+            prop_assert_eq!(contained, failures.iter().sum::<u32>() as usize);
         }
     }
 }

@@ -10,6 +10,7 @@ use tenterhook_core::{
 };
 
 use super::Introduction;
+use crate::failures::Then;
 use crate::notice::Notice;
 
 /// Something that happened, and when.
@@ -64,9 +65,12 @@ pub enum Happening {
         count: u32,
         /// It is disabled from here on.
         disabled: bool,
-        /// It ends the run, or came while the run was ending for another.
+        /// It ends the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         aborted: bool,
+        /// It came afterwards, while everybody was told and torn down.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        afterwards: bool,
         /// The way to it, where backtraces are kept: of the first of its kind.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         backtrace: Option<String>,
@@ -172,7 +176,8 @@ impl From<&Notice> for Happening {
     fn from(notice: &Notice) -> Happening {
         match notice {
             Notice::Contained(Contained { failure, count, disabled }) => {
-                failed(failure, *count, *disabled, false)
+                let then = if *disabled { Then::Disabled } else { Then::GoesOn };
+                Happening::failed(failure, *count, then)
             }
             Notice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
@@ -204,22 +209,19 @@ impl From<&Notice> for Happening {
 }
 
 impl Happening {
-    /// What ends a run, or came while it was ending.
-    pub(super) fn aborting(failure: &Failure) -> Happening {
-        failed(failure, 1, false, true)
-    }
-}
-
-fn failed(failure: &Failure, count: u32, disabled: bool, aborted: bool) -> Happening {
-    Happening::Failure {
-        by: failure.origin.to_string(),
-        at: failure.place.to_owned(),
-        error: failure.error.to_string(),
-        panicked: failure.panicked,
-        count,
-        disabled,
-        aborted,
-        backtrace: failure.trace.as_ref().map(ToString::to_string),
+    /// A failure, how often its hook has failed, and what it led to.
+    pub(super) fn failed(failure: &Failure, count: u32, then: Then) -> Happening {
+        Happening::Failure {
+            by: failure.origin.to_string(),
+            at: failure.place.to_owned(),
+            error: failure.error.to_string(),
+            panicked: failure.panicked,
+            count,
+            disabled: then == Then::Disabled,
+            aborted: then == Then::Aborts,
+            afterwards: then == Then::Afterwards,
+            backtrace: failure.trace.as_ref().map(ToString::to_string),
+        }
     }
 }
 

@@ -83,10 +83,10 @@ impl<M: Module> Running<M> {
     }
 
     /// Writes down what ends the run, or came while it was ending. Whoever called the trainer tells people.
-    pub(crate) fn note_failure(&mut self, failure: &Failure) {
-        self.notices.failures.count(failure, Then::Aborted);
+    pub(crate) fn note_failure(&mut self, failure: &Failure, then: Then) {
+        self.notices.failures.count(failure, then);
         if self.recording.is_some() {
-            self.record_happening_at(failure.step, failure.epoch, Happening::aborting(failure));
+            self.record_happening_at(failure.step, failure.epoch, Happening::failed(failure, 1, then));
         }
     }
 

@@ -195,13 +195,14 @@ impl Matrix {
         for hook in self.faulty {
             let of_hook = |failed: &&Failed| failed.hook == *hook;
             let contained: Vec<_> = expected.contained.iter().filter(of_hook).collect();
-            let aborted = expected.aborts.iter().chain(&expected.later).filter(|by| *by == hook).count();
+            let aborted = expected.aborts.iter().filter(|by| *by == hook).count();
+            let later = expected.later.iter().filter(|by| *by == hook).count();
             let kinds: Vec<_> =
                 report.failures.kinds.iter().filter(|kind| kind.by == format!("hook `{hook}`")).collect();
-            let counted = kinds.iter().map(|kind| (kind.count, kind.disabled, kind.aborted));
-            let count = (contained.len() + aborted) as u64;
+            let counted = kinds.iter().map(|kind| (kind.count, kind.disabled, kind.aborted, kind.afterwards));
+            let count = (contained.len() + aborted + later) as u64;
             let disabled = contained.iter().any(|failed| failed.disabled);
-            let one = (count > 0).then_some((count, disabled, aborted > 0));
+            let one = (count > 0).then_some((count, disabled, aborted > 0, later > 0));
             assert_eq!(counted.collect::<Vec<_>>(), one.into_iter().collect::<Vec<_>>(), "{case}");
             for kind in kinds {
                 assert_eq!((kind.at.as_str(), kind.panicked), (fault.place, fault.panics), "{case}");
@@ -239,19 +240,23 @@ fn check_journal(case: &str, call: Call, expected: &Expected, fault: Fault, writ
     assert_eq!(written.begun, began, "{case}");
     let failed = expected.aborts.is_some() || call == Call::Failing;
     assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
-    let line = |hook: &str, disabled, aborted| (format!("hook `{hook}`"), fault.place, disabled, aborted);
-    let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", false, true));
-    let contained = expected.contained.iter().map(|failed| line(failed.hook, failed.disabled, false));
-    let later = expected.later.iter().map(|hook| line(hook, false, true));
-    let aborted = expected.aborts.map(|hook| line(hook, false, true));
+    let line = |hook: &str, then| (format!("hook `{hook}`"), fault.place, then);
+    let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", "aborted"));
+    let contained = expected.contained.iter();
+    let contained = contained.map(|one| line(one.hook, if one.disabled { "disabled" } else { "" }));
+    let later = expected.later.iter().map(|hook| line(hook, "afterwards"));
+    let aborted = expected.aborts.map(|hook| line(hook, "aborted"));
     let all: Vec<_> = module.into_iter().chain(contained).chain(aborted).chain(later).collect();
     let lines = written.failures.iter().map(|what| match what {
-        Happening::Failure { by, at, panicked, disabled, aborted, .. } => {
+        Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
             assert_eq!(*panicked, fault.panics && by != "module", "{case}");
-            (by.clone(), at.as_str(), *disabled, *aborted)
+            let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];
+            let then: String = then.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
+            (by.clone(), at.clone(), then)
         }
         other => panic!("{case}: {other:?}"),
     });
+    let all: Vec<_> = all.into_iter().map(|(by, at, then)| (by, at.to_owned(), then.to_owned())).collect();
     assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
 }
 
