@@ -67,8 +67,16 @@ pub fn models(effort: Effort) -> Result<Vec<Line>> {
 }
 
 pub fn gradient_monitor(effort: Effort) -> Result<Vec<Line>> {
-    let sides = [How::Monitored, How::Trainer];
-    let more = compared::<Deep>(effort.rounds(21), sides, Span::timed(40, 5), ratio)?;
+    let span = Span::timed(40, 5);
+    let more = |how| compared::<Deep>(effort.rounds(21), [how, How::Trainer], span, ratio);
     let what = "`gradient_monitor` every step, 50 parameter tensors (25 layers 128 wide, batch 128)";
-    Ok(vec![Line::new(what, "×", more, Some(1.05))])
+    Ok(vec![
+        Line::new(what, "×", more(How::Monitored)?, Some(1.05)),
+        Line::new(
+            "the same, norms alone: no update ratios, nothing about clipping",
+            "×",
+            more(How::Norms)?,
+            None,
+        ),
+    ])
 }
