@@ -87,15 +87,17 @@ fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-/// A time of any size in the unit that fits.
+/// A time of any size in the unit that fits, with three digits that count.
 fn fine(seconds: f64) -> String {
-    match seconds {
-        10.0.. => duration(seconds),
-        1.0.. => format!("{seconds:.1} s"),
-        1e-3.. => format!("{:.1} ms", seconds * 1e3),
-        1e-6.. => format!("{:.1} µs", seconds * 1e6),
-        _ => format!("{:.0} ns", seconds * 1e9),
-    }
+    let (number, unit) = match seconds {
+        10.0.. => return duration(seconds),
+        1.0.. => (seconds, "s"),
+        1e-3.. => (seconds * 1e3, "ms"),
+        1e-6.. => (seconds * 1e6, "µs"),
+        _ => return format!("{:.0} ns", seconds * 1e9),
+    };
+    let digits = if number >= 100.0 { 0 } else { 1 + usize::from(number < 10.0) };
+    format!("{number:.digits$} {unit}")
 }
 
 #[cfg(test)]
@@ -126,10 +128,10 @@ mod tests {
         assert_eq!(
             lines(&costs(), false),
             [
-                "hook    calls   total      p50      p99    share  failures  made read",
-                "late        2    12 s    6.0 s    6.0 s  60.00 %         -  -",
-                "slow     1000  ~1.5 s   1.4 ms   2.1 ms  15.00 %         2  100 numbers, 1 tensor",
-                "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %         -  1 number",
+                "hook    calls    total      p50      p99    share  failed  made read",
+                "late        2     12 s   6.00 s   6.00 s  60.00 %       -  -",
+                "slow     1000  ~1.50 s  1.40 ms  2.10 ms  15.00 %       2  100 numbers, 1 tensor",
+                "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -  1 number",
                 "~ an estimate: of what happens very often, about one in 16 calls was timed",
                 "and less than 0.05 %: idle",
             ]
@@ -153,13 +155,11 @@ mod tests {
         let mut costs = costs();
         for hook in &mut costs.hooks {
             hook.hook = hook.hook.repeat(40);
-            hook.share = 0.2;
+            (hook.share, hook.read.scalars, hook.read.tensors) = (0.2, 100_000, 10_000);
+            (hook.calls.calls, hook.calls.total_s, hook.calls.estimated) = (100_000, 1.234, true);
         }
-        assert!(
-            lines(&costs, true).iter().all(|line| line.chars().count() <= WIDTH),
-            "{:#?}",
-            lines(&costs, true)
-        );
+        let shown = lines(&costs, false);
+        assert!(shown.iter().all(|line| line.chars().count() <= WIDTH), "{shown:#?}");
         assert!(lines(&HookCosts::default(), true).is_empty());
     }
 }

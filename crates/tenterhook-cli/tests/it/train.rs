@@ -65,8 +65,12 @@ fn a_run_ends_with_what_hooks_cost_and_others_can_read_it() {
     let hooks = "[[hooks]]\nuse = \"loss_spike\"\nbudget = \"50%\"\n[[hooks]]\nuse = \"checkpoint\"\n";
     place.write("a.toml", format!("task = \"digits\"\n{hooks}"));
     let plain = place.train(&["a.toml"]).succeeded().stdout;
-    let table: Vec<_> = plain.lines().skip_while(|line| !line.starts_with("what hooks cost: ")).collect();
-    assert!(table[1].starts_with("  hook ") && table[1].ends_with("failures  made read"), "{plain}");
+    let table: Vec<_> = plain
+        .lines()
+        .skip_while(|line| !line.starts_with("what hooks cost: "))
+        .take_while(|line| !line.is_empty())
+        .collect();
+    assert!(table[1].starts_with("  hook ") && table[1].ends_with("failed  made read"), "{plain}");
     let row = |hook: &str| table.iter().find(|line| line.starts_with(&format!("  {hook} "))).expect(hook);
     assert!(row("loss_spike").ends_with(" 6 numbers"), "it reads every loss: {plain}");
     assert!(row("checkpoint").contains(" % "), "{plain}");
