@@ -122,17 +122,17 @@ impl<B: Clone> DataLoaderIterator<B> for Giving<B> {
 
 impl<B: Clone + Send + 'static> DataLoader<B> for Given<B> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B> + 'a> {
-        let span = self.span.unwrap_or(Span { warm_up: 0, timed: 0 });
+        let span = self.span.unwrap_or(Span::of(0));
         let batches = self.batches.lock().map(|batches| batches.clone()).unwrap_or_default();
         let (source, watch) = Source::new(batches, span);
-        let left = if self.span.is_some() { span.steps() } else { 0 };
+        let left = if self.span.is_some() { span.steps } else { 0 };
         if self.span.is_some() {
             TIMED.replace(Some(watch));
         }
         Box::new(Giving { source, left })
     }
     fn num_items(&self) -> usize {
-        self.span.map_or(0, |span| usize::try_from(span.steps()).unwrap_or(usize::MAX))
+        self.span.map_or(0, |span| usize::try_from(span.steps).unwrap_or(usize::MAX))
     }
     fn to_device(&self, _: &Device) -> Arc<dyn DataLoader<B>> {
         Arc::new(Given { batches: self.batches.clone(), span: self.span })
@@ -195,7 +195,7 @@ where
         return Err(error.to_string().into());
     }
     let watch = TIMED.take().ok_or("it did not train on this thread")?;
-    watch.seconds_per_step(span)
+    Ok(watch.seconds_per_step(span))
 }
 
 fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
@@ -213,9 +213,9 @@ fn peak_kib() -> Result<u64, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let tiny = Span { warm_up: 500, timed: 5000 };
-    let cnn = Span { warm_up: 5, timed: 100 };
-    let gpt = Span { warm_up: 1, timed: 5 };
+    let tiny = Span::timed(5000, 500);
+    let cnn = Span::timed(100, 5);
+    let gpt = Span::timed(5, 1);
     let seconds_per_step = match words[..] {
         ["learner", "tiny"] => learn::<LearnedTiny>(tiny)?,
         ["learner", "cnn"] => learn::<LearnedCnn>(cnn)?,

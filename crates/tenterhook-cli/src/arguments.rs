@@ -61,6 +61,9 @@ pub(crate) struct Train {
     /// Do not run `test` on the best weights after training.
     #[arg(long)]
     pub(crate) no_test: bool,
+    /// Say at the end what each hook cost at each event.
+    #[arg(long)]
+    pub(crate) profile_hooks: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

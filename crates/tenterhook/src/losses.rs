@@ -105,7 +105,8 @@ impl<S: ReadScalar> Losses<S> {
 
     /// Brings over in one go what nobody has read yet.
     fn read_pending(&self) {
-        let unread: Vec<_> = self.pending.iter().filter(|loss| loss.known.get().is_none()).collect();
+        let mut unread = Vec::with_capacity(self.pending.len());
+        unread.extend(self.pending.iter().filter(|loss| loss.known.get().is_none()));
         let scalars: Vec<_> = unread.iter().map(|loss| &loss.scalar).collect();
         for (loss, value) in unread.iter().zip(S::read_all(&scalars)) {
             ledger::scalar_read();

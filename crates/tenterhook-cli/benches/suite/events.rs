@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use crate::callgrind::{Costs, Scenario, valgrind};
-use crate::measure::{Effort, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, in_turns};
 use crate::own_loop::OwnLoop;
 use crate::table::Line;
 
 /// One loop and nothing else.
 pub fn run(kind: &str, hooks: usize, iterations: u64) -> Result<()> {
-    let scenario = Scenario::parse(kind, hooks).ok_or("empty, unwanted or delivered?")?;
+    let scenario = Scenario::parse(kind, hooks).ok_or("empty, unwanted, delivered or accounted?")?;
     Ok(OwnLoop::new(scenario)?.run(scenario, iterations)?)
 }
 
@@ -25,24 +25,47 @@ pub fn unwanted(_: Effort) -> Result<Vec<Line>> {
     [0, 100].into_iter().map(line).collect()
 }
 
-/// Nanoseconds over an empty loop.
+/// Without keeping account of what hooks cost.
 pub fn delivered(effort: Effort) -> Result<Vec<Line>> {
-    let line = |hooks: usize, target: f64| -> Result<Line> {
-        let iterations = 1_000_000 / hooks as u64;
-        let time = |scenario: Scenario| {
-            let mut own = OwnLoop::new(scenario)?;
-            Ok(move || {
-                let began = Instant::now();
-                own.run(scenario, iterations)?;
-                Ok(began.elapsed().as_secs_f64() / iterations as f64)
-            })
-        };
-        let time = |scenario| -> Result<_> { time(scenario) };
-        let (mut event, mut empty) = (time(Scenario::Delivered(hooks))?, time(Scenario::Empty)?);
-        let over = |event: f64, empty: f64| (event - empty) * 1e9;
-        let measured = in_turns(effort.rounds(51), [&mut event, &mut empty], over)?;
+    let line = |(hooks, target)| {
         let what = format!("delivering to {hooks} no-op hooks, accounting off");
-        Ok(Line::new(what, "ns", measured, Some(target)))
+        Ok(Line::new(
+            what,
+            "ns",
+            over_an_empty_loop(effort, Scenario::Delivered(hooks), hooks)?,
+            Some(target),
+        ))
     };
-    Ok(vec![line(1, 12.0)?, line(10, 60.0)?, line(100, 600.0)?])
+    [(1, 12.0), (10, 60.0), (100, 600.0)].into_iter().map(line).collect()
+}
+
+/// Keeping account, as a run does: calls are counted, and of the deliveries after the first thousand one in sixteen is
+/// timed.
+pub fn accounted(effort: Effort) -> Result<Vec<Line>> {
+    let line = |(hooks, target)| {
+        let what = format!("the same to {hooks}, accounting on, one in 16 timed");
+        Ok(Line::new(
+            what,
+            "ns",
+            over_an_empty_loop(effort, Scenario::Accounted(hooks), hooks)?,
+            Some(target),
+        ))
+    };
+    [(1, 20.0), (10, 80.0), (100, 700.0)].into_iter().map(line).collect()
+}
+
+/// Nanoseconds of an event over an empty loop.
+fn over_an_empty_loop(effort: Effort, scenario: Scenario, hooks: usize) -> Result<Measured> {
+    let iterations = 1_000_000 / hooks as u64;
+    let timed = |scenario: Scenario| -> Result<_> {
+        let mut own = OwnLoop::new(scenario)?;
+        Ok(move || -> Result<f64> {
+            let began = Instant::now();
+            own.run(scenario, iterations)?;
+            Ok(began.elapsed().as_secs_f64() / iterations as f64)
+        })
+    };
+    let (mut event, mut empty) = (timed(scenario)?, timed(Scenario::Empty)?);
+    let over = |event: f64, empty: f64| (event - empty) * 1e9;
+    in_turns(effort.rounds(51), [&mut event, &mut empty], over)
 }

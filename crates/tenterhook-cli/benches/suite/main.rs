@@ -57,9 +57,10 @@ const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) ->
     Row { name, about, counted: true, on_demand: false, measure }
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 13] = [
     counted("unwanted", "an event nobody wants, in instructions over an empty loop", events::unwanted),
     timed("delivered", "an event delivered to hooks that do nothing", events::delivered),
+    timed("accounted", "the same while account is kept of what they cost", events::accounted),
     timed("step", "a training step without hooks, less that of a raw Burn loop", steps::step),
     timed("hooks", "the same with everyday hooks", steps::hooks),
     counted("instructions", "training steps of GPT and CNN against a raw Burn loop", counts::instructions),
@@ -159,7 +160,7 @@ fn main() -> Result<ExitCode> {
         ["measure", name, "--quick"] => measure_here(name, true)?,
         ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
         // As core's example has it, so that both are counted by the same code.
-        [event @ ("empty" | "unwanted" | "delivered"), hooks, iterations] => {
+        [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations] => {
             events::run(event, hooks.parse()?, iterations.parse()?)?;
         }
         _ => return show(&asked(&arguments)?),

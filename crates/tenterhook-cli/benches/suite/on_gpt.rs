@@ -31,12 +31,12 @@ const COUNTED: [(&str, &str, &str, f64, &str); 5] = [
 ];
 
 pub fn measure(_: Effort) -> Result<Vec<Line>> {
-    let [plain, points] = ["plain", "gpt"].map(|model| instructions_per_step(model, "trainer", 1, 1));
+    let [plain, points] = ["plain", "gpt"].map(|model| instructions_per_step(model, "trainer", 0, 1));
     let (plain, points) = (plain?, points?);
     let line = |(model, how, against, target, what): (&str, &str, &str, f64, &str)| {
         let (base, count) = match against {
             "plain" => (plain, points),
-            _ => (points, instructions_per_step(model, how, 1, 1)?),
+            _ => (points, instructions_per_step(model, how, 0, 1)?),
         };
         Ok(Line::counted(format!("{what}, instructions"), "×", count / base, target))
     };

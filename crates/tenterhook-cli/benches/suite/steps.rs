@@ -22,7 +22,7 @@ fn ratio(ours: f64, theirs: f64) -> f64 {
     ours / theirs
 }
 
-const TINY: Span = Span { warm_up: 500, timed: 5000 };
+const TINY: Span = Span::timed(5000, 500);
 
 /// How long a step of the tiny model takes, to be read beside what the trainer adds to it.
 fn of_raw_step() -> Result<String> {
@@ -58,8 +58,8 @@ pub fn hooks(effort: Effort) -> Result<Vec<Line>> {
 
 pub fn models(effort: Effort) -> Result<Vec<Line>> {
     let sides = [How::Trainer, How::Raw];
-    let gpt = compared::<BuiltInGpt>(effort.rounds(11), sides, Span { warm_up: 1, timed: 5 }, ratio)?;
-    let cnn = compared::<BuiltInCnn>(effort.rounds(21), sides, Span { warm_up: 5, timed: 50 }, ratio)?;
+    let gpt = compared::<BuiltInGpt>(effort.rounds(11), sides, Span::timed(5, 1), ratio)?;
+    let cnn = compared::<BuiltInCnn>(effort.rounds(21), sides, Span::timed(50, 5), ratio)?;
     Ok(vec![
         Line::new("trainer against raw Burn loop, built-in GPT, time", "×", gpt, None),
         Line::new("trainer against raw Burn loop, built-in CNN, time", "×", cnn, None),
@@ -67,8 +67,16 @@ pub fn models(effort: Effort) -> Result<Vec<Line>> {
 }
 
 pub fn gradient_monitor(effort: Effort) -> Result<Vec<Line>> {
-    let sides = [How::Monitored, How::Trainer];
-    let more = compared::<Deep>(effort.rounds(21), sides, Span { warm_up: 5, timed: 40 }, ratio)?;
+    let span = Span::timed(40, 5);
+    let more = |how| compared::<Deep>(effort.rounds(21), [how, How::Trainer], span, ratio);
     let what = "`gradient_monitor` every step, 50 parameter tensors (25 layers 128 wide, batch 128)";
-    Ok(vec![Line::new(what, "×", more, Some(1.05))])
+    Ok(vec![
+        Line::new(what, "×", more(How::Monitored)?, Some(1.05)),
+        Line::new(
+            "the same, norms alone: no update ratios, nothing about clipping",
+            "×",
+            more(How::Norms)?,
+            None,
+        ),
+    ])
 }

@@ -62,7 +62,7 @@ impl How {
 pub fn run(what: &str, how: &str, steps: u64) -> Result<()> {
     let known = || format!("`{how}` is none of {:?}", How::ALL.map(|(name, _)| name));
     let how = How::parse(how).ok_or_else(known)?;
-    let span = Span { warm_up: 0, timed: steps };
+    let span = Span::of(steps);
     let seconds = match what {
         "tiny" => train::<Tiny>(how, span)?,
         "deep" => train::<Deep>(how, span)?,
@@ -85,7 +85,7 @@ pub fn nothing(how: How, span: Span) -> Result<f64> {
 /// Trains: seconds per step.
 pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
     if how == How::Raw {
-        return workload::raw::<W>(span);
+        return Ok(workload::raw::<W>(span));
     }
     let files = tempfile::tempdir()?;
     workload::trained::<W>(span, &mut trainer(how, span, files.path())?)

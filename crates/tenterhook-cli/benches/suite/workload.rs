@@ -189,17 +189,23 @@ impl Workload for BuiltInCnn {
     }
 }
 
-/// How many steps are made before the clock runs, and while it does.
+/// How many steps are made, and which of them are timed: from the beginning of one to that of another.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    pub warm_up: u64,
-    pub timed: u64,
+    pub steps: u64,
+    from: u64,
+    to: u64,
 }
 
 impl Span {
-    /// With the step whose beginning ends the last one that is timed.
-    pub fn steps(self) -> u64 {
-        self.warm_up + self.timed + 1
+    /// So many steps are timed after others to warm up. One more begins, which ends the last of them.
+    pub const fn timed(steps: u64, warm_up: u64) -> Span {
+        Span { steps: warm_up + steps + 1, from: warm_up, to: warm_up + steps }
+    }
+
+    /// So many steps and no more; all but the last are timed.
+    pub const fn of(steps: u64) -> Span {
+        Span { steps, from: 0, to: steps.saturating_sub(1) }
     }
 }
 
@@ -211,11 +217,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn seconds_per_step(&self, span: Span) -> Result<f64, Box<dyn Error>> {
-        let (Some(began), Some(ended)) = (self.began.get(), self.ended.get()) else {
-            return Err("training ended before its time".into());
-        };
-        Ok((ended - began).as_secs_f64() / span.timed as f64)
+    /// NaN where no step was timed.
+    pub fn seconds_per_step(&self, span: Span) -> f64 {
+        match (self.began.get(), self.ended.get()) {
+            (Some(began), Some(ended)) => (ended - began).as_secs_f64() / (span.to - span.from) as f64,
+            _ => f64::NAN,
+        }
     }
 }
 
@@ -235,10 +242,10 @@ impl<B: Clone> Source<B> {
     }
 
     pub fn give(&mut self) -> B {
-        if self.given == self.span.warm_up {
+        if self.given == self.span.from {
             self.watch.began.set(Some(Instant::now()));
         }
-        if self.given == self.span.warm_up + self.span.timed {
+        if self.given == self.span.to {
             self.watch.ended.set(Some(Instant::now()));
         }
         self.given += 1;
@@ -251,7 +258,7 @@ impl<B: Clone> Loader<B> for Source<B> {
         "train"
     }
     fn batches(&self) -> Option<u64> {
-        Some(self.span.steps())
+        Some(self.span.steps)
     }
     fn seek(&mut self, _: u64, batch: u64, _: bool) -> Result<(), BoxError> {
         self.given = batch;
@@ -279,7 +286,7 @@ impl<B: Clone + 'static> DataModule<B> for Given<B> {
 }
 
 /// Trains as somebody does who writes the loop: seconds per step.
-pub fn raw<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
+pub fn raw<W: Workload>(span: Span) -> f64 {
     let device = Device::flex();
     device.seed(0);
     let mut model = W::model(&device).fork(&device.clone().autodiff()).train();
@@ -287,7 +294,7 @@ pub fn raw<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
     let (mut source, watch) = Source::new(W::batches(&device), span);
     let mut losses = Vec::with_capacity(READ_EVERY as usize);
     let mut sum = 0.0;
-    for step in 1..=span.steps() {
+    for step in 1..=span.steps {
         let batch = source.give();
         let loss = W::loss(&model, &batch);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
@@ -306,7 +313,7 @@ pub fn raw<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
 /// The settings that make the trainer do the same.
 pub fn settings(span: Span) -> Settings {
     Settings {
-        max_steps: i64::try_from(span.steps()).unwrap_or(i64::MAX),
+        max_steps: i64::try_from(span.steps).unwrap_or(i64::MAX),
         log_every_n_steps: READ_EVERY,
         ..Settings::default()
     }
@@ -319,5 +326,5 @@ pub fn trained<W: Workload>(span: Span, trainer: &mut Trainer) -> Result<f64, Bo
     let mut module = Burn::new(W::model(&device), &device).with_optimizers(|_| Ok(W::optimizer().into()));
     let (source, watch) = Source::new(W::batches(&device), span);
     trainer.fit(&mut module, &mut Given::new(source))?;
-    watch.seconds_per_step(span)
+    Ok(watch.seconds_per_step(span))
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod checkpoints;
 pub(crate) mod compare;
+mod costs;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 mod failures;

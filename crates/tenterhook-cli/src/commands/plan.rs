@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
 
-use super::{WRONG_INPUT, print, resolve, tell};
+use super::{WRONG_INPUT, costs, print, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
 use crate::scenario::{Scenario, Tape};
@@ -52,8 +52,9 @@ fn for_people(trainer: &Trainer) -> String {
         let state = if hook.enabled { "" } else { ", disabled" };
         let access = declared.iter().find(|(name, _)| *name == hook.name).map(|(_, access)| access);
         let says = access.map(said_of_itself).unwrap_or_default();
+        let budget = hook.budget.map(|budget| format!(", {}", costs::budget(&budget))).unwrap_or_default();
         lines.push(format!(
-            "  {:<24} {}, on_error = \"{}\"{state}{says}",
+            "  {:<24} {}, on_error = \"{}\"{budget}{state}{says}",
             hook.name, hook.kind, hook.on_error
         ));
         if hook.kind == HookKind::Update {

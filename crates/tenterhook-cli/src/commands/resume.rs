@@ -33,6 +33,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
         going_on: &going_on,
         init_from: None,
         no_test: arguments.no_test,
+        profile_hooks: arguments.profile_hooks,
         output: *output,
     };
     fitting.run(app)

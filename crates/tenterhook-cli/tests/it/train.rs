@@ -60,6 +60,39 @@ fn quiet_prints_nothing_and_plain_output_has_a_line_per_epoch_and_a_summary() {
 }
 
 #[test]
+fn a_run_ends_with_what_hooks_cost_and_others_can_read_it() {
+    let place = Place::new();
+    let hooks = "[[hooks]]\nuse = \"loss_spike\"\nbudget = \"50%\"\n[[hooks]]\nuse = \"checkpoint\"\n";
+    place.write("a.toml", format!("task = \"digits\"\n{hooks}"));
+    let plain = place.train(&["a.toml"]).succeeded().stdout;
+    let table: Vec<_> = plain.lines().skip_while(|line| !line.starts_with("what hooks cost: ")).collect();
+    assert!(table[1].starts_with("  hook ") && table[1].ends_with("failures  made read"), "{plain}");
+    let row = |hook: &str| table.iter().find(|line| line.starts_with(&format!("  {hook} "))).expect(hook);
+    assert!(row("loss_spike").ends_with(" 6 numbers"), "it reads every loss: {plain}");
+    assert!(row("checkpoint").contains(" % "), "{plain}");
+    assert!(table.iter().all(|line| line.chars().count() <= 100), "{plain}");
+    assert!(!plain.contains("  on_step_end"), "{plain}");
+
+    let show = place.run(&["show", "latest"]).succeeded().stdout;
+    assert!(show.contains("what hooks cost: ") && show.contains("budget = \"50%\""), "{show}");
+    let costs = &place.json("runs/latest/run.json")["hook_costs"];
+    let hooks = costs["hooks"].as_array().expect("hooks");
+    let spike = hooks.iter().find(|hook| hook["hook"] == "loss_spike").expect("its account");
+    assert_eq!((&spike["read"]["scalars"], &spike["estimated"]), (&json!(6), &json!(false)));
+    assert!(spike["by_event"].as_array().is_some_and(|events| !events.is_empty()), "{costs}");
+    assert!(place.run(&["plan", "a.toml"]).succeeded().stdout.contains("budget = \"50%\""));
+
+    let profiled = place.train(&["a.toml", "--profile-hooks"]).succeeded().stdout;
+    assert!(profiled.contains("\n    on_train_epoch_end "), "{profiled}");
+    let json = place.train(&["a.toml", "--json"]).succeeded().stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["hook_costs"]["hooks"].as_array().is_some_and(|hooks| hooks.len() > 2), "{json}");
+    let off = ["--set", "trainer.account_hooks=false", "--set", "task=digits"];
+    let without = place.train(&off).succeeded().stdout;
+    assert!(!without.contains("what hooks cost"), "{without}");
+}
+
+#[test]
 fn the_printed_configuration_runs_and_prints_itself() {
     let place = Place::new();
     for task in ["digits", "text"] {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
 mod accumulation;
 mod activations;
 mod bad_data_and_modules;

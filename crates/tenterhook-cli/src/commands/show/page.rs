@@ -4,6 +4,7 @@ use serde_json::Value;
 use tenterhook::run::reading::Happenings;
 use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, holder, named_versions};
 
+use super::super::costs;
 use super::saved::{Saved, State};
 use super::{counts, once};
 use crate::commands::failures::lines;
@@ -16,6 +17,8 @@ const FIRST: usize = 5;
 pub(super) fn page(run: &Run, happenings: &Happenings) -> String {
     let mut sections = vec![head(run)];
     sections.push(section("hooks", hooks(&run.record)));
+    let costs = &run.record.hook_costs;
+    sections.push(section(&costs::title(costs), costs::lines(costs, false)));
     sections.push(section("metrics at the end", metrics(&run.record)));
     sections.push(section("checkpoints", checkpoints(run, happenings)));
     let once = once(happenings);
@@ -115,6 +118,7 @@ fn hooks(record: &RunRecord) -> Vec<String> {
             if hook.enabled { "enabled" } else { "disabled" }.to_owned(),
             format!("on_error = \"{}\"", hook.on_error),
             failures,
+            hook.budget.map(|budget| costs::budget(&budget)).unwrap_or_default(),
         ]
     });
     table(&rows.collect::<Vec<_>>(), &[])

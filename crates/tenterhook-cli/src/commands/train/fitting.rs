@@ -27,6 +27,7 @@ pub(crate) struct Fitting<'a> {
     pub(crate) going_on: &'a GoingOn,
     pub(crate) init_from: Option<Weights>,
     pub(crate) no_test: bool,
+    pub(crate) profile_hooks: bool,
     pub(crate) output: Output,
 }
 
@@ -69,6 +70,7 @@ impl Fitting<'_> {
             seconds,
             resumed_from: self.going_on.checkpoint.as_deref(),
             initialized: initialized.as_ref(),
+            profile_hooks: self.profile_hooks,
             go_on: go_on.as_deref().filter(|_| interrupted && began.load(Ordering::Relaxed)),
         };
         summary.print(app, &trainer, *output);

@@ -36,6 +36,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
         going_on: &going_on,
         init_from,
         no_test: arguments.no_test,
+        profile_hooks: arguments.profile_hooks,
         output: arguments.output,
     };
     fitting.run(app)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::Checkpoint;
-use tenterhook::{Failures, Outcome, Report, Trainer};
+use tenterhook::{Failures, Notice, Outcome, Report, Trainer};
 
 use super::super::failures::lines;
-use super::super::print;
+use super::super::{costs, print};
 use super::init::Initialized;
 use crate::app::App;
 use crate::arguments::Output;
@@ -38,6 +38,8 @@ pub(super) struct Summary<'a> {
     pub(super) seconds: f64,
     pub(super) resumed_from: Option<&'a Path>,
     pub(super) initialized: Option<&'a Initialized>,
+    /// What hooks cost is told for each of their events, too.
+    pub(super) profile_hooks: bool,
     /// The command that goes on with a run that was interrupted.
     pub(super) go_on: Option<&'a str>,
 }
@@ -69,6 +71,7 @@ impl Summary<'_> {
             "failures": self.failures().kinds,
             "failures_left_out": self.failures().left_out,
             "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
+            "hook_costs": fitted.hook_costs,
             "metrics": metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect::<serde_json::Map<_, _>>(),
         })
         .to_string()
@@ -112,6 +115,7 @@ impl Summary<'_> {
             };
             rows(&on, "test/", report);
         }
+        self.costs();
         let failures = lines(&self.failures());
         if !failures.is_empty() {
             print(&format!("\nfailures\n  {}", failures.join("\n  ")));
@@ -127,6 +131,21 @@ impl Summary<'_> {
         print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
+    }
+}
+
+impl Summary<'_> {
+    /// What hooks cost in training, and which of them took more than they may.
+    fn costs(&self) {
+        let lines = costs::lines(&self.fitted.hook_costs, self.profile_hooks);
+        if lines.is_empty() {
+            return;
+        }
+        print(&format!("\n{}", costs::title(&self.fitted.hook_costs)));
+        let over = self.fitted.notices.iter().filter(|notice| matches!(notice, Notice::OverBudget(_)));
+        for line in lines.into_iter().chain(over.map(ToString::to_string)) {
+            print(&format!("  {line}"));
+        }
     }
 }
 

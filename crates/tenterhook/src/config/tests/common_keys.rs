@@ -1,6 +1,6 @@
 //! The keys that every hook has, on hooks that run.
 
-use tenterhook_core::OnError;
+use tenterhook_core::{Budget, OnError, OverBudget};
 
 use super::stubs::{NoOptions, Seen, error_with_stubs, registry, works_with_stubs};
 use super::*;
@@ -74,6 +74,13 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
         ("when = \"val/loss = 3\"", 8, "at character 10, `= 3`: to compare, write `==`"),
         ("max_failures = 0", 16, "must be 1 or more"),
         ("on_error = \"warn\"\nmax_failures = 2", 16, "set `on_error = \"disable\"` as well"),
+        ("budget = 0.02", 10, "write a text, such as \"2%\""),
+        ("budget = \"2\"", 10, "write for example \"2%\""),
+        ("budget = \"0 %\"", 10, "`0 %` is not above 0% and at most 100%"),
+        ("budget = \"101%\"", 10, "is not above 0% and at most 100%"),
+        ("budget = \"some%\"", 10, "`some%` is no share of the time"),
+        ("over_budget = \"warn\"", 15, "set for example `budget = \"2%\"` as well"),
+        ("budget = \"2%\"\nover_budget = \"stop\"", 15, "unknown value `stop`"),
         ("evry = \"1 epoch\"", 1, "did you mean `every`?"),
     ] {
         let (shown, line) = (hook("mycrate::hooks::Seen", key), 2 + key.lines().count());
@@ -83,6 +90,35 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
     }
     let shown = hook("mycrate::Steers", "max_failures = 2");
     assert!(shown.contains("train.toml:3:16: `max_failures` has no effect here: "), "{shown}");
+}
+
+#[test]
+fn a_budget_reaches_the_hook_and_what_steers_cannot_be_disabled_by_it() {
+    let budget = |keys: &str| {
+        let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
+        let trainer = works_with_stubs(&file, &[], &[]).trainer(&registry()).expect("a trainer");
+        trainer.list_hooks()[0].budget
+    };
+    assert_eq!(budget(""), None);
+    assert_eq!(budget("budget = \"2%\""), Some(Budget { share: 0.02, over: OverBudget::Warn }));
+    let half = budget("budget = \"0.5 %\"\nover_budget = \"disable\"");
+    assert_eq!(half, Some(Budget { share: 0.005, over: OverBudget::Disable }));
+    for (hook, what) in
+        [("mycrate::Steers", "a controller"), ("clip_by_norm\"\nmax_norm = 1.0 #", "an update hook")]
+    {
+        let file = format!("[[hooks]]\nuse = \"{hook}\"\nbudget = \"2%\"\nover_budget = \"disable\"");
+        let shown = error_with_stubs(&file, &[]);
+        assert!(shown.contains(&format!("15: {what} is not disabled for taking long")), "{shown}");
+        works_with_stubs(&file.replace("\"disable\"", "\"warn\""), &[], &[]);
+    }
+}
+
+#[test]
+fn a_budget_without_accounts_is_refused_where_it_stands() {
+    let file = "[trainer]\naccount_hooks = false\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nbudget = \"2%\"";
+    let shown = error_with_stubs(file, &[]);
+    assert!(shown.contains("train.toml:5:10: `budget` has no effect here"), "{shown}");
+    works_with_stubs(&file.replace("false", "true"), &[], &[]);
 }
 
 #[test]
@@ -147,11 +183,18 @@ fn an_option_that_the_run_is_too_short_for_is_refused_at_its_own_line() {
 #[test]
 fn the_keys_are_printed_and_read_back() {
     let keys = "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nevery = \"5 min\"\nafter=\"10 epochs\"\nonce = true\n\
-                sampled = 0.25\nwhen = \"(val/loss<0.5)\"\non_error = \"disable\"\nmax_failures = 2";
+                sampled = 0.25\nwhen = \"(val/loss<0.5)\"\non_error = \"disable\"\nmax_failures = 2\n\
+                budget = \"0.7 %\"\nover_budget = \"disable\"";
     let resolved = works_with_stubs(keys, &[], &[]);
     assert_eq!(resolved.hooks[0].common.use_, "mycrate::hooks::Seen", "a path with dots is the same path");
     let printed = resolved.to_toml();
-    for line in ["every = \"5 min\"", "when = \"val/loss < 0.5\"", "once = true", "sampled = 0.25"] {
+    for line in [
+        "every = \"5 min\"",
+        "when = \"val/loss < 0.5\"",
+        "once = true",
+        "sampled = 0.25",
+        "budget = \"0.7%\"",
+    ] {
         assert!(printed.contains(&format!("\n{line}\n")), "{line}\n{printed}");
     }
     assert_eq!(works_with_stubs(&printed, &[], &[]).hooks[0].common, resolved.hooks[0].common);

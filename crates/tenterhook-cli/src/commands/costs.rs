@@ -1,0 +1,165 @@
+//! What hooks cost, in a table for people.
+
+use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
+use tenterhook::{Budget, OverBudget};
+
+use crate::progress::duration;
+use crate::table::{Side, clipped, counted, plain, table};
+
+/// A hook that took less than this share, did not fail and made nothing be handed over is only named.
+const LITTLE: f64 = 0.0005;
+/// Names are cut to this, so that the table fits a terminal; those of events may be longer.
+const NAME: usize = 20;
+const EVENT: usize = 28;
+const WIDTH: usize = 98;
+
+/// How much it was in all, in words.
+pub(super) fn title(costs: &HookCosts) -> String {
+    let share: f64 = costs.hooks.iter().map(|hook| hook.share).sum();
+    format!("what hooks cost: {} of {}", percent(share), duration(costs.seconds))
+}
+
+/// The table, the costliest hook first, for each of its events where that is wanted; nothing where no hook was called.
+pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
+    let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| hook.calls.calls > 0).collect();
+    hooks.sort_by(|a, b| b.calls.total_s.total_cmp(&a.calls.total_s));
+    let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| by_event || is_much(hook));
+    let mut rows = Vec::new();
+    for hook in &shown {
+        rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
+        if let Some(row) = rows.last_mut() {
+            row.extend([failures(hook.failures), handed_over(hook.read)]);
+        }
+        for event in hook.by_event.iter().filter(|_| by_event) {
+            let share = if costs.seconds > 0.0 { event.calls.total_s / costs.seconds } else { 0.0 };
+            rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, share));
+        }
+    }
+    if !rows.is_empty() {
+        let head = ["hook", "calls", "total", "p50", "p99", "share", "failed", "made read"];
+        rows.insert(0, head.map(str::to_owned).into());
+    }
+    let mut sides = vec![Side::Right; 7];
+    sides[0] = Side::Left;
+    let mut lines = table(&rows, &sides);
+    if shown.iter().any(|hook| hook.calls.estimated) {
+        lines.push("~ an estimate: of what happens very often, about one in 16 calls was timed".to_owned());
+    }
+    if !little.is_empty() {
+        let names: Vec<_> = little.iter().map(|hook| plain(&hook.hook)).collect();
+        let each = if little.len() == 1 { "" } else { " each" };
+        let (others, bound) = (if shown.is_empty() { "" } else { "and " }, percent(LITTLE));
+        lines.push(clipped(&format!("{others}less than {bound}{each}: {}", names.join(", ")), WIDTH));
+    }
+    lines
+}
+
+fn is_much(hook: &CostOfHook) -> bool {
+    hook.share >= LITTLE || hook.failures > 0 || hook.read != HandedOver::default()
+}
+
+fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
+    let about = if calls.estimated { "~" } else { "" };
+    let [p50, p99] = [calls.p50_s, calls.p99_s].map(fine);
+    let total = format!("{about}{}", fine(calls.total_s));
+    vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
+}
+
+fn failures(count: u32) -> String {
+    if count == 0 { "-".to_owned() } else { count.to_string() }
+}
+
+fn handed_over(read: HandedOver) -> String {
+    let kinds = [(read.scalars, "number"), (read.tensors, "tensor")];
+    let kinds: Vec<_> =
+        kinds.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what)).collect();
+    if kinds.is_empty() { "-".to_owned() } else { kinds.join(", ") }
+}
+
+/// A budget as it is written.
+pub(super) fn budget(budget: &Budget) -> String {
+    let also = if budget.over == OverBudget::Disable { ", over_budget = \"disable\"" } else { "" };
+    // Per cent that were divided by 100 come back with an error in their last digits.
+    format!("budget = \"{}%\"{also}", (budget.share * 1e10).round() / 1e8)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+/// A time of any size in the unit that fits.
+fn fine(seconds: f64) -> String {
+    match seconds {
+        10.0.. => duration(seconds),
+        1.0.. => format!("{seconds:.1} s"),
+        1e-3.. => format!("{:.1} ms", seconds * 1e3),
+        1e-6.. => format!("{:.1} µs", seconds * 1e6),
+        _ => format!("{:.0} ns", seconds * 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn costs() -> HookCosts {
+        let idle = json!({ "hook": "idle", "calls": 9, "total_s": 1e-6, "p50_s": 1e-7, "p99_s": 1e-7 });
+        let slow = json!({
+            "hook": "slow", "calls": 1000, "total_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021, "share": 0.15,
+            "estimated": true, "failures": 2, "read": { "scalars": 100, "tensors": 1 },
+            "by_event": [{ "event": "on_step_end", "calls": 1000, "total_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021 }],
+        });
+        let never = json!({ "hook": "never" });
+        let steers = json!({ "hook": "steers", "calls": 1, "total_s": 4.2e-5, "p50_s": 4.2e-5, "p99_s": 4.2e-5,
+            "share": 4.2e-6, "read": { "scalars": 1 } });
+        let late =
+            json!({ "hook": "late", "calls": 2, "total_s": 12.0, "p50_s": 6.0, "p99_s": 6.0, "share": 0.6 });
+        serde_json::from_value(json!({ "seconds": 20.0, "hooks": [idle, slow, never, steers, late] }))
+            .expect("costs")
+    }
+
+    #[test]
+    fn the_costliest_hook_comes_first_and_those_that_cost_nothing_are_only_named() {
+        assert_eq!(title(&costs()), "what hooks cost: 75.00 % of 20 s");
+        assert_eq!(
+            lines(&costs(), false),
+            [
+                "hook    calls   total      p50      p99    share  failures  made read",
+                "late        2    12 s    6.0 s    6.0 s  60.00 %         -  -",
+                "slow     1000  ~1.5 s   1.4 ms   2.1 ms  15.00 %         2  100 numbers, 1 tensor",
+                "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %         -  1 number",
+                "~ an estimate: of what happens very often, about one in 16 calls was timed",
+                "and less than 0.05 %: idle",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_profile_has_a_row_for_every_event_and_every_hook_that_was_called() {
+        let profile = lines(&costs(), true);
+        let slow = profile.iter().position(|line| line.starts_with("slow")).expect("a row");
+        assert!(
+            profile[slow + 1].starts_with("  on_step_end") && profile[slow + 1].ends_with("7.50 %"),
+            "{profile:#?}"
+        );
+        assert!(profile.iter().any(|line| line.starts_with("idle")), "{profile:#?}");
+        assert!(!profile.iter().any(|line| line.contains("never")), "{profile:#?}");
+    }
+
+    #[test]
+    fn a_table_fits_a_terminal_whatever_hooks_are_called() {
+        let mut costs = costs();
+        for hook in &mut costs.hooks {
+            hook.hook = hook.hook.repeat(40);
+            hook.share = 0.2;
+        }
+        assert!(
+            lines(&costs, true).iter().all(|line| line.chars().count() <= WIDTH),
+            "{:#?}",
+            lines(&costs, true)
+        );
+        assert!(lines(&HookCosts::default(), true).is_empty());
+    }
+}

@@ -1,0 +1,256 @@
+//! What hooks cost, what happens to those that take more than they may, and who is charged for what.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::run::HookCosts;
+use tenterhook::toy::Toy;
+use tenterhook::{
+    AnyHook, Budget, Clock, Controller, Decision, HookExt, HookResult, Notice, OverBudget, Overrun,
+    Registration, Report, Settings, StepEnd, Trainer, closure, hook,
+};
+
+use crate::clock::Hand;
+use crate::lab::{data, epochs, trainer};
+use crate::line::{Batches, Line, points};
+use crate::run_directory::{latest, recorded, run_json};
+use crate::tape::Seen;
+
+fn budget(percent: f64, over: OverBudget) -> Registration {
+    Registration { budget: Some(Budget { share: percent / 100.0, over }), ..Registration::default() }
+}
+
+/// Nine seconds of work in every batch, and this hook, which takes one second of each.
+fn one_in_ten(mut trainer: Trainer, hand: &Hand, slow: impl Into<AnyHook>, how: Registration) -> Trainer {
+    let turned = hand.clone();
+    trainer = trainer.with_clock(hand.clone());
+    trainer.add_hook(closure::on_after_forward("work", move |_| turned.turn(9))).unwrap();
+    trainer.register(slow, how).unwrap();
+    trainer
+}
+
+fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
+    let (hand, calls) = (hand.clone(), calls.clone());
+    closure::on_step_end("slow", move |cx| {
+        calls.push(cx.step);
+        hand.turn(1);
+    })
+    .into()
+}
+
+fn overruns(report: &Report) -> Vec<Overrun> {
+    let overrun = |notice: &Notice| match notice {
+        Notice::OverBudget(overrun) => Some(overrun.clone()),
+        _ => None,
+    };
+    report.notices.iter().filter_map(overrun).collect()
+}
+
+/// What was told of a hook that takes a tenth of the time, and how often it was called in 300 batches.
+fn judged(how: Registration) -> (Vec<Overrun>, usize) {
+    let (hand, calls) = (Hand::at(3600), Seen::new());
+    let mut trainer = one_in_ten(trainer(epochs(3)), &hand, slow(&hand, &calls), how);
+    let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
+    (overruns(&report), calls.take().len())
+}
+
+fn is_a_tenth(share: f64) -> bool {
+    (share - 0.1).abs() < 1e-9
+}
+
+#[test]
+fn a_hook_over_its_budget_is_told_of_once_and_goes_on() {
+    let (told, calls) = judged(budget(5.0, OverBudget::Warn));
+    assert_eq!((told.len(), calls), (1, 300), "{told:?}");
+    assert!(told[0].hook == "slow" && is_a_tenth(told[0].share) && !told[0].disabled, "{told:?}");
+}
+
+#[test]
+fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it() {
+    let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+    let how = budget(5.0, OverBudget::Disable);
+    let mut trainer = one_in_ten(recorded(root.path(), epochs(3)), &hand, slow(&hand, &calls), how);
+    let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
+    assert_eq!(calls.take().len(), 100, "it is looked at every hundred batches");
+    let told = overruns(&report);
+    assert!(told.len() == 1 && told[0].disabled, "{told:?}");
+    assert!(!trainer.list_hooks().iter().find(|hook| hook.name == "slow").unwrap().enabled);
+    let events = std::fs::read_to_string(latest(root.path()).join("events.jsonl")).unwrap();
+    let lines = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> =
+        lines.filter(|line| line["event"] == "over_budget" || line["event"] == "toggle").collect();
+    assert_eq!(lines.len(), 2, "{events}");
+    assert_eq!((&lines[0]["hook"], &lines[0]["disabled"]), (&"slow".into(), &true.into()));
+    assert!(is_a_tenth(lines[0]["share"].as_f64().unwrap()) && lines[0]["budget"] == 0.05, "{events}");
+    assert_eq!((&lines[1]["change"]["disable"], &lines[1]["step"]), (&"slow".into(), &100.into()));
+    let said = Notice::OverBudget(told[0].clone()).to_string();
+    assert_eq!(
+        said,
+        "hook `slow` takes 10 % of the time, and its budget is 5 %; it is disabled from here on"
+    );
+}
+
+#[test]
+fn a_hook_within_its_budget_is_left_alone() {
+    assert_eq!(judged(budget(20.0, OverBudget::Disable)), (Vec::new(), 300));
+    assert_eq!(judged(Registration::default()), (Vec::new(), 300));
+}
+
+struct Steers(Hand);
+
+#[hook]
+impl Controller for Steers {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        self.0.turn(1);
+        Ok(Decision::CONTINUE)
+    }
+}
+
+#[test]
+fn a_controller_over_its_budget_is_only_told_of() {
+    let hand = Hand::at(0);
+    let how = budget(5.0, OverBudget::Disable);
+    let mut trainer = one_in_ten(trainer(epochs(3)), &hand, Steers(hand.clone()), how);
+    let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
+    let told = overruns(&report);
+    assert!(told.len() == 1 && !told[0].disabled, "{told:?}");
+    assert_eq!(report.hook_costs.hook(&told[0].hook).unwrap().calls.calls, 300);
+}
+
+#[test]
+fn a_second_call_counts_on_so_that_shares_stay_shares() {
+    let (hand, calls) = (Hand::at(0), Seen::new());
+    let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
+    for fits in 1..=2 {
+        hand.turn(1000);
+        let report = trainer.fit(&mut Toy::default(), &mut data(10, 0)).unwrap();
+        let cost = report.hook_costs.hook("slow").unwrap();
+        assert_eq!(cost.calls.calls, 10 * fits);
+        assert!(is_a_tenth(cost.share), "what lies between calls is nobody's time: {cost:?}");
+    }
+}
+
+#[test]
+fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
+    let (root, hand) = (tempfile::tempdir().unwrap(), Hand::at(0));
+    let mut trainer = trainer(epochs(2)).with_clock(hand.clone()).with_checkpoints_in(root.path());
+    trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+    trainer.add_hook(closure::on_save_checkpoint("takes_long", move |_| hand.turn(7))).unwrap();
+    let costs = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap().hook_costs;
+    let saving = costs.hook("checkpoint").unwrap();
+    let event = saving.by_event.iter().find(|event| event.event == "on_train_epoch_end").unwrap();
+    let seconds = [saving.calls.total_s, event.calls.total_s].map(|seconds| (seconds * 1e3).round() / 1e3);
+    assert_eq!((seconds, event.calls.calls), ([14.0, 14.0], 2));
+}
+
+/// Six batches; what was handed over for hooks of these names.
+fn handed_over(settings: Settings, hooks: Vec<AnyHook>) -> (Vec<u64>, u64) {
+    let names: Vec<_> = hooks.iter().map(AnyHook::name).collect();
+    let mut line = Line::new(0.25);
+    let mut trainer = trainer(settings).with_hooks(hooks).unwrap();
+    let report = trainer.fit(&mut line, &mut Batches::of(vec![points(&[(1.0, 1.0)]); 6])).unwrap();
+    let read = names.iter().map(|name| report.hook_costs.hook(name).unwrap().read.scalars);
+    (read.collect(), line.loss_reads() as u64)
+}
+
+fn reads_thrice(name: &str) -> AnyHook {
+    closure::on_before_backward(name, |cx| {
+        assert!((0..3).all(|_| cx.loss.value() >= 0.0) && cx.loss.value() < 9.0);
+    })
+    .into()
+}
+
+#[test]
+fn whoever_reads_a_loss_first_made_it_materialise_and_nobody_else() {
+    let idle = || closure::on_step_end("idle", |_| ()).into();
+    let hooks = vec![idle(), reads_thrice("first"), reads_thrice("second")];
+    assert_eq!(handed_over(epochs(1), hooks), (vec![0, 6, 0], 6));
+}
+
+#[test]
+fn a_loss_that_is_read_for_those_who_declare_it_is_charged_to_them() {
+    let every = |steps| Settings { log_every_n_steps: steps, ..epochs(1) };
+    let declares = |name: &str| closure::on_step_end(name, |_| ()).reads("train/loss").into();
+    let idle = || closure::on_step_end("idle", |_| ()).into();
+    let hooks = || vec![declares("one"), idle(), declares("other")];
+    assert_eq!(handed_over(every(50), hooks()).0, [6, 0, 6]);
+    assert_eq!(handed_over(every(1), hooks()).0, [0, 0, 0], "it is read anyway");
+    assert_eq!(handed_over(every(3), hooks()).0, [4, 0, 4]);
+    let earlier = vec![reads_thrice("first"), declares("one")];
+    assert_eq!(handed_over(every(50), earlier).0, [6, 0], "it was there already");
+}
+
+#[test]
+fn a_tensor_that_two_hooks_look_at_in_one_event_is_handed_over_once() {
+    let looks = |name: &str| closure::on_after_backward(name, |cx| assert!(cx.gradients.norm() >= 0.0));
+    let mut trainer = trainer(epochs(1)).with_hooks([looks("first"), looks("second")]).unwrap();
+    let costs = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap().hook_costs;
+    let read = ["first", "second"].map(|name| costs.hook(name).unwrap().read.tensors);
+    assert_eq!(read, [6, 0], "weight and bias of three batches");
+}
+
+#[test]
+fn run_json_says_what_hooks_cost_also_of_a_run_that_fails() {
+    for fails in [false, true] {
+        let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+        let trainer = recorded(root.path(), epochs(1));
+        let mut trainer = one_in_ten(trainer, &hand, slow(&hand, &calls), Registration::default());
+        trainer
+            .add_hook(closure::on_train_batch_end("fails", move |cx| {
+                assert!(!fails || cx.step < 10, "enough");
+            }))
+            .unwrap();
+        let abort = Registration { policy: Some(tenterhook::Policy::ABORT), ..Registration::default() };
+        let stop = closure::on_train_batch_end("aborts", move |cx| assert!(!fails || cx.step < 10, "enough"));
+        trainer.register(stop, abort).unwrap();
+        assert_eq!(trainer.fit(&mut Toy::default(), &mut data(10, 0)).is_err(), fails);
+        let costs: HookCosts =
+            serde_json::from_value(run_json(&latest(root.path()))["hook_costs"].clone()).unwrap();
+        let slow = costs.hook("slow").unwrap();
+        assert_eq!((slow.calls.calls, slow.failures, slow.calls.estimated), (10, 0, false));
+        assert!((costs.seconds - 100.0).abs() < 1e-6 && is_a_tenth(slow.share), "{costs:?}");
+        assert_eq!((slow.by_event.len(), slow.by_event[0].event.as_str()), (1, "on_step_end"));
+        assert_eq!(slow.by_event[0].calls, slow.calls);
+        assert_eq!(costs.hook("fails").unwrap().failures, u32::from(fails));
+    }
+}
+
+/// A clock that knows how often hooks were timed by it.
+#[derive(Clone, Default)]
+struct Asked(Arc<AtomicU64>);
+
+impl Clock for Asked {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn nanos(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn without_accounts_no_hook_is_timed_and_budgets_are_said_to_be_idle() {
+    let run = |account_hooks| {
+        let asked = Asked::default();
+        let settings = Settings { account_hooks, ..epochs(1) };
+        let mut trainer = trainer(settings).with_clock(asked.clone());
+        trainer.register(closure::on_step_end("hook", |_| ()), budget(1.0, OverBudget::Warn)).unwrap();
+        let report = trainer.fit(&mut Toy::default(), &mut data(10, 0)).unwrap();
+        let said = report.notices.iter().any(|notice| notice.to_string().contains("`account_hooks` is off"));
+        (asked.0.load(Ordering::Relaxed), report.hook_costs.hooks.len(), said)
+    };
+    assert_eq!(run(false), (0, 0, true));
+    assert_eq!(run(true), (21, 1, false), "before and after each call, and at teardown");
+}
+
+#[test]
+fn after_a_thousand_deliveries_times_are_estimates_and_calls_are_counted_all_the_same() {
+    let (hand, calls) = (Hand::at(0), Seen::new());
+    let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
+    let costs = trainer.fit(&mut Toy::default(), &mut data(3000, 0)).unwrap().hook_costs;
+    let slow = costs.hook("slow").unwrap().calls;
+    assert!((slow.calls, slow.estimated) == (3000, true), "{slow:?}");
+    assert!((slow.total_s / 3000.0 - 1.0).abs() < 0.02, "every call takes as long: {slow:?}");
+}
