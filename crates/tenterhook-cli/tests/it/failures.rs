@@ -6,9 +6,11 @@ use crate::tenter::{Place, Ran};
 
 /// A training with a hook whose file can never be written.
 fn trained(place: &Place, on_error: &str, more: &[&str]) -> Ran {
-    place.write("file", "");
-    let text =
-        format!("[[hooks]]\nuse = \"jsonl\"\npath = \"file/below.jsonl\"\non_error = \"{on_error}\"\n");
+    // Below a file there is no place for another.
+    let path = place.write("file", "").join("below.jsonl");
+    let text = format!(
+        "[[hooks]]\nuse = \"jsonl\"\nlog_every_n_batches = 1\npath = {path:?}\non_error = \"{on_error}\"\n"
+    );
     place.write("failing.toml", text);
     place.train(&[&["failing.toml"], more].concat())
 }
@@ -27,17 +29,17 @@ fn a_contained_failure_is_told_once_per_kind_counted_at_the_end_and_exits_with_0
     kinds.sort_unstable();
     kinds.dedup();
     assert!(kinds.len() > 1 && lines.len() > kinds.len(), "{lines:?}");
-    let told = ran.stderr.lines().filter(|line| line.contains("hook `jsonl` failed in "));
+    let told = ran.stderr.lines().filter(|line| line.contains("hook `json_log` failed in "));
     assert_eq!(told.count(), kinds.len(), "{}", ran.stderr);
     let (_, summary) = ran.stdout.split_once("\nfailures\n").expect("a list of failures");
-    let listed = summary.lines().take_while(|line| line.starts_with("  hook `jsonl` failed "));
+    let listed = summary.lines().take_while(|line| line.starts_with("  hook `json_log` failed "));
     assert_eq!(listed.count(), kinds.len(), "{summary}");
     assert!(summary.contains(" times in on_train_batch_end, first at step "), "{summary}");
     let written = place.json("runs/latest/run.json")["failures"].clone();
     let counts = written.as_array().expect("a list").iter().filter_map(|kind| kind["count"].as_u64());
     assert_eq!(counts.sum::<u64>(), lines.len() as u64, "{written}");
     let shown = place.run(&["show", "latest"]).succeeded().stdout;
-    assert!(shown.contains("\nfailures\n  hook `jsonl` failed "), "{shown}");
+    assert!(shown.contains("\nfailures\n  hook `json_log` failed "), "{shown}");
 }
 
 #[test]
@@ -55,9 +57,9 @@ fn a_failure_that_aborts_exits_with_1_and_is_written_down() {
     let place = Place::new();
     let ran = trained(&place, "abort", &[]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: hook `jsonl` failed in "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: hook `json_log` failed in "), "{}", ran.stderr);
     // Told of the failure, it fails again: that comes later.
-    assert!(ran.stderr.contains("also: hook `jsonl` failed in on_exception"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("also: hook `json_log` failed in on_exception"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("Session"), "no backtrace unless it is asked for: {}", ran.stderr);
     let run = place.json("runs/latest/run.json");
     assert_eq!(run["status"], "failed", "{run}");
