@@ -126,15 +126,20 @@ fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
 fn measure_here(name: &str, quick: bool) -> Result<()> {
     let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
     let mut lines = (row.measure)(Effort { quick })?;
-    lines.iter_mut().for_each(|line| row.name.clone_into(&mut line.row));
+    for line in &mut lines {
+        row.name.clone_into(&mut line.row);
+    }
     println!("{}", serde_json::to_string(&lines)?);
     Ok(())
 }
 
 fn show(asked: &Asked) -> Result<ExitCode> {
-    let wanted = |row: &&Row| match asked.rows.is_empty() {
-        true => !row.on_demand && (row.counted || !asked.held),
-        false => asked.rows.iter().any(|name| name == row.name),
+    let wanted = |row: &&Row| {
+        if asked.rows.is_empty() {
+            !row.on_demand && (row.counted || !asked.held)
+        } else {
+            asked.rows.iter().any(|name| name == row.name)
+        }
     };
     let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
     if asked.json {
