@@ -63,7 +63,7 @@ impl<M: BurnModule> Burn<M> {
         let facts = params::facts(&model);
         let gradients = Gradients::new(&facts, &vec![None; facts.len()], 0, &device);
         Burn {
-            live: Live { model: Some(model), facts },
+            live: Live::new(model, facts),
             evaluated: None,
             device,
             gradients,
@@ -134,7 +134,7 @@ impl<M: BurnModule> Deref for Burn<M> {
 
 impl<M: BurnModule> DerefMut for Burn<M> {
     fn deref_mut(&mut self) -> &mut M {
-        match &mut self.live.model {
+        match self.live.changing() {
             Some(model) => model,
             None => unreachable!("the model is only away within an optimizer's step"),
         }
@@ -250,7 +250,7 @@ macro_rules! implement_module {
             fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult {
                 let Burn { live, gradients, optimizers, .. } = self;
                 let stepper = optimizers.0.get_mut(optimizer).ok_or_else(|| no_such(optimizer))?;
-                live.model = live.model.take().map(|model| stepper.step(optimizer, model, gradients, keep_gradients));
+                live.model = live.changing().take().map(|model| stepper.step(optimizer, model, gradients, keep_gradients));
                 Ok(())
             }
 

@@ -1,6 +1,7 @@
 //! The parameters of a Burn model by name, in the order in which the model visits them.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -68,12 +69,25 @@ pub(crate) struct Live<M> {
     /// `None` while the optimizer has it, and for good when its step panicked.
     pub(crate) model: Option<M>,
     pub(crate) facts: Vec<ParamFacts>,
+    /// Its parameters, shared, once somebody has looked at one: Burn visits the whole model to find it. Given up before
+    /// anything may change, so that nothing stale is shown, and nothing copied because it is shared.
+    shown: OnceCell<Vec<Erased>>,
 }
 
 /// Said of a model that an optimizer had when it panicked.
 const LOST: &str = "the model was lost when a step of its optimizer panicked; go on from a checkpoint";
 
 impl<M> Live<M> {
+    pub(crate) fn new(model: M, facts: Vec<ParamFacts>) -> Live<M> {
+        Live { model: Some(model), facts, shown: OnceCell::new() }
+    }
+
+    /// The model may be changed from here on.
+    pub(crate) fn changing(&mut self) -> &mut Option<M> {
+        self.shown.take();
+        &mut self.model
+    }
+
     /// The model. Without it there is nothing to save, and nothing must look as if it were saved.
     pub(crate) fn present(&self) -> Result<&M, BoxError> {
         self.model.as_ref().ok_or_else(|| LOST.into())
@@ -81,19 +95,19 @@ impl<M> Live<M> {
 
     /// The model, to be put back.
     pub(crate) fn take(&mut self) -> Result<M, BoxError> {
-        self.model.take().ok_or_else(|| LOST.into())
+        self.changing().take().ok_or_else(|| LOST.into())
     }
 }
 
 impl<M: Module> Live<M> {
-    fn one(&self, index: usize) -> Option<Erased> {
-        let mut found = None;
-        each(self.model.as_ref()?, |at, tensor| {
-            if at == index {
-                found = Some(tensor);
-            }
+    fn one(&self, index: usize) -> Option<&Erased> {
+        let model = self.model.as_ref()?;
+        let shown = self.shown.get_or_init(|| {
+            let mut all = Vec::with_capacity(self.facts.len());
+            each(model, |_, tensor| all.push(tensor));
+            all
         });
-        found
+        shown.get(index)
     }
 }
 
@@ -111,13 +125,13 @@ impl<M: Module> TensorSource for Live<M> {
         self.facts[index].dtype
     }
     fn read(&self, index: usize) -> Vec<f32> {
-        self.one(index).map(|tensor| tensor.to_vec()).unwrap_or_default()
+        self.one(index).map(Erased::to_vec).unwrap_or_default()
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         self.one(index).map(|tensor| tensor.slice(ranges)).unwrap_or_default()
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any>> {
-        let tensor = self.one(index)?;
+        let tensor = self.one(index)?.clone();
         Some(Box::new(tensor))
     }
 }

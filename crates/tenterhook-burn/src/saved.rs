@@ -74,7 +74,7 @@ fn report<M>(live: &Live<M>, weights: &TensorMap) -> LoadReport {
 /// Sets every parameter that there are weights for.
 fn put<M: Module>(live: &mut Live<M>, weights: &TensorMap, model: M) {
     let names: Vec<_> = live.facts.iter().map(|facts| facts.name.clone()).collect();
-    live.model = Some(model.map(&mut Load { index: 0, names: &names, weights }));
+    *live.changing() = Some(model.map(&mut Load { index: 0, names: &names, weights }));
 }
 
 struct Load<'a> {

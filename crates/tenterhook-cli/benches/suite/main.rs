@@ -165,7 +165,9 @@ fn main() -> Result<ExitCode> {
         ["measure", name, "--quick"] => measure_here(name, true)?,
         ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
         // As core's example has it, so that both are counted by the same code.
-        [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations] => {
+        [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations]
+            if hooks.parse::<usize>().is_ok() =>
+        {
             events::run(event, hooks.parse()?, iterations.parse()?)?;
         }
         _ => return show(&asked(&arguments)?),

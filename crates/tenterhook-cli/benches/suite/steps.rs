@@ -22,6 +22,9 @@ fn ratio(ours: f64, theirs: f64) -> f64 {
     ours / theirs
 }
 
+/// Short enough for many rounds.
+const SHORT: Span = Span::timed(1000, 100);
+/// Long enough for several checkpoints.
 const TINY: Span = Span::timed(5000, 500);
 
 /// How long a step of the tiny model takes, to be read beside what the trainer adds to it.
@@ -30,7 +33,7 @@ fn of_raw_step() -> Result<String> {
 }
 
 pub fn step(effort: Effort) -> Result<Vec<Line>> {
-    let more = compared::<Tiny>(effort.rounds(31), [How::Trainer, How::Raw], TINY, microseconds_more)?;
+    let more = compared::<Tiny>(effort.rounds(101), [How::Trainer, How::Raw], SHORT, microseconds_more)?;
     let what = "trainer step minus raw Burn loop, Linear 32→2, batch 32, no hooks";
     let alone = |_| Ok(trainings::nothing(How::Trainer, TINY)? * 1e6);
     let alone = (0..effort.rounds(31)).map(alone).collect::<Result<_>>()?;
