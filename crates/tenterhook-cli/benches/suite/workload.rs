@@ -23,7 +23,8 @@ use tenterhook_tasks::text::TextBatch;
 use tenterhook_tasks::text::model::{Gpt, GptOptions};
 
 /// Losses are kept on the device and read together after so many steps, by everybody.
-pub const READ_EVERY: u64 = 50;
+pub const READ_EVERY: u64 = READ_TOGETHER as u64;
+const READ_TOGETHER: usize = 50;
 
 /// A model with its data and its optimizer.
 pub trait Workload {
@@ -249,7 +250,8 @@ impl<B: Clone> Source<B> {
             self.watch.ended.set(Some(Instant::now()));
         }
         self.given += 1;
-        self.batches[self.given as usize % self.batches.len()].clone()
+        let at = self.given % self.batches.len() as u64;
+        self.batches[usize::try_from(at).unwrap_or_default()].clone()
     }
 }
 
@@ -292,7 +294,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
     let mut model = W::model(&device).fork(&device.clone().autodiff()).train();
     let mut optimizer = W::burns_optimizer();
     let (mut source, watch) = Source::new(W::batches(&device), span);
-    let mut losses = Vec::with_capacity(READ_EVERY as usize);
+    let mut losses = Vec::with_capacity(READ_TOGETHER);
     let mut sum = 0.0;
     for step in 1..=span.steps {
         let batch = source.give();
@@ -303,7 +305,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
         if step % READ_EVERY == 0 {
             let read = Tensor::cat(std::mem::take(&mut losses), 0).into_data();
             sum += read.iter::<f64>().sum::<f64>();
-            losses.reserve(READ_EVERY as usize);
+            losses.reserve(READ_TOGETHER);
         }
     }
     std::hint::black_box(sum);
