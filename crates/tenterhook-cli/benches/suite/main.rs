@@ -126,16 +126,17 @@ fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
 fn measure_here(name: &str, quick: bool) -> Result<()> {
     let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
     let mut lines = (row.measure)(Effort { quick })?;
-    lines.iter_mut().for_each(|line| row.name.clone_into(&mut line.row));
+    for line in &mut lines {
+        row.name.clone_into(&mut line.row);
+    }
     println!("{}", serde_json::to_string(&lines)?);
     Ok(())
 }
 
 fn show(asked: &Asked) -> Result<ExitCode> {
-    let wanted = |row: &&Row| match asked.rows.is_empty() {
-        true => !row.on_demand && (row.counted || !asked.held),
-        false => asked.rows.iter().any(|name| name == row.name),
-    };
+    let named = |row: &Row| asked.rows.iter().any(|name| name == row.name);
+    let usual = |row: &Row| !row.on_demand && (row.counted || !asked.held);
+    let wanted = |row: &&Row| if asked.rows.is_empty() { usual(row) } else { named(row) };
     let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
     if asked.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);

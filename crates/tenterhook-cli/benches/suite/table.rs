@@ -114,7 +114,9 @@ pub fn table(lines: &[Line]) -> String {
         }
         text.push_str("|\n");
         if number == 0 {
-            widths.iter().for_each(|width| _ = write!(text, "|{}", "-".repeat(width + 2)));
+            for width in widths {
+                let _ = write!(text, "|{}", "-".repeat(width + 2));
+            }
             text.push_str("|\n");
         }
     }
