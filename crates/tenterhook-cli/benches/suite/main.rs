@@ -134,13 +134,9 @@ fn measure_here(name: &str, quick: bool) -> Result<()> {
 }
 
 fn show(asked: &Asked) -> Result<ExitCode> {
-    let wanted = |row: &&Row| {
-        if asked.rows.is_empty() {
-            !row.on_demand && (row.counted || !asked.held)
-        } else {
-            asked.rows.iter().any(|name| name == row.name)
-        }
-    };
+    let named = |row: &Row| asked.rows.iter().any(|name| name == row.name);
+    let usual = |row: &Row| !row.on_demand && (row.counted || !asked.held);
+    let wanted = |row: &&Row| if asked.rows.is_empty() { usual(row) } else { named(row) };
     let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
     if asked.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);

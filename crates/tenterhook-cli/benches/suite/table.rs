@@ -114,7 +114,7 @@ pub fn table(lines: &[Line]) -> String {
         }
         text.push_str("|\n");
         if number == 0 {
-            for width in &widths {
+            for width in widths {
                 let _ = write!(text, "|{}", "-".repeat(width + 2));
             }
             text.push_str("|\n");

@@ -23,8 +23,7 @@ use tenterhook_tasks::text::TextBatch;
 use tenterhook_tasks::text::model::{Gpt, GptOptions};
 
 /// Losses are kept on the device and read together after so many steps, by everybody.
-pub const READ_EVERY: u64 = READ_TOGETHER as u64;
-const READ_TOGETHER: usize = 50;
+pub const READ_EVERY: usize = 50;
 
 /// A model with its data and its optimizer.
 pub trait Workload {
@@ -250,8 +249,8 @@ impl<B: Clone> Source<B> {
             self.watch.ended.set(Some(Instant::now()));
         }
         self.given += 1;
-        let at = self.given % self.batches.len() as u64;
-        self.batches[usize::try_from(at).unwrap_or_default()].clone()
+        let at = usize::try_from(self.given).unwrap_or_default() % self.batches.len();
+        self.batches[at].clone()
     }
 }
 
@@ -294,7 +293,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
     let mut model = W::model(&device).fork(&device.clone().autodiff()).train();
     let mut optimizer = W::burns_optimizer();
     let (mut source, watch) = Source::new(W::batches(&device), span);
-    let mut losses = Vec::with_capacity(READ_TOGETHER);
+    let mut losses = Vec::with_capacity(READ_EVERY);
     let mut sum = 0.0;
     for step in 1..=span.steps {
         let batch = source.give();
@@ -302,10 +301,10 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         losses.push(loss.inner());
         model = optimizer.step(W::LR, model, gradients);
-        if step % READ_EVERY == 0 {
+        if step % READ_EVERY as u64 == 0 {
             let read = Tensor::cat(std::mem::take(&mut losses), 0).into_data();
             sum += read.iter::<f64>().sum::<f64>();
-            losses.reserve(READ_TOGETHER);
+            losses.reserve(READ_EVERY);
         }
     }
     std::hint::black_box(sum);
@@ -316,7 +315,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
 pub fn settings(span: Span) -> Settings {
     Settings {
         max_steps: i64::try_from(span.steps).unwrap_or(i64::MAX),
-        log_every_n_steps: READ_EVERY,
+        log_every_n_steps: READ_EVERY as u64,
         ..Settings::default()
     }
 }
