@@ -4,7 +4,7 @@ use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
 use tenterhook::{Budget, OverBudget};
 
 use crate::progress::duration;
-use crate::table::{Side, clipped, counted, plain, table};
+use crate::table::{Side, clipped, plain, table};
 
 /// A hook that took less than this share, did not fail and made nothing be handed over is only named.
 const LITTLE: f64 = 0.0005;
@@ -28,7 +28,8 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     for hook in &shown {
         rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
         if let Some(row) = rows.last_mut() {
-            row.extend([failures(hook.failures), handed_over(hook.read)]);
+            let HandedOver { scalars, tensors, .. } = hook.read;
+            row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
             let share = if costs.seconds > 0.0 { event.calls.total_s / costs.seconds } else { 0.0 };
@@ -36,10 +37,10 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
         }
     }
     if !rows.is_empty() {
-        let head = ["hook", "calls", "total", "p50", "p99", "share", "failed", "made read"];
+        let head = ["hook", "calls", "total", "p50", "p99", "share", "failed", "numbers", "tensors"];
         rows.insert(0, head.map(str::to_owned).into());
     }
-    let mut sides = vec![Side::Right; 7];
+    let mut sides = vec![Side::Right; 9];
     sides[0] = Side::Left;
     let mut lines = table(&rows, &sides);
     if shown.iter().any(|hook| hook.calls.estimated) {
@@ -65,15 +66,8 @@ fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
     vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
-fn failures(count: u32) -> String {
+fn count(count: u64) -> String {
     if count == 0 { "-".to_owned() } else { count.to_string() }
-}
-
-fn handed_over(read: HandedOver) -> String {
-    let kinds = [(read.scalars, "number"), (read.tensors, "tensor")];
-    let kinds: Vec<_> =
-        kinds.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what)).collect();
-    if kinds.is_empty() { "-".to_owned() } else { kinds.join(", ") }
 }
 
 /// A budget as it is written.
@@ -128,10 +122,10 @@ mod tests {
         assert_eq!(
             lines(&costs(), false),
             [
-                "hook    calls    total      p50      p99    share  failed  made read",
-                "late        2     12 s   6.00 s   6.00 s  60.00 %       -  -",
-                "slow     1000  ~1.50 s  1.40 ms  2.10 ms  15.00 %       2  100 numbers, 1 tensor",
-                "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -  1 number",
+                "hook    calls    total      p50      p99    share  failed  numbers  tensors",
+                "late        2     12 s   6.00 s   6.00 s  60.00 %       -        -        -",
+                "slow     1000  ~1.50 s  1.40 ms  2.10 ms  15.00 %       2      100        1",
+                "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -        1        -",
                 "~ an estimate: of what happens very often, about one in 16 calls was timed",
                 "and less than 0.05 %: idle",
             ]

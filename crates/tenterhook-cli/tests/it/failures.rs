@@ -8,8 +8,9 @@ use crate::tenter::{Place, Ran};
 fn trained(place: &Place, on_error: &str, more: &[&str]) -> Ran {
     // Below a file there is no place for another.
     let path = place.write("file", "").join("below.jsonl");
+    let path = path.display();
     let text = format!(
-        "[[hooks]]\nuse = \"jsonl\"\nlog_every_n_batches = 1\npath = {path:?}\non_error = \"{on_error}\"\n"
+        "[[hooks]]\nuse = \"jsonl\"\nlog_every_n_batches = 1\npath = '{path}'\non_error = \"{on_error}\"\n"
     );
     place.write("failing.toml", text);
     place.train(&[&["failing.toml"], more].concat())

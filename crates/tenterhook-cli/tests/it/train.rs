@@ -70,9 +70,9 @@ fn a_run_ends_with_what_hooks_cost_and_others_can_read_it() {
         .skip_while(|line| !line.starts_with("what hooks cost: "))
         .take_while(|line| !line.is_empty())
         .collect();
-    assert!(table[1].starts_with("  hook ") && table[1].ends_with("failed  made read"), "{plain}");
+    assert!(table[1].starts_with("  hook ") && table[1].ends_with("failed  numbers  tensors"), "{plain}");
     let row = |hook: &str| table.iter().find(|line| line.starts_with(&format!("  {hook} "))).expect(hook);
-    assert!(row("loss_spike").ends_with(" 6 numbers"), "it reads every loss: {plain}");
+    assert!(row("loss_spike").ends_with(" 6        -"), "it reads every loss: {plain}");
     assert!(row("checkpoint").contains(" % "), "{plain}");
     assert!(table.iter().all(|line| line.chars().count() <= 100), "{plain}");
     assert!(!plain.contains("  on_step_end"), "{plain}");

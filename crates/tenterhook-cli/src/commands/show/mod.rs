@@ -40,8 +40,10 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
         let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
         print(&for_programs(&run, &curves, &happenings, names.as_deref()));
     } else {
-        print(&page::page(&run, &happenings));
-        print(&charts::drawn(&curves, &wanted, look(arguments)));
+        let look = look(arguments);
+        let page = page::page(&run, &happenings);
+        print(&if look.ascii { page.replace('µ', "u") } else { page });
+        print(&charts::drawn(&curves, &wanted, look));
     }
     Ok(ExitCode::SUCCESS)
 }
