@@ -5,6 +5,7 @@
 
 mod accounting;
 mod gradients;
+mod permits;
 mod points;
 mod received;
 mod resuming;
@@ -32,10 +33,11 @@ use crate::roster::{Change, RosterRequest};
 use crate::update::Touched;
 
 use accounting::{Accounting, Watch};
+pub use permits::RosterError;
 pub use received::Received;
 pub use resuming::RunnerState;
 use resuming::{Awaited, Held};
-pub use slots::{Registration, RosterError};
+pub use slots::Registration;
 use slots::{Slot, UpdateSlot};
 use standing::Mishap;
 pub use states::HookStates;
