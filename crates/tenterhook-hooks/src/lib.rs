@@ -39,6 +39,7 @@ mod text;
 mod throughput;
 mod time;
 mod timer;
+mod upload;
 pub mod worker;
 
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
@@ -66,3 +67,4 @@ pub use scale::{Scale, ScaleOptions};
 pub use stages::ActivationStage;
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};
+pub use upload::{Upload, UploadOnly, UploadOptions};

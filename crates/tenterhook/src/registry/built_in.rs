@@ -7,7 +7,7 @@ use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
     ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping,
     EmaWeights, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary,
-    NanGuard, PlateauDetector, Profiler, Scale, Throughput, Timer,
+    NanGuard, PlateauDetector, Profiler, Scale, Throughput, Timer, Upload,
 };
 
 use super::Registry;
@@ -23,6 +23,7 @@ const HOOKS: &[BuiltIn] = &[
     ("console", Maker::of_type::<Console>),
     ("jsonl", Maker::of_type::<Jsonl>),
     ("logging", Maker::of_type::<Logging>),
+    ("upload", Maker::of_type::<Upload>),
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),
