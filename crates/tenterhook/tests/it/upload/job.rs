@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Upload};
 use tenterhook::run::{RunDirectoryPlan, SentByHook};
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, RunError};
+use tenterhook::{FromOptions, RunError, closure};
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::plan;
@@ -32,6 +32,8 @@ pub struct Job {
     pub end: End,
     /// What the hook `checkpoint` is told besides.
     pub checkpoint: String,
+    /// So many bytes are in each checkpoint besides what a toy has.
+    pub ballast: usize,
 }
 
 /// How the training ends, in its second epoch.
@@ -85,6 +87,10 @@ impl Job {
         if let Some(hook) = &self.hook {
             trainer.add_hook(Upload::from_options(toml::from_str(hook).unwrap()).unwrap()).unwrap();
         }
+        let ballast = "x".repeat(self.ballast);
+        let carry =
+            closure::on_save_checkpoint("carry", move |cx| cx.entries.put("ballast", &ballast).unwrap());
+        trainer.add_hook(carry).unwrap();
         let (handle, end) = (trainer.interrupt_handle(), self.end);
         let tape = Tape::default();
         let fails = tape.clone();

@@ -197,3 +197,40 @@ fn what_does_not_get_through_in_time_is_lost_and_said() {
     assert!(ended.sink().flushed_s < 30.0, "{} s", ended.sink().flushed_s);
     place.trained_as_without(&ended);
 }
+
+#[test]
+fn a_large_file_goes_in_parts_of_which_one_may_be_repeated() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "retries = 2");
+    (place.job.epochs, place.job.ballast) = (1, 20 << 20);
+    let number = AtomicU32::new(0);
+    let proxy = Proxy::start(moto.port, move |what| {
+        let fails = what.contains("partNumber=2") && number.fetch_add(1, Ordering::Relaxed) == 0;
+        if fails { Fate::Answer(500) } else { Fate::Pass }
+    });
+    let ended = place.train(proxy.port);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (1, 0), "{}", ended.said());
+    assert_same(&place.there(), &files(&place.job.checkpoints()));
+    let parts = proxy.passed().iter().filter(|what| what.contains("partNumber=")).count();
+    assert_eq!(parts, 3);
+}
+
+#[test]
+fn parts_that_are_of_no_use_are_not_left_there() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "retries = 0");
+    (place.job.epochs, place.job.ballast) = (1, 20 << 20);
+    let proxy =
+        Proxy::start(
+            moto.port,
+            |what| {
+                if what.contains("partNumber=2") { Fate::Answer(500) } else { Fate::Pass }
+            },
+        );
+    let ended = place.train(proxy.port);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 1), "{}", ended.said());
+    assert!(
+        !place.there().keys().any(|file| file.ends_with("/state.json") || file.ends_with("/manifest.json"))
+    );
+    assert!(proxy.passed().iter().any(|what| what.starts_with("DELETE ") && what.contains("uploadId=")));
+}
