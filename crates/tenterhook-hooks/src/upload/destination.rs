@@ -206,10 +206,7 @@ fn google(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc
 
     let mut builder = GoogleCloudStorageBuilder::new();
     for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("GOOGLE_")) {
-        // The one name of the usual ones that the builder does not know by itself.
-        if name == "GOOGLE_APPLICATION_CREDENTIALS" {
-            builder = builder.with_application_credentials(value);
-        } else if let Ok(key) = name.to_ascii_lowercase().parse() {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
             builder = builder.with_config(key, value);
         }
     }

@@ -69,6 +69,24 @@ fn every_checkpoint_arrives_byte_for_byte_and_its_manifest_last() {
 }
 
 #[test]
+fn an_encrypted_server_is_believed_by_its_certificate_alone() {
+    let Some(moto) = Moto::shared() else { return };
+    let endpoint = format!("https://localhost:{}", moto.tls_port);
+    let place = Place::new(moto, "retries = 0");
+    let ended = place.job.run_with(&[("AWS_ENDPOINT_URL", &endpoint)]);
+    assert!(ended.said().contains("the storage cannot be reached"), "{}", ended.said());
+    assert_eq!(place.bucket.keys(), Vec::<String>::new());
+
+    let place = Place::new(moto, "retries = 0");
+    let known = place.root.path().join("known.pem");
+    std::fs::write(&known, &moto.certificate).unwrap();
+    let known = [("AWS_ENDPOINT_URL", &*endpoint), ("SSL_CERT_FILE", known.to_str().unwrap())];
+    let ended = place.job.run_with(&known);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (3, 0), "{}", ended.said());
+    place.has_everything();
+}
+
+#[test]
 fn what_goes_wrong_now_and_then_is_repeated() {
     let Some(moto) = Moto::shared() else { return };
     for fate in [Fate::Answer(500), Fate::Answer(503), Fate::Reset, Fate::Dribble] {
@@ -183,6 +201,16 @@ fn credentials_that_are_refused_are_told_and_not_shown() {
     assert!(said.contains("the storage refused it with 403 ("), "{said}");
     assert!(said.contains("check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"), "{said}");
     assert_eq!(ended.sink().failed, 3);
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn a_server_that_repeats_what_it_was_sent_gives_nothing_away() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "");
+    let proxy = Proxy::start(moto.port, |_| Fate::Repeat);
+    let ended = place.train(proxy.port);
+    assert!(ended.said().contains("the storage refused it with 403 (Nope)"), "{}", ended.said());
     place.trained_as_without(&ended);
 }
 

@@ -6,18 +6,32 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Ends with whoever started it: its standard input does.
+/// One server that speaks plainly and one that does not, with the same buckets. They end with whoever started them:
+/// their standard input does.
 const SCRIPT: &str = r#"
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
+import ssl, sys, tempfile, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server, make_ssl_devcert
+with tempfile.TemporaryDirectory() as directory:
+    certificate, key = make_ssl_devcert(directory + "/server", host="localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    text = open(certificate).read()
+app = DomainDispatcherApplication(create_backend_app)
+for encrypted in [None, context]:
+    server = make_server("127.0.0.1", 0, app, True, ssl_context=encrypted)
+    print(server.server_address[1], flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+print(text, flush=True)
 sys.stdin.read()
 "#;
 
 pub struct Moto {
     pub port: u16,
+    /// Of the one that is encrypted.
+    pub tls_port: u16,
+    /// Its certificate, as a PEM file has it.
+    pub certificate: String,
     server: Child,
 }
 
@@ -30,7 +44,7 @@ impl Moto {
 
     pub fn start(variables: &[(&str, &str)]) -> Option<Moto> {
         let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
-        let has_it = Command::new(&python).args(["-c", "import moto.server, flask"]).output();
+        let has_it = Command::new(&python).args(["-c", "import moto.server, flask, cryptography"]).output();
         if !has_it.is_ok_and(|output| output.status.success()) {
             assert!(std::env::var_os("CI").is_none(), "CI must have a Python with moto[server]");
             eprintln!("SKIPPED: there is no Python with moto[server] (name one in TENTERHOOK_PYTHON)");
@@ -40,9 +54,14 @@ impl Moto {
         python.args(["-c", SCRIPT]).envs(variables.iter().copied());
         python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = python.spawn().expect("python runs");
-        let mut port = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
-        Some(Moto { port: port.trim().parse().expect("moto says its port"), server })
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut port = || lines.next().and_then(|port| port.parse().ok()).expect("moto says its ports");
+        let (port, tls_port) = (port(), port());
+        let mut certificate = String::new();
+        for line in lines.by_ref().take_while(|line| !line.is_empty()) {
+            certificate += &(line + "\n");
+        }
+        Some(Moto { port, tls_port, certificate, server })
     }
 
     /// A bucket that nobody else has.
@@ -115,6 +134,8 @@ pub enum Fate {
     Pass,
     /// It is answered with this status.
     Answer(u16),
+    /// It is refused, with all that was sent in the answer, as servers do that want to help.
+    Repeat,
     /// It is never answered.
     Hang,
     /// The connection is cut before all of it is read.
@@ -194,6 +215,11 @@ fn one(
         },
         Fate::Answer(status) => {
             format!("HTTP/1.1 {status} So\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+        }
+        Fate::Repeat => {
+            let said = format!("<Error><Code>Nope</Code>{}</Error>", String::from_utf8_lossy(&head));
+            format!("HTTP/1.1 403 So\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{said}", said.len())
+                .into_bytes()
         }
         Fate::Pass | Fate::Dribble | Fate::Reset => {
             head.extend(b"Connection: close\r\n\r\n");
