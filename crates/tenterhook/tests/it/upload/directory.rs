@@ -10,7 +10,8 @@ use crate::lab::{data, epochs, trainer};
 
 /// A place, and options that lead there.
 fn job(root: &tempfile::TempDir) -> Job {
-    let mut job = Job::new(root.path(), Some(format!("to = {:?}", root.path().join("backup"))));
+    let to = root.path().join("backup");
+    let mut job = Job::new(root.path(), Some(format!("to = \"{}\"", to.display())));
     job.checkpoint = "save_top_k = -1".into();
     job
 }
@@ -30,7 +31,7 @@ fn every_checkpoint_arrives_byte_for_byte_and_training_is_the_same() {
 
     let other = tempfile::tempdir().unwrap();
     let without = Job { hook: None, ..Job::new(other.path(), None) }.run();
-    assert_eq!((&ended.bits, &ended.ended), (&without.bits, &without.ended));
+    assert_eq!((&ended.bits, &ended.how), (&without.bits, &without.how));
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
     first.run();
     let job = Job { resume: true, ..job(&root) };
     let ended = job.run();
-    assert_eq!(whole(&files(&job.checkpoints())).len(), 3, "{}", ended.ended);
+    assert_eq!(whole(&files(&job.checkpoints())).len(), 3, "{}", ended.how);
     assert_same(&files(&root.path().join("backup").join(ID)), &files(&job.checkpoints()));
     assert_eq!(ended.sink().failed, 0);
 }
@@ -127,7 +128,7 @@ fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
 fn among_the_checkpoints_themselves_is_no_place_for_them() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
-    job.hook = Some(format!("to = {:?}", job.checkpoints().join("backup")));
+    job.hook = Some(format!("to = \"{}\"", job.checkpoints().join("backup").display()));
     let ended = job.run();
     assert!(ended.said().contains("choose another directory"), "{}", ended.said());
     assert!(!job.checkpoints().join("backup").exists());

@@ -49,7 +49,7 @@ pub enum End {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ended {
     pub bits: Vec<u32>,
-    pub ended: String,
+    pub how: String,
     pub told: Vec<String>,
     pub sinks: Vec<SentByHook>,
 }
@@ -104,13 +104,13 @@ impl Job {
             }
         });
         let fitted = trainer.fit(&mut lab, &mut data(2, 1));
-        let (ended, report) = match fitted {
+        let (how, report) = match fitted {
             Ok(report) => (format!("{:?}", report.outcome), report),
             Err(RunError::Failed { failure, report, .. }) => (failure.to_string(), *report),
             Err(error) => panic!("{error}"),
         };
         let told = report.notices.iter().map(ToString::to_string).collect();
-        Ended { bits: bits(&lab.toy), ended, told, sinks: report.sinks }
+        Ended { bits: bits(&lab.toy), how, told, sinks: report.sinks }
     }
 
     /// Trains in another process, with these variables, and looks for secrets in whatever it leaves.

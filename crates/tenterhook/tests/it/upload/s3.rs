@@ -43,7 +43,7 @@ impl Place {
     fn trained_as_without(&self, ended: &Ended) {
         let other = tempfile::tempdir().unwrap();
         let without = Job { epochs: self.job.epochs, ..Job::new(other.path(), None) }.run();
-        assert_eq!((&ended.bits, &ended.ended), (&without.bits, &without.ended));
+        assert_eq!((&ended.bits, &ended.how), (&without.bits, &without.how));
         let waited = ended.sink().waited_s;
         assert!(waited == 0.0, "training waited for {waited} s");
         assert!(self.root.path().join("runs").exists());

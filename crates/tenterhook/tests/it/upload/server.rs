@@ -189,7 +189,8 @@ fn one(
             return Ok(());
         }
         if what.is_empty() {
-            what = line.rsplit_once(' ').unwrap_or_default().0.to_owned();
+            let (asked, _) = line.rsplit_once(' ').unwrap_or_default();
+            asked.clone_into(&mut what);
         }
         let lower = line.to_ascii_lowercase();
         if let Some(bytes) = lower.strip_prefix("content-length:") {
