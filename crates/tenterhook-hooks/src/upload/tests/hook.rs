@@ -9,6 +9,9 @@ use tenterhook_testkit::Rig;
 use super::write;
 use crate::upload::{Upload, UploadOptions};
 
+/// What keeps everything here.
+type Stays = fn(&mut Rig<Upload>) -> &mut Rig<Upload>;
+
 const SMALL: &[(&str, &[u8])] = &[("state.json", b"{}")];
 
 /// A run whose checkpoints are uploaded to `backup` beside them.
@@ -32,7 +35,7 @@ fn nothing_leaves_a_dry_run_a_rehearsal_or_an_evaluation() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     write(&directory.join("checkpoints/a"), SMALL);
-    let here: [fn(&mut Rig<Upload>) -> &mut Rig<Upload>; 3] = [
+    let here: [Stays; 3] = [
         |rig| rig.fast_dev_run(true),
         |rig| rig.run(RunInfo { rehearsal: true, ..RunInfo::default() }),
         |rig| rig.stage(Stage::Test),
