@@ -4,12 +4,14 @@
 
 mod activation_stats;
 mod activation_store;
+mod bookmark;
 mod byte_size;
 mod checkpoint;
 mod chosen;
 mod clip_by_norm;
 mod clip_by_value;
 mod console;
+mod csv;
 mod early_stopping;
 mod ema_weights;
 mod freeze;
@@ -35,6 +37,7 @@ mod stages;
 mod stopwatch;
 mod table;
 mod tensor_file;
+mod tensorboard;
 mod text;
 mod throughput;
 mod time;

@@ -1,0 +1,3 @@
+//! Writes what is logged into a table.
+
+mod table;
