@@ -31,8 +31,9 @@ use serde_json::Value;
 use crate::erased::{EventHook, Reply};
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::metrics::Histogram;
 use crate::moment::{Batch, Moment};
-use crate::progress::{Outcome, Stage};
+use crate::progress::{Outcome, Phase, Stage};
 use crate::state::{StateError, to_json};
 use crate::tensor::{Scalar, Tensor, Tensors};
 
@@ -284,6 +285,8 @@ contexts! {
         path: &'a Path,
         /// The directory of all checkpoints.
         root: &'a Path,
+        /// It is the best so far, by the metric that its checkpoint hook monitors.
+        best: bool,
     }
     /// See [`Event::CheckpointLoaded`].
     CheckpointLoaded {
@@ -291,6 +294,25 @@ contexts! {
         path: &'a Path,
         /// The directory it lies in.
         root: &'a Path,
+    }
+    /// See [`Event::Log`]. The numbers are those of one line of `metrics.jsonl`, brought over once for all who pass
+    /// them on; what is logged here belongs to the next.
+    Log {
+        /// The loop in which they were logged.
+        of: Phase,
+        /// They are those of a whole epoch, or of the end of training.
+        epoch_end: bool,
+        /// The numbers, by name.
+        metrics: &'a BTreeMap<String, f64>,
+        /// The histograms, by name.
+        histograms: &'a BTreeMap<String, Histogram>,
+    }
+    /// See [`Event::HookDisabled`].
+    HookDisabled {
+        /// The hook's name.
+        hook: &'a str,
+        /// Why.
+        reason: &'a str,
     }
     /// See [`Event::Exception`].
     Exception {

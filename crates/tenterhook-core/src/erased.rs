@@ -12,6 +12,7 @@ use crate::hook::{Hook, HookResult, Verdict};
 use crate::plan::Tier;
 use crate::progress::{Phase, Progress};
 use crate::roster::HookKind;
+use crate::sent::Sent;
 use crate::state::State;
 use crate::update::UpdateHook;
 
@@ -58,6 +59,8 @@ macro_rules! define_erased {
             fn listens(&self, phase: Phase, progress: &Progress) -> bool;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
+            fn finish(&mut self) -> HookResult;
+            fn sent(&self) -> Option<Sent>;
             $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
         }
 
@@ -94,6 +97,12 @@ macro_rules! define_erased {
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 Hook::load_state_dict(self, state)
+            }
+            fn finish(&mut self) -> HookResult {
+                Hook::finish(self)
+            }
+            fn sent(&self) -> Option<Sent> {
+                Hook::sent(self)
             }
             $(
                 #[inline]

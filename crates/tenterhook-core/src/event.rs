@@ -3,6 +3,8 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::progress::{Phase, Progress};
+
 /// Calls `$then!` with every event, one row each: how it is answered, its handler and its name.
 ///
 /// `steer`: a controller's decision counts here. `watch`: nobody decides anything here, whatever
@@ -100,6 +102,10 @@ macro_rules! for_each_event {
             watch on_checkpoint_saved CheckpointSaved;
             /// A checkpoint has been applied.
             watch on_checkpoint_loaded CheckpointLoaded;
+            /// What was logged since the last time has been written down: a line for whoever passes it on.
+            watch on_log Log;
+            /// A hook was disabled: it failed once too often, took too long, or another one asked for it.
+            watch on_hook_disabled HookDisabled;
             /// The run has failed; teardown follows.
             steer on_exception Exception;
         }
@@ -163,6 +169,8 @@ macro_rules! define_event {
         ///           module.lr_scheduler_step  those per step; on the epoch's last batch those per epoch
         ///         ▶ on_step_end
         ///       ▶ on_train_batch_end
+        ///       when something was logged:
+        ///         ▶ on_log
         ///       when a validation is due:
         ///         ▶ on_validation_start
         ///         ▶ on_validation_epoch_start
@@ -172,6 +180,7 @@ macro_rules! define_event {
         ///           ▶ on_validation_batch_end
         ///         ▶ on_validation_epoch_end
         ///         ▶ on_validation_end
+        ///         ▶ on_log                    its metrics
         ///     ▶ on_train_epoch_end            hooks, module, then monitors
         ///       the checkpoint hook saves within its own turn:
         ///         hooks.state_dict
@@ -179,15 +188,18 @@ macro_rules! define_event {
         ///         module.weights
         ///         module.optimizer_state
         ///       module.lr_scheduler_step      those on a plateau of a metric
+        ///     ▶ on_log                        the epoch's metrics
         ///     ▶ on_checkpoint_saved           at the first step boundary after it is durable
         ///   ▶ on_train_end
         ///     strategy.teardown
         ///   ▶ on_fit_end
         ///   ▶ teardown                        data, hooks, module
+        ///     hooks.finish
         /// ```
         ///
         /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a
-        /// failure: `on_exception`, then `teardown`, and no `on_*_end`.
+        /// failure: `on_exception`, then `teardown`, and no `on_*_end`. `on_hook_disabled` follows whatever event
+        /// the hook was disabled in.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Event {
@@ -266,12 +278,17 @@ impl Event {
         )
     }
 
-    /// Whether the event belongs to one training batch, where this loop is running: activations are shown
-    /// in all of them.
+    /// Whether the event belongs to one training batch, where this loop is running and the run stands there:
+    /// activations are shown in all loops, and lines are logged after epochs, too.
     #[must_use]
-    pub fn belongs_to_train_batch(self, phase: crate::progress::Phase) -> bool {
-        let shown_in_training = self == Event::Activation && phase == crate::progress::Phase::Train;
-        self.is_within_train_batch() || shown_in_training
+    pub fn belongs_to_train_batch(self, phase: Phase, progress: &Progress) -> bool {
+        self.is_within_train_batch()
+            || phase == Phase::Train
+                && match self {
+                    Event::Activation => true,
+                    Event::Log => progress.is_within_batches(),
+                    _ => false,
+                }
     }
 
     /// Whether the event belongs to one epoch of training: its own start and end, its batches and

@@ -98,6 +98,9 @@ pub struct SaveRequest {
     pub replaces: Vec<PathBuf>,
     /// A link to make to it once it is durable.
     pub link: Option<PathBuf>,
+    /// It is the best so far, for whoever is told of it.
+    #[serde(default)]
+    pub best: bool,
 }
 
 /// A controller's answer to an event. Saying nothing costs nothing.

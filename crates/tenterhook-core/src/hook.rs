@@ -10,6 +10,7 @@ use crate::failure::{BoxError, Policy};
 use crate::flow::Decision;
 use crate::plan::Tier;
 use crate::progress::{Phase, Progress};
+use crate::sent::Sent;
 use crate::state::State;
 
 /// What a handler returns: its verdict, or an error that the hook's policy judges.
@@ -126,6 +127,18 @@ macro_rules! define_hook {
             /// Its own state, from a checkpoint.
             fn load_state_dict(&mut self, _state: &State) -> HookResult {
                 Ok(())
+            }
+
+            /// The call is over and everybody torn down: waits for what was handed to a worker thread. Asked once,
+            /// of every hook, disabled ones too; an error is a failure like any other.
+            fn finish(&mut self) -> HookResult {
+                Ok(())
+            }
+
+            /// What became of what it handed to a worker thread, where it has one. Asked after
+            /// [`finish`](Hook::finish), for the summary.
+            fn sent(&self) -> Option<Sent> {
+                None
             }
 
             $(

@@ -50,6 +50,7 @@ pub mod progress;
 pub mod random;
 pub mod roster;
 pub mod runner;
+mod sent;
 pub mod state;
 pub mod tensor;
 pub mod update;
@@ -78,6 +79,7 @@ pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
 pub use runner::{
     Changed, Cursor, Decided, Delivered, HookRunner, Part, Received, Registration, RosterError,
 };
+pub use sent::Sent;
 pub use state::State;
 pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,

@@ -219,4 +219,14 @@ impl Progress {
     pub fn current_step(&self) -> u64 {
         if self.step_counted { self.step } else { self.step + 1 }
     }
+
+    /// Some batches of the current epoch are done, and not yet all.
+    pub(crate) fn is_within_batches(&self) -> bool {
+        self.batches > 0 && self.epochs_done == self.epoch
+    }
+
+    /// The current epoch has seen batches; after its end the next one is current.
+    pub(crate) fn is_within_epoch(&self) -> bool {
+        self.batches > 0 || self.epochs_done > self.epoch
+    }
 }

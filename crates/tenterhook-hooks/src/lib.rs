@@ -42,6 +42,7 @@ mod text;
 mod throughput;
 mod time;
 mod timer;
+pub mod worker;
 
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
 pub use activation_store::{ActivationStore, ActivationStoreOptions, ActivationTarget, StoredActivation};

@@ -70,12 +70,25 @@ pub(crate) const HANDLERS: &[Handler] = &[
     watches("on_load_checkpoint"),
     watches("on_checkpoint_saved"),
     watches("on_checkpoint_loaded"),
+    watches("on_log"),
+    watches("on_hook_disabled"),
     steers("on_exception"),
 ];
 
 /// The methods of a hook that are not handlers.
-pub(crate) const OTHER_METHODS: &[&str] =
-    &["name", "access", "tier", "policy", "idle", "wants_point", "listens", "state_dict", "load_state_dict"];
+pub(crate) const OTHER_METHODS: &[&str] = &[
+    "name",
+    "access",
+    "tier",
+    "policy",
+    "idle",
+    "wants_point",
+    "listens",
+    "state_dict",
+    "load_state_dict",
+    "finish",
+    "sent",
+];
 
 /// What other frameworks call a method, and what it is called here.
 const FOREIGN: &[(&str, &str)] = &[
@@ -209,7 +222,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), HANDLERS.len() + OTHER_METHODS.len());
-        assert_eq!(HANDLERS.len(), 45);
+        assert_eq!(HANDLERS.len(), 47);
     }
 
     #[test]

@@ -55,7 +55,7 @@ use proc_macro_crate::crate_name;
 /// # Methods
 ///
 /// The block holds handlers and, where wanted, `name`, `access`, `tier`, `policy`, `idle`, `wants_point`, `listens`,
-/// `state_dict` and `load_state_dict`. Any other method is an error that names the nearest of these, so that a misspelt handler
+/// `state_dict`, `load_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these, so that a misspelt handler
 /// is not silently never called; helper methods go in a plain `impl T` block. Associated types, constants and
 /// macro calls are errors too.
 ///

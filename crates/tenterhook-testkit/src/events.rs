@@ -88,8 +88,16 @@ made_up! { world;
         saved_step: world.checkpoint.step,
         path: &world.checkpoint.path,
         root: &world.checkpoint.root,
+        best: world.checkpoint.best,
     }
     CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }
+    Log {
+        of: world.moment(Event::Log).phase,
+        epoch_end: world.progress.epochs_done > world.progress.epoch,
+        metrics: &world.line.0,
+        histograms: &world.line.1,
+    }
+    HookDisabled { hook: &world.disabled.0, reason: &world.disabled.1, }
     Exception { failure: &world.failure, }
 }
 

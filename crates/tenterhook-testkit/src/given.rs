@@ -276,4 +276,16 @@ impl<H> Rig<H> {
         self.world.checkpoint.root = root.into();
         self
     }
+
+    /// That checkpoint is the best so far, or not.
+    pub fn best(&mut self, best: bool) -> &mut Rig<H> {
+        self.world.checkpoint.best = best;
+        self
+    }
+
+    /// The hook that was disabled, and why.
+    pub fn disabled(&mut self, hook: impl Into<String>, reason: impl Into<String>) -> &mut Rig<H> {
+        self.world.disabled = (hook.into(), reason.into());
+        self
+    }
 }

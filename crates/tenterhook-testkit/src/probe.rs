@@ -76,6 +76,12 @@ macro_rules! forward_everything {
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 self.0.hook().load_state_dict(state)
             }
+            fn finish(&mut self) -> HookResult {
+                self.0.hook().finish()
+            }
+            fn sent(&self) -> Option<Sent> {
+                self.0.hook().sent()
+            }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
                     self.0.notes().calls += 1;

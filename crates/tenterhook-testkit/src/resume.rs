@@ -16,7 +16,7 @@ use crate::world::World;
 /// The script is played whole, and then once for every place where a checkpoint can be made: up to there, a little
 /// further (what happens between the last checkpoint and the death of a run), and from there again with a fresh hook
 /// that was given the state. From then on both must decide, log, say and print the same at every event, leave the
-/// same on the board, in their states and in their files.
+/// same on the board, in their states and in their files, once they have [finished](tenterhook_core::Hook::finish).
 ///
 /// `make` makes the rig with a fresh hook in it; it is given a directory for the files of its run. `play` sends one
 /// event of the script, and may say before what the hook finds there; mostly it is
@@ -144,7 +144,10 @@ impl<H> Rig<H> {
         play(self);
         let replies = &self.findings.replies[known.0..];
         let logged = self.metrics().take_changes().unwrap_or_default();
-        let histograms: Vec<_> = self.metrics().take_histograms().into_iter().collect();
+        let histograms = self.metrics().take_histograms();
+        self.world.unlogged.0.extend(logged.clone());
+        self.world.unlogged.1.extend(histograms.clone());
+        let histograms: Vec<_> = histograms.into_iter().collect();
         let (said, printed) = (&self.said()[known.1..].to_vec(), &self.printed()[known.2..].to_vec());
         let (rates, gradients) = (self.learning_rates(), &self.world.gradients);
         let outcome = format!(
@@ -158,6 +161,7 @@ impl<H> Rig<H> {
 impl Shown {
     fn of<H>(mut rig: Rig<H>, events: Vec<String>, directory: &Path) -> Shown {
         let (states, _) = rig.snapshot();
+        rig.finish();
         let board = rig.board().to_json();
         drop(rig);
         let mut files = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, RosterError, State, UpdateHook};
+use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, RosterError, Sent, State, UpdateHook};
 
 use crate::findings::Findings;
 use crate::probe::{Probe, Probed};
@@ -103,6 +103,23 @@ impl<H> Rig<H> {
     /// Let go of it before the next event; the compiler sees to that, since events need the whole rig.
     pub fn hook(&self) -> MutexGuard<'_, H> {
         self.probed.hook()
+    }
+
+    /// The call is over: the hook waits for its worker, where it has one. When it fails, the failure is among
+    /// [`failures`](Rig::failures).
+    pub fn finish(&mut self) {
+        let failures = self.runner.finish(&self.world.progress);
+        self.note_contained();
+        for failure in failures {
+            self.note_abort(failure);
+        }
+    }
+
+    /// What became of what the hook handed to its worker, where it has one.
+    #[must_use]
+    pub fn sent(&self) -> Option<Sent> {
+        let sent = self.runner.sent().into_iter().find(|(name, _)| *name == self.name);
+        sent.map(|(_, sent)| sent)
     }
 
     /// The hook's own state, as a checkpoint would hold it. When it fails there is none, and the failure

@@ -47,14 +47,23 @@ pub struct Fit {
     batch_size: u64,
     batch_time: Duration,
     loss: Box<dyn Fn(u64) -> Option<f64>>,
+    logs: bool,
 }
 
 impl Fit {
     /// So many epochs of so many batches, one step each, without validation.
     #[must_use]
     pub fn new(epochs: u64, batches: u64) -> Fit {
-        let (batch_time, loss) = (Duration::from_secs(1), Box::new(|_| Some(1.0)));
-        Fit { epochs, batches, accumulate: 1, validation_batches: 0, batch_size: 1, batch_time, loss }
+        Fit {
+            epochs,
+            batches,
+            accumulate: 1,
+            validation_batches: 0,
+            batch_size: 1,
+            batch_time: Duration::from_secs(1),
+            loss: Box::new(|_| Some(1.0)),
+            logs: false,
+        }
     }
 
     /// A step after every so many batches, and after an epoch's last.
@@ -81,6 +90,18 @@ impl Fit {
         Fit { loss: Box::new(loss), ..self }
     }
 
+    /// With `on_log` wherever a trainer writes a line: after batches, validations and epochs.
+    #[must_use]
+    pub fn logging(self) -> Fit {
+        Fit { logs: true, ..self }
+    }
+
+    fn log(&self, writer: &mut Writer) {
+        if self.logs {
+            writer.all(&[Event::Log]);
+        }
+    }
+
     /// The script.
     #[must_use]
     pub fn script(&self) -> Vec<Cue> {
@@ -96,6 +117,7 @@ impl Fit {
             self.validation(&mut writer);
             writer.progress.epochs_done = epoch + 1;
             writer.all(&[Event::TrainEpochEnd]);
+            self.log(&mut writer);
         }
         writer.progress.epoch = self.epochs;
         writer.all(&[Event::TrainEnd, Event::FitEnd, Event::Teardown]);
@@ -129,6 +151,7 @@ impl Fit {
             writer.all(&[Event::StepEnd]);
         }
         writer.all(&[Event::TrainBatchEnd]);
+        self.log(writer);
     }
 
     fn validation(&self, writer: &mut Writer) {
@@ -143,6 +166,7 @@ impl Fit {
             writer.all(&[Event::ValidationBatchEnd]);
         }
         writer.all(&[Event::ValidationEpochEnd, Event::ValidationEnd]);
+        self.log(writer);
     }
 }
 

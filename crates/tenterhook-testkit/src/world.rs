@@ -1,6 +1,7 @@
 //! The made-up run that contexts are built from: what is true at the next event.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{
-    Batch, Event, Failure, Moment, Origin, Outcome, Phase, Progress, RunInfo, Shared, Stage, Status, Tensors,
+    Batch, Event, Failure, Histogram, Moment, Origin, Outcome, Phase, Progress, RunInfo, Shared, Stage,
+    Status, Tensors,
 };
 
 use crate::model::Model;
@@ -37,6 +39,12 @@ pub(crate) struct World {
     pub(crate) outcome: Outcome,
     pub(crate) entries: Entries,
     pub(crate) checkpoint: Checkpoint,
+    /// The line that is logged, what was logged since the last one, and in which loop.
+    pub(crate) line: Line,
+    pub(crate) unlogged: Line,
+    log_of: Phase,
+    /// The hook that was disabled, and why.
+    pub(crate) disabled: (String, String),
     pub(crate) failure: Failure,
     pub(crate) prediction: Box<dyn Any>,
     in_sanity_check: bool,
@@ -53,6 +61,9 @@ pub(crate) struct MadeUpBatch {
     pub(crate) is_last: bool,
     pub(crate) tensors: NamedTensors,
 }
+
+/// What is logged at once: numbers and histograms.
+pub(crate) type Line = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
 
 /// How long the parts of a step took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +88,7 @@ pub(crate) struct Checkpoint {
     pub(crate) step: u64,
     pub(crate) path: PathBuf,
     pub(crate) root: PathBuf,
+    pub(crate) best: bool,
 }
 
 impl Default for World {
@@ -112,7 +124,12 @@ impl Default for World {
                 step: 0,
                 path: "checkpoints/made-up".into(),
                 root: "checkpoints".into(),
+                best: false,
             },
+            line: Line::default(),
+            unlogged: Line::default(),
+            log_of: Phase::Train,
+            disabled: ("another".into(), "a made-up reason".into()),
             failure: made_up_failure(),
             prediction: Box::new(()),
             in_sanity_check: false,
@@ -171,6 +188,11 @@ impl World {
         match event {
             Event::SanityCheckStart => self.in_sanity_check = true,
             Event::TrainEpochStart => metrics.begin_epoch(),
+            Event::Log => {
+                self.line = std::mem::take(&mut self.unlogged);
+                self.line.0.extend(metrics.take_changes().unwrap_or_default());
+                self.line.1.append(&mut metrics.take_histograms());
+            }
             Event::TrainEpochEnd
             | Event::ValidationEpochEnd
             | Event::TestEpochEnd
@@ -192,7 +214,9 @@ impl World {
             Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
                 metrics.end_evaluation();
                 self.evaluating = false;
+                self.log_of = usual_phase_of(event);
             }
+            Event::Log => self.log_of = Phase::Train,
             _ => {}
         }
     }
@@ -228,6 +252,8 @@ impl World {
             outcome: self.outcome.clone(),
             entries: self.entries.clone(),
             checkpoint: self.checkpoint.clone(),
+            unlogged: self.unlogged.clone(),
+            log_of: self.log_of,
             ..World::default()
         }
     }
@@ -235,6 +261,7 @@ impl World {
     fn usual_phase(&self, event: Event) -> Phase {
         match usual_phase_of(event) {
             Phase::Validate if self.in_sanity_check => Phase::SanityCheck,
+            _ if event == Event::Log => self.log_of,
             phase => phase,
         }
     }

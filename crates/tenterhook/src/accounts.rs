@@ -7,7 +7,7 @@ use tenterhook_core::{Event, Failure};
 
 use crate::module::Module;
 use crate::notice::Notice;
-use crate::run::HookCosts;
+use crate::run::{HookCosts, SentByHook};
 use crate::running::Running;
 
 /// So many training batches lie between two looks at budgets.
@@ -40,6 +40,11 @@ impl<M: Module> Running<M> {
         self.period.before + self.shared.clock.elapsed().saturating_sub(self.period.began)
     }
 
+    /// What became of what hooks handed to worker threads.
+    pub(crate) fn sinks(&self) -> Vec<SentByHook> {
+        self.hooks.sent().into_iter().map(|(hook, sent)| SentByHook::new(hook, sent)).collect()
+    }
+
     /// What hooks have cost so far; nothing where no account is kept.
     pub(crate) fn hook_costs(&self) -> HookCosts {
         if self.hooks.keeps_account() {
@@ -57,7 +62,13 @@ impl<M: Module> Running<M> {
             return Ok(());
         }
         for overrun in self.hooks.judge_budgets(self.spent()) {
-            self.note(Notice::OverBudget(overrun));
+            let disabled = overrun.disabled.then(|| overrun.hook.clone());
+            let notice = Notice::OverBudget(overrun);
+            let reason = notice.to_string();
+            self.note(notice);
+            if let Some(hook) = disabled {
+                self.tell_disabled(module, &hook, &reason)?;
+            }
         }
         self.after_event(module)
     }

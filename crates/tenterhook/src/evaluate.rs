@@ -115,7 +115,7 @@ impl<M: Module> Session<'_, M> {
         // Whoever swapped weights in for this may have been disabled or gated since; training needs its own.
         self.run.swap_back(self.module)?;
         if phase != Phase::SanityCheck {
-            self.run.record_all_metrics(phase);
+            self.run.record_all_metrics(self.module, phase)?;
         }
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();

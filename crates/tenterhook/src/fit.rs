@@ -134,7 +134,7 @@ impl<M: Module> Session<'_, M> {
         }
         tell!(&mut self.run, self.module, on_train_end);
         tell_strategy!(self, on_train_end);
-        self.run.record_all_metrics(Phase::Train);
+        self.run.record_all_metrics(self.module, Phase::Train)?;
         self.run.record_weights(self.module);
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<M: Module> Session<'_, M> {
         if self.run.batch.is_last && self.run.signals.interrupted.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
         }
-        self.run.record_all_metrics(Phase::Train);
+        self.run.record_all_metrics(self.module, Phase::Train)?;
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl<M: Module> Session<'_, M> {
 
     /// What follows a batch: its line of metrics, and a validation when it is due. `true` when the epoch ends here.
     pub(crate) fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
-        self.run.record_metrics(Phase::Train);
+        self.run.record_metrics(self.module, Phase::Train)?;
         if self.validation_is_due(training) {
             if self.run.is_interrupted() {
                 self.run.save_emergency(self.module, Place::ValidationDue)?;

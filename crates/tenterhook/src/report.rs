@@ -7,7 +7,7 @@ use tenterhook_core::{Failure, Outcome, Progress};
 use crate::failures::Failures;
 use crate::module::Module;
 use crate::notice::Notice;
-use crate::run::HookCosts;
+use crate::run::{HookCosts, SentByHook};
 
 /// What a call came to.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub struct Report {
     pub failures: Failures,
     /// What hooks cost, in all calls of this trainer so far; empty where no account is kept.
     pub hook_costs: HookCosts,
+    /// What became of what hooks handed to worker threads.
+    pub sinks: Vec<SentByHook>,
     /// How many lines of metrics and events could not be written.
     pub lines_lost: u64,
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::backtraces::Trace;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin, Outcome,
-    Phase, Progress, Request, Shared, Stage, Status, Tensors, Weights, backtraces,
+    Batch, BoxError, Changed, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin,
+    Outcome, Phase, Progress, Request, RosterRequest, Shared, Stage, Status, Tensors, Weights, backtraces,
 };
 
 use crate::accounts::Period;
@@ -225,16 +225,40 @@ impl<M: Module> Running<M> {
             }
         }
         if self.hooks.has_news() {
-            for contained in self.hooks.take_contained() {
-                self.note(Notice::Contained(contained));
-            }
-            for refused in self.hooks.take_refused() {
-                self.note(Notice::Refused(refused));
-            }
-            for changed in self.hooks.take_changed() {
-                self.note(Notice::Changed(changed));
-            }
+            return self.tell_news(module);
         }
+        Ok(())
+    }
+
+    /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
+    #[cold]
+    fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
+        let mut disabled = Vec::new();
+        for contained in self.hooks.take_contained() {
+            if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
+                disabled.push((hook.clone(), contained.failure.to_string()));
+            }
+            self.note(Notice::Contained(contained));
+        }
+        for refused in self.hooks.take_refused() {
+            self.note(Notice::Refused(refused));
+        }
+        for changed in self.hooks.take_changed() {
+            // After a failure nobody asks for it.
+            if let Changed { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
+                disabled.push((hook.clone(), format!("`{by}` asked for it")));
+            }
+            self.note(Notice::Changed(changed));
+        }
+        for (hook, reason) in disabled {
+            self.tell_disabled(module, &hook, &reason)?;
+        }
+        Ok(())
+    }
+
+    /// Tells hooks that one of them is disabled.
+    pub(crate) fn tell_disabled(&mut self, module: &mut M, hook: &str, reason: &str) -> Result<(), Failure> {
+        emit!(self, module, HookDisabled { hook, reason });
         Ok(())
     }
 

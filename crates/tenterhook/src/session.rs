@@ -119,7 +119,7 @@ impl<'t, M: Module> Session<'t, M> {
             self.tear_down()
         }));
         let failure = match ran {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => return self.finished(),
             Ok(Err(failure)) => failure,
             // Hooks' panics are caught by the runner, so this is the module's, the data's or our own.
             Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
@@ -131,12 +131,37 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
         // What an evaluation was aggregating is void, and the next call logs for itself.
         self.run.shared.metrics.end_evaluation();
+        // What was logged before it still belongs to those who pass it on.
+        let phase = self.run.phase;
+        self.shielded(&mut later, |session| session.run.record_metrics(session.module, phase));
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
+        later.extend(self.finish_hooks());
         for failure in &later {
             self.run.note_failure(failure, Then::Afterwards);
         }
         Err((failure, later))
+    }
+
+    /// Everybody is torn down, and nothing has failed: what hooks have left to do may.
+    fn finished(&mut self) -> Result<(), (Failure, Vec<Failure>)> {
+        let mut failures = self.finish_hooks().into_iter();
+        let Some(first) = failures.next() else { return Ok(()) };
+        let later: Vec<_> = failures.collect();
+        self.run.note_failure(&first, Then::Aborts);
+        self.run.status = Status::Error;
+        self.run.outcome = Outcome::Failed { error: first.to_string() };
+        for failure in &later {
+            self.run.note_failure(failure, Then::Afterwards);
+        }
+        Err((first, later))
+    }
+
+    /// Hooks wait for what they handed to worker threads.
+    fn finish_hooks(&mut self) -> Vec<Failure> {
+        let mut failures = self.run.hooks.finish(&self.run.progress);
+        self.shielded(&mut failures, |session| session.run.after_event(session.module));
+        failures
     }
 
     /// A forward hook's failure waits until the module's step is over. If that failed too, it was second.

@@ -27,7 +27,7 @@ pub fn of(event: Event) -> &'static [Source] {
         E::Exception => &[ALL, Module, Data, Strategy],
         E::TrainEpochEnd => &[Hooks(Part::BeforeModule), Module, Hooks(Part::Monitors)],
         E::LoadCheckpoint => &[Module, ALL],
-        E::Activation | E::CheckpointSaved | E::CheckpointLoaded => &[ALL],
+        E::Activation | E::CheckpointSaved | E::CheckpointLoaded | E::Log | E::HookDisabled => &[ALL],
         E::SanityCheckStart
         | E::SanityCheckEnd
         | E::TrainStart

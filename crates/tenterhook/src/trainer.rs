@@ -442,7 +442,7 @@ impl Trainer {
         }
         let ran = body(&mut session);
         let Session { run, predictions, .. } = session;
-        let hook_costs = run.hook_costs();
+        let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();
         let Running { hooks, shared, progress, outcome, notices, recording, .. } = run;
         (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
@@ -456,6 +456,7 @@ impl Trainer {
             notices_left_out: notices.not_kept,
             failures: notices.failures,
             hook_costs,
+            sinks,
             lines_lost,
         };
         match ran {

@@ -4,6 +4,7 @@
 //! event's context behind it and calls [`HookRunner::deliver`].
 
 mod accounting;
+mod finishing;
 mod gradients;
 mod permits;
 mod points;

@@ -96,7 +96,7 @@ impl Gate for Conditioned {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         self.tell(moment);
         let Conditioned { condition, batch, validation, .. } = self;
-        let within_batch = event.belongs_to_train_batch(moment.phase);
+        let within_batch = event.belongs_to_train_batch(moment.phase, &moment.progress);
         let holds = || condition.holds(&|name| known(name, moment, within_batch));
         if within_batch {
             return batch.decide(&moment.progress, holds);

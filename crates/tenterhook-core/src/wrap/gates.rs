@@ -68,15 +68,17 @@ impl Gate for Every {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         match self.cadence {
             Cadence::Steps(n) => {
-                !event.belongs_to_train_batch(moment.phase)
+                !event.belongs_to_train_batch(moment.phase, &moment.progress)
                     || moment.progress.current_step().is_multiple_of(n)
             }
             Cadence::Batches(n) => {
-                !event.belongs_to_train_batch(moment.phase) || batch_of(&moment.progress).is_multiple_of(n)
+                !event.belongs_to_train_batch(moment.phase, &moment.progress)
+                    || batch_of(&moment.progress).is_multiple_of(n)
             }
             Cadence::Epochs(n) => (moment.epoch + 1).is_multiple_of(n),
             Cadence::Time(distance) => {
-                !event.belongs_to_train_batch(moment.phase) || self.time_has_come(distance, moment)
+                !event.belongs_to_train_batch(moment.phase, &moment.progress)
+                    || self.time_has_come(distance, moment)
             }
         }
     }
@@ -104,7 +106,7 @@ pub struct Once {
 
 impl Gate for Once {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if event.belongs_to_train_batch(moment.phase) {
+        if event.belongs_to_train_batch(moment.phase, &moment.progress) {
             let batch = batch_of(&moment.progress);
             return *self.batch.get_or_insert(batch) == batch;
         }
@@ -143,16 +145,16 @@ impl After {
 impl Gate for After {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         match self.start {
-            Cadence::Steps(n) if event.belongs_to_train_batch(moment.phase) => {
+            Cadence::Steps(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
                 moment.progress.current_step() > n
             }
             Cadence::Steps(n) => moment.step >= n,
-            Cadence::Batches(n) if event.belongs_to_train_batch(moment.phase) => {
+            Cadence::Batches(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
                 batch_of(&moment.progress) > n
             }
             Cadence::Batches(n) => batch_of(&moment.progress) >= n,
             Cadence::Epochs(n) => moment.epoch >= n,
-            Cadence::Time(time) if event.belongs_to_train_batch(moment.phase) => {
+            Cadence::Time(time) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
                 self.batch.decide(&moment.progress, || moment.elapsed() >= time)
             }
             Cadence::Time(time) => moment.elapsed() >= time,
@@ -198,7 +200,7 @@ impl Sampled {
 impl Gate for Sampled {
     /// The choice is a function of the batch, so there is nothing to remember and nothing to restore.
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if !event.belongs_to_train_batch(moment.phase) {
+        if !event.belongs_to_train_batch(moment.phase, &moment.progress) {
             return true;
         }
         let seed = moment.shared.streams.borrow().seed() ^ batch_of(&moment.progress).rotate_left(32);

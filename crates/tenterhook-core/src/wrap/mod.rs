@@ -22,6 +22,7 @@ use crate::moment::Moment;
 use crate::plan::Tier;
 use crate::progress::{Phase, Progress, Stage};
 use crate::roster::HookKind;
+use crate::sent::Sent;
 use crate::state::State;
 use crate::update::GatedUpdate;
 
@@ -181,6 +182,12 @@ macro_rules! gate_handlers {
                 let inner = load(&mut self.gate, state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
             }
+            fn finish(&mut self) -> HookResult {
+                self.hook.finish()
+            }
+            fn sent(&self) -> Option<Sent> {
+                self.hook.sent()
+            }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
                     if passes(&mut self.gate, Event::$Event, &cx.moment) {
@@ -227,6 +234,12 @@ macro_rules! gate_handlers {
                 let inner = load(&mut self.gate, state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.0.load_state_dict(&inner) }
             }
+            fn finish(&mut self) -> HookResult {
+                self.hook.0.finish()
+            }
+            fn sent(&self) -> Option<Sent> {
+                self.hook.0.sent()
+            }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> Reply {
                     if passes(&mut self.gate, Event::$Event, &cx.moment) {
@@ -245,7 +258,8 @@ for_each_event!(gate_handlers);
 /// Only what recurs within `fit` is left out: epochs, their batches and their validations. A sanity
 /// check leaves no trace, so no gate may count it.
 fn is_gated(event: Event, moment: &Moment<'_>) -> bool {
-    event.is_within_epoch() && moment.stage == Stage::Fit && moment.phase != Phase::SanityCheck
+    let recurs = event.is_within_epoch() || event == Event::Log && moment.progress.is_within_epoch();
+    recurs && moment.stage == Stage::Fit && moment.phase != Phase::SanityCheck
 }
 
 /// The wrappers, on every hook.

@@ -190,11 +190,12 @@ impl Checkpoint {
         let path = self.free_path(moment, &replaces);
         leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
+        let best = score.is_some() && self.memory.ledger.best(self.mode).is_some_and(|best| best.0 == path);
         self.memory.made_way.push((path.clone(), leaving));
         // Of older ones it has long been known whether they were written.
         let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
         self.memory.made_way.drain(..known);
-        self.file(moment, SaveRequest { path: Some(path), replaces, ..SaveRequest::default() }, saves);
+        self.file(moment, SaveRequest { path: Some(path), replaces, best, ..SaveRequest::default() }, saves);
         Ok(())
     }
 

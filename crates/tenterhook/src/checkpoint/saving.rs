@@ -28,6 +28,9 @@ pub struct Announcement {
     pub step: u64,
     /// Where it is; below the checkpoints' root without that.
     pub path: PathBuf,
+    /// It was the best by then.
+    #[serde(default)]
+    pub best: bool,
 }
 
 /// What a run knows of its saves.
@@ -214,7 +217,8 @@ impl<M: Module> Running<M> {
         let snapshot = module.snapshot(wanted);
         let snapshot = self.checked(snapshot)?;
         let path = self.path_of(request);
-        let announcement = Announcement { step: self.progress.step, path: self.short(&path) };
+        let (step, best) = (self.progress.step, request.best);
+        let announcement = Announcement { step, path: self.short(&path), best };
         contents.weights_only = weights_only;
         contents.entries = entries.into_map();
         let Saves { durable, in_flight, .. } = &self.saves;
@@ -321,8 +325,10 @@ impl<M: Module> Running<M> {
 
     fn judge(&mut self, done: Done) -> Result<(), Failure> {
         let Done { path, step, epoch, weights_only, result } = done;
-        let announcement = Announcement { step, path: self.short(&path) };
-        self.saves.in_flight.retain(|in_flight| *in_flight != announcement);
+        let short = self.short(&path);
+        let is_it = |saved: &Announcement| saved.step == step && saved.path == short;
+        let announcement = self.saves.in_flight.iter().find(|saved| is_it(saved)).cloned();
+        self.saves.in_flight.retain(|saved| !is_it(saved));
         match result {
             Ok(removed) => {
                 self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
@@ -330,7 +336,7 @@ impl<M: Module> Running<M> {
                     self.shared.run.removed_checkpoints.push(path.clone());
                     self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
                 }
-                self.saves.durable.push(announcement);
+                self.saves.durable.extend(announcement);
                 Ok(())
             }
             Err(error) => self.unsaved(path, error),
@@ -379,7 +385,8 @@ impl<M: Module> Session<'_, M> {
                 CheckpointSaved {
                     saved_step: saved.step,
                     path: &path,
-                    root: &self.run.shared.run.checkpoints
+                    root: &self.run.shared.run.checkpoints,
+                    best: saved.best
                 }
             );
         }

@@ -17,6 +17,7 @@ pub mod reading;
 mod record;
 mod recording;
 pub mod resume;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
 pub(crate) use recording::{Recording, SharedRecorder};
+pub use sinks::SentByHook;
 
 use crate::failures::Failures;
 use crate::tensors::TensorMap;
@@ -166,6 +168,8 @@ pub struct Ending<'a> {
     pub failures: &'a Failures,
     /// What they cost in this process.
     pub hook_costs: HookCosts,
+    /// What became of what hooks handed to worker threads.
+    pub sinks: Vec<SentByHook>,
     /// Seconds since the run began.
     pub time: f64,
 }

@@ -10,7 +10,7 @@ use tenterhook_core::{HookInfo, Outcome};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
-use super::{Beginning, Ending, HookCosts, RunDirectoryPlan};
+use super::{Beginning, Ending, HookCosts, RunDirectoryPlan, SentByHook};
 use crate::config::hash::{of_bytes, of_json};
 use crate::failures::{FailureKind, Failures};
 
@@ -149,6 +149,8 @@ pub struct RunRecord {
     pub failures_left_out: u64,
     /// What they cost; empty until the run ends, and where no account was kept.
     pub hook_costs: HookCosts,
+    /// What became of what hooks handed to worker threads, of the process that wrote it.
+    pub sinks: Vec<SentByHook>,
     /// The command line.
     pub command: Vec<String>,
     /// The source.
@@ -193,6 +195,7 @@ impl RunRecord {
             failures: Vec::new(),
             failures_left_out: 0,
             hook_costs: HookCosts::default(),
+            sinks: Vec::new(),
             command: plan.command.clone(),
             git: Git::here(),
             config_hash: match &plan.config_hash {
@@ -237,6 +240,7 @@ impl RunRecord {
         }
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);
+            self.sinks.clone_from(&ending.sinks);
         }
         let progress = &ending.progress;
         (self.steps, self.epochs) = (progress.step, progress.epochs_done);

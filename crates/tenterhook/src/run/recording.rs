@@ -1,10 +1,11 @@
 //! How the loop writes down what happens: one branch where nothing is written.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenterhook_core::{Failure, Outcome, Phase, Progress, Stage, Status};
+use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
 
 use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Line, Recorder};
 use crate::failures::Then;
@@ -14,6 +15,9 @@ use crate::running::{Running, Who};
 
 /// A recorder, shared with the thread that watches for stalls.
 pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
+
+/// What was logged: numbers, where there are any, and histograms.
+type Logged = (Option<BTreeMap<String, f64>>, BTreeMap<String, Histogram>);
 
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
@@ -38,24 +42,36 @@ impl<M: Module> Running<M> {
     /// Writes down what was logged since the last line. Everybody has received the event by now, so what
     /// hooks and module logged in it stands on the same line.
     #[inline]
-    pub(crate) fn record_metrics(&mut self, stage: Phase) {
-        if self.recording.is_some()
-            && let Some(metrics) = self.shared.metrics.take_changes()
-        {
+    pub(crate) fn record_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
+        if self.recording.is_some() || self.hooks.wants(Event::Log) {
+            let (metrics, histograms) = self.record_line(of);
+            let logged = metrics.is_some() || !histograms.is_empty();
+            if logged {
+                let metrics = &metrics.unwrap_or_default();
+                let epoch_end = self.progress.epochs_done > self.progress.epoch;
+                emit!(self, module, Log { of, epoch_end, metrics, histograms: &histograms });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what was logged since the last line, and returns it.
+    fn record_line(&mut self, stage: Phase) -> Logged {
+        let metrics = self.shared.metrics.take_changes();
+        if let Some(metrics) = &metrics {
             let Progress { step, epoch, epochs_done, .. } = self.progress;
             let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
-            self.record(|recorder| {
-                recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics: &metrics })
-            });
+            self.record(|recorder| recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics }));
         }
-        if self.recording.is_some() && self.shared.metrics.has_histograms() {
-            let Progress { step, epoch, .. } = self.progress;
-            let time = self.shared.elapsed().as_secs_f64();
-            let histograms = &self.shared.metrics.take_histograms();
-            self.record(|recorder| {
-                recorder.histograms(&HistogramLine { step, epoch, stage, time, histograms })
-            });
+        if !self.shared.metrics.has_histograms() {
+            return (metrics, BTreeMap::new());
         }
+        let Progress { step, epoch, .. } = self.progress;
+        let time = self.shared.elapsed().as_secs_f64();
+        let histograms = self.shared.metrics.take_histograms();
+        let line = HistogramLine { step, epoch, stage, time, histograms: &histograms };
+        self.record(|recorder| recorder.histograms(&line));
+        (metrics, histograms)
     }
 
     /// Writes down what update hooks did, where that is wanted.
@@ -68,9 +84,10 @@ impl<M: Module> Running<M> {
     }
 
     /// The same at a moment at which nothing should be held back.
-    pub(crate) fn record_all_metrics(&mut self, stage: Phase) {
-        self.record_metrics(stage);
+    pub(crate) fn record_all_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
+        let told = self.record_metrics(module, of);
         self.record(|recorder| recorder.flush());
+        told
     }
 
     /// Tells people, and writes it down.
@@ -197,11 +214,11 @@ impl<M: Module> Running<M> {
         if self.recording.is_none() {
             return;
         }
-        self.record_metrics(self.phase);
+        self.record_line(self.phase);
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let (outcome, hook_costs) = (self.outcome.clone(), self.hook_costs());
+        let (outcome, hook_costs, sinks) = (self.outcome.clone(), self.hook_costs(), self.sinks());
         let failures = std::mem::take(&mut self.notices.failures);
         let ending = Ending {
             stage,
@@ -210,6 +227,7 @@ impl<M: Module> Running<M> {
             metrics: &metrics,
             hooks,
             hook_costs,
+            sinks,
             failures: &failures,
             time,
         };

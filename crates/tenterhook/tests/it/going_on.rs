@@ -76,6 +76,7 @@ fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
             hooks: Vec::new(),
             failures: &Failures::default(),
             hook_costs: HookCosts::default(),
+            sinks: Vec::new(),
             time,
         })
         .unwrap();

@@ -1,0 +1,190 @@
+use std::sync::mpsc;
+
+use super::*;
+
+/// Long enough for every machine, and never waited for where all is well.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Deals with numbers once it is let; fails and panics where it is told to.
+struct Numbers {
+    go: mpsc::Receiver<()>,
+    done: mpsc::Sender<String>,
+}
+
+impl Work for Numbers {
+    type Item = u64;
+
+    fn take(&mut self, number: u64, _: &Desk) -> HookResult {
+        self.go.recv()?;
+        match number {
+            13 => Err("unlucky".into()),
+            99 => panic!("too many"),
+            number => Ok(self.done.send(number.to_string())?),
+        }
+    }
+
+    fn flush(&mut self, _: &Desk) -> HookResult {
+        Ok(self.done.send("flushed".into())?)
+    }
+}
+
+fn numbers(queue: Queue) -> (Worker<u64>, mpsc::Sender<()>, mpsc::Receiver<String>) {
+    let ((go, gone), (done, seen)) = (mpsc::channel(), mpsc::channel());
+    (Worker::start("numbers", queue, Numbers { go: gone, done }).expect("it starts"), go, seen)
+}
+
+fn queue(capacity: usize, when_full: WhenFull) -> Queue {
+    Queue { capacity, when_full, flush_timeout: LONG }
+}
+
+#[test]
+fn everything_arrives_in_order_and_is_flushed_before_the_end() {
+    let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
+    for number in 50..90 {
+        worker.send(number).expect("nothing failed");
+        go.send(()).expect("it runs");
+    }
+    worker.finish().expect("nothing failed");
+    let mut seen: Vec<_> = seen.iter().collect();
+    assert_eq!(seen.pop().as_deref(), Some("flushed"));
+    seen.retain(|seen| seen != "flushed");
+    assert_eq!(seen, (50..90).map(|number| number.to_string()).collect::<Vec<_>>());
+    let sent = worker.sent();
+    assert_eq!((sent.sent, sent.delivered, sent.dropped, sent.lost), (40, 40, 0, 0));
+    assert_eq!(sent.waited, Duration::ZERO);
+    worker.finish().expect("the second time there is nothing to do");
+}
+
+#[test]
+fn the_oldest_makes_way_and_is_counted_and_training_never_waits() {
+    let (mut worker, go, seen) = numbers(queue(2, WhenFull::DropOldest));
+    worker.send(0).expect("nothing failed");
+    // The first is being dealt with, so that the queue is empty.
+    while !worker.line.lock().busy {
+        std::thread::yield_now();
+    }
+    for number in 1..=5 {
+        worker.send(number).expect("nothing failed");
+    }
+    for _ in 0..3 {
+        go.send(()).expect("it runs");
+    }
+    worker.finish().expect("nothing failed");
+    let seen: Vec<_> = seen.iter().filter(|seen| seen != "flushed").collect();
+    assert_eq!(seen, ["0", "4", "5"]);
+    let sent = worker.sent();
+    assert_eq!((sent.sent, sent.delivered, sent.dropped), (6, 3, 3));
+    assert_eq!(sent.waited, Duration::ZERO);
+}
+
+#[test]
+fn with_block_training_waits_and_nothing_is_dropped() {
+    let (mut worker, go, seen) = numbers(queue(1, WhenFull::Block));
+    let feeder = std::thread::spawn(move || (0..20).for_each(|_| go.send(()).unwrap_or(())));
+    for number in 20..40 {
+        worker.send(number).expect("nothing failed");
+    }
+    feeder.join().expect("it ends");
+    worker.finish().expect("nothing failed");
+    assert_eq!(seen.iter().filter(|seen| seen != "flushed").count(), 20);
+    assert_eq!((worker.sent().delivered, worker.sent().dropped), (20, 0));
+}
+
+#[test]
+fn what_fails_comes_back_and_the_rest_goes_on() {
+    let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
+    for number in [13, 99, 13, 7] {
+        worker.send(number).unwrap_or(());
+    }
+    for _ in 0..4 {
+        go.send(()).expect("it runs");
+    }
+    assert_eq!(seen.recv().as_deref(), Ok("7"));
+    let error = worker.check().expect_err("some failed").to_string();
+    assert_eq!(error, "unlucky (and 2 more since)");
+    worker.send(99).expect("that was told");
+    go.send(()).expect("it runs");
+    let error = worker.finish().expect_err("it panicked").to_string();
+    assert_eq!(error, "its worker panicked: too many");
+    assert_eq!((worker.sent().delivered, worker.sent().failed), (1, 4));
+}
+
+#[test]
+fn what_is_not_done_in_time_is_lost_and_said() {
+    let timeout = Queue { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
+    let (mut worker, go, _seen) = numbers(timeout);
+    for number in 0..5 {
+        worker.send(number).expect("nothing failed");
+    }
+    while !worker.line.lock().busy {
+        std::thread::yield_now();
+    }
+    let error = worker.finish().expect_err("nobody lets it go on").to_string();
+    assert_eq!(error, "5 of 5 were lost: they were not done 0.02 s after the end (`flush_timeout`)");
+    assert_eq!(worker.sent().lost, 5);
+    drop(go);
+}
+
+/// Tries in vain, until it is to end.
+struct Stubborn(mpsc::Sender<Option<Duration>>);
+
+impl Work for Stubborn {
+    type Item = ();
+    fn take(&mut self, (): (), desk: &Desk) -> HookResult {
+        self.0.send(desk.time_left())?;
+        while desk.pause(LONG) {}
+        Err(format!("given up with {:?} left", desk.time_left()).into())
+    }
+}
+
+#[test]
+fn a_worker_that_waits_to_try_again_gives_up_when_its_time_is_over() {
+    let (told, tells) = mpsc::channel();
+    let queue = Queue { flush_timeout: Duration::from_millis(50), ..Queue::default() };
+    let mut worker = Worker::start("stubborn", queue, Stubborn(told)).expect("it starts");
+    worker.send(()).expect("nothing failed");
+    assert_eq!(tells.recv(), Ok(None), "no end is in sight");
+    let told = worker.finish().expect_err("it had no time").to_string();
+    // It ends by itself, long before it would try again.
+    while worker.line.lock().end != line::End::Done {
+        std::thread::yield_now();
+    }
+    let later = worker.check().err().map(|error| error.to_string()).unwrap_or_default();
+    assert!((told + &later).contains("given up with Some(0ns) left"), "{later}");
+}
+
+struct Clockwork(mpsc::Sender<&'static str>);
+
+impl Work for Clockwork {
+    type Item = ();
+    fn take(&mut self, (): (), _: &Desk) -> HookResult {
+        Ok(self.0.send("taken")?)
+    }
+    fn period(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+    fn tick(&mut self, _: &Desk) -> HookResult {
+        Ok(self.0.send("tick")?)
+    }
+}
+
+#[test]
+fn a_worker_has_a_clock_of_its_own() {
+    let (told, tells) = mpsc::channel();
+    let mut worker = Worker::start("clockwork", Queue::default(), Clockwork(told)).expect("it starts");
+    assert_eq!(tells.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
+    worker.send(()).expect("nothing failed");
+    worker.finish().expect("nothing failed");
+    assert_eq!(tells.iter().filter(|told| *told == "taken").count(), 1);
+}
+
+#[test]
+fn what_is_dropped_unfinished_still_arrives() {
+    let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
+    for number in 0..3 {
+        worker.send(number).expect("nothing failed");
+        go.send(()).expect("it runs");
+    }
+    drop(worker);
+    assert_eq!(seen.iter().filter(|seen| seen != "flushed").count(), 3);
+}
