@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Bookmark {
     pub(crate) path: PathBuf,
-    /// How many entries, with those that stood in the file before. `None` where it was not known yet how many
-    /// those were.
-    pub(crate) sent: Option<u64>,
+    /// How many entries stood in the file before; `None` where that was not known yet.
+    pub(crate) before: Option<u64>,
+    /// How many were handed over.
+    pub(crate) sent: u64,
     /// The time of the last of them.
     pub(crate) time: f64,
 }
@@ -23,14 +24,15 @@ pub(crate) enum Keep {
     Nothing,
     /// Everything: what is there may be somebody else's.
     All,
-    /// What was sent before the checkpoint: so many entries at most, the last of them of this time.
-    Until { sent: u64, time: f64 },
+    /// What stood there before, and so many entries that were sent, the last of them at this time.
+    Until { before: u64, sent: u64, time: f64 },
 }
 
 impl Keep {
     /// What a run keeps that goes on from here.
     pub(crate) fn until(mark: &Bookmark) -> Keep {
-        mark.sent.map_or(Keep::All, |sent| Keep::Until { sent, time: mark.time })
+        let Bookmark { sent, time, .. } = *mark;
+        mark.before.map_or(Keep::All, |before| Keep::Until { before, sent, time })
     }
 
     /// How many of the entries of a file stay, by their times in order.
@@ -38,14 +40,15 @@ impl Keep {
     /// The number alone would do if everything that was sent had been written. Where a full queue dropped some, as
     /// many came after the checkpoint and would stay; they are later than what was sent last.
     pub(crate) fn count(&self, times: impl Iterator<Item = f64>) -> u64 {
-        let (most, until) = match *self {
+        let (before, sent, until) = match *self {
             Keep::Nothing => return 0,
             Keep::All => return times.map(|_| 1).sum(),
-            Keep::Until { sent, time } => (sent, time),
+            Keep::Until { before, sent, time } => (before, sent, time),
         };
-        let entries = (1..=most).zip(times);
+        let entries = (1..=before.saturating_add(sent)).zip(times);
         // The last that is no later, and not all before the first that is: clocks are set back, too.
-        entries.filter(|(_, time)| *time <= until).last().map_or(0, |(number, _)| number)
+        let stays = |(number, time): &(u64, f64)| *number <= before || *time <= until;
+        entries.filter(stays).last().map_or(0, |(number, _)| number)
     }
 }
 
@@ -59,21 +62,24 @@ mod tests {
 
     #[test]
     fn what_was_sent_before_the_checkpoint_stays_and_nothing_else() {
-        let until = Keep::Until { sent: 3, time: 2.0 };
+        let until = Keep::Until { before: 0, sent: 3, time: 2.0 };
         assert_eq!(kept(&until, &[1.0, 2.0, 2.0, 2.0, 3.0]), 3, "by number, where times are the same");
         assert_eq!(kept(&until, &[1.0, 2.0, 3.0, 4.0]), 2, "one had been dropped");
         assert_eq!(kept(&until, &[9.0, 1.5, 2.0, 3.0]), 3, "the clock was set back");
         assert_eq!(kept(&until, &[1.0]), 1, "the worker had not come further");
         assert_eq!(kept(&until, &[]), 0);
-        assert_eq!(kept(&Keep::Until { sent: 0, time: 0.0 }, &[0.0]), 0);
+        assert_eq!(kept(&Keep::Until { before: 0, sent: 0, time: 0.0 }, &[0.0]), 0);
+        let behind = Keep::Until { before: 2, sent: 1, time: 1.0 };
+        assert_eq!(kept(&behind, &[7.0, 8.0, 1.0, 2.0]), 3, "what stood there before has other times");
+        assert_eq!(kept(&behind, &[7.0, 8.0, 2.0]), 2, "and stays, whatever they are");
         assert_eq!(kept(&Keep::All, &[3.0, 1.0]), 2);
         assert_eq!(kept(&Keep::Nothing, &[3.0, 1.0]), 0);
     }
 
     #[test]
     fn where_it_is_not_known_how_much_was_there_before_everything_stays() {
-        let mark = |sent| Bookmark { path: "a".into(), sent, time: 1.0 };
+        let mark = |before| Bookmark { path: "a".into(), before, sent: 3, time: 1.0 };
         assert_eq!(Keep::until(&mark(None)), Keep::All);
-        assert_eq!(Keep::until(&mark(Some(7))), Keep::Until { sent: 7, time: 1.0 });
+        assert_eq!(Keep::until(&mark(Some(7))), Keep::Until { before: 7, sent: 3, time: 1.0 });
     }
 }

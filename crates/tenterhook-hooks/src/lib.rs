@@ -31,6 +31,8 @@ mod plateau_detector;
 mod points;
 mod profiler;
 #[cfg(test)]
+mod python;
+#[cfg(test)]
 mod resuming;
 mod scale;
 mod stages;
@@ -42,6 +44,7 @@ mod text;
 mod throughput;
 mod time;
 mod timer;
+mod trail;
 pub mod worker;
 
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
@@ -51,6 +54,7 @@ pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use clip_by_norm::{ClipByNorm, ClipByNormOptions};
 pub use clip_by_value::{ClipByValue, ClipByValueOptions};
 pub use console::{Console, ConsoleOptions};
+pub use csv::{Csv, CsvOptions};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
 pub use ema_weights::{EmaWeights, EmaWeightsOptions};
 pub use freeze::{Freeze, FreezeOptions};
@@ -67,5 +71,6 @@ pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
 pub use scale::{Scale, ScaleOptions};
 pub use stages::ActivationStage;
+pub use tensorboard::{HistogramOf, TensorBoard, TensorBoardOptions};
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};

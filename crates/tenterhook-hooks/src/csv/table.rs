@@ -6,6 +6,7 @@ use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write
 use std::path::{Path, PathBuf};
 
 use ::csv::{ByteRecord, Reader, ReaderBuilder, Writer};
+use tenterhook_core::Phase;
 
 use crate::bookmark::Keep;
 
@@ -21,7 +22,7 @@ const TIME: usize = 3;
 pub(super) struct Row {
     pub(super) step: u64,
     pub(super) epoch: u64,
-    pub(super) stage: String,
+    pub(super) stage: Phase,
     pub(super) time: f64,
     pub(super) metrics: BTreeMap<String, f64>,
 }
@@ -83,7 +84,7 @@ impl Table {
             self.widen(row)?;
         }
         let mut cells = vec![String::new(); FIXED.len() + self.columns.len()];
-        let fixed = [row.step.to_string(), row.epoch.to_string(), row.stage.clone(), number(row.time)];
+        let fixed = [row.step.to_string(), row.epoch.to_string(), row.stage.to_string(), number(row.time)];
         cells.iter_mut().zip(fixed).for_each(|(cell, text)| *cell = text);
         for (name, value) in &row.metrics {
             if let Some(cell) = self.columns.get(column_of(name).as_ref()).and_then(|at| cells.get_mut(*at)) {

@@ -135,11 +135,6 @@ impl Summary {
         self.value(tag, |message| message.message(8, &tensor).message(9, &plugin("images", CLASS_BLOBS)));
     }
 
-    /// Whether there is anything in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.values.0.is_empty()
-    }
-
     pub(super) fn into_event(self) -> Vec<u8> {
         Message::default().double(1, self.wall_time).number(2, self.step).message(5, &self.values).0
     }

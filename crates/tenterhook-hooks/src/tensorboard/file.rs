@@ -15,6 +15,8 @@ pub(super) struct EventFile {
     file: File,
     /// How many bytes of whole records it holds.
     length: u64,
+    /// How many events stayed when it was opened.
+    pub(super) found: u64,
 }
 
 impl EventFile {
@@ -28,11 +30,11 @@ impl EventFile {
             }
         }
         let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-        let length = kept(&file, keep)?;
+        let (length, found) = kept(&file, keep)?;
         if file.metadata()?.len() > length {
             file.set_len(length)?;
         }
-        let mut file = EventFile { file, length };
+        let mut file = EventFile { file, length, found };
         if length == 0 {
             file.push(&event::version(wall_time))?;
         }
@@ -52,8 +54,8 @@ impl EventFile {
     }
 }
 
-/// How many bytes of a file stay.
-fn kept(file: &File, keep: &Keep) -> Result<u64> {
+/// How many bytes of a file stay, and how many events behind its version.
+fn kept(file: &File, keep: &Keep) -> Result<(u64, u64)> {
     let mut reader = BufReader::new(file);
     // Where each record ends, and when it was: the first is the version's.
     let (mut ends, mut times) = (Vec::new(), Vec::new());
@@ -65,7 +67,7 @@ fn kept(file: &File, keep: &Keep) -> Result<u64> {
     }
     let events = keep.count(times.into_iter().skip(1));
     let last = usize::try_from(events).unwrap_or(usize::MAX);
-    Ok(ends.get(last).copied().unwrap_or(0))
+    Ok((ends.get(last).copied().unwrap_or(0), events))
 }
 
 /// What a first attempt of the same run left: two files side by side would be drawn as one.
@@ -121,9 +123,9 @@ mod tests {
         assert_eq!(contents(&path), all);
         EventFile::open(&path, &Keep::All, 8.0).expect("it opens");
         assert_eq!(contents(&path), all);
-        EventFile::open(&path, &Keep::Until { sent: 2, time: 2.0 }, 8.0).expect("it opens");
+        EventFile::open(&path, &Keep::Until { before: 0, sent: 2, time: 2.0 }, 8.0).expect("it opens");
         assert_eq!(contents(&path), all[..3]);
-        EventFile::open(&path, &Keep::Until { sent: 0, time: 0.0 }, 8.0).expect("it opens");
+        EventFile::open(&path, &Keep::Until { before: 0, sent: 0, time: 0.0 }, 8.0).expect("it opens");
         assert_eq!(contents(&path), all[..1]);
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 fn row(step: u64, metrics: &[(&str, f64)]) -> Row {
     let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Row { step, epoch: 0, stage: "train".into(), time: step as f64 + 0.5, metrics }
+    Row { step, epoch: 0, stage: Phase::Train, time: step as f64 + 0.5, metrics }
 }
 
 /// A table of these rows; opened and closed once.
@@ -43,7 +43,7 @@ fn of_what_was_cut_off_no_column_stays_either() {
     table(&path, &rows[..2]);
     let expected = text(&path);
     table(&path, &rows[2..]);
-    let table = Table::open(&path, &Keep::Until { sent: 2, time: 2.5 }).expect("it opens");
+    let table = Table::open(&path, &Keep::Until { before: 0, sent: 2, time: 2.5 }).expect("it opens");
     assert_eq!((text(&path), table.found), (expected, 2));
     Table::open(&path, &Keep::Nothing).expect("it opens");
     assert_eq!(text(&path), "step,epoch,stage,time\n");
@@ -110,7 +110,7 @@ fn read(path: &Path) -> (Vec<String>, Vec<Row>) {
         Row {
             step: cells["step"].parse().expect("a number"),
             epoch: cells["epoch"].parse().expect("a number"),
-            stage: cells["stage"].clone(),
+            stage: serde_json::from_value(cells["stage"].as_str().into()).expect("a stage"),
             time: cells["time"].parse().expect("a number"),
             metrics: metrics.map(|name| (name.clone(), cells[name].parse().expect("a number"))).collect(),
         }
@@ -133,7 +133,7 @@ proptest! {
         let path = directory.path().join("t.csv");
         let mut table = Table::open(&path, &Keep::Nothing).expect("it is made");
         let mut expected: Vec<Row> = Vec::new();
-        let mut mark = Keep::Until { sent: 0, time: 0.0 };
+        let mut mark = Keep::Until { before: 0, sent: 0, time: 0.0 };
         for (step, act) in acts.iter().enumerate() {
             match act {
                 Act::Push(metrics) => {
@@ -149,7 +149,7 @@ proptest! {
                 }
                 Act::Mark => {
                     let time = expected.last().map_or(0.0, |row| row.time);
-                    mark = Keep::Until { sent: expected.len() as u64, time };
+                    mark = Keep::Until { before: 0, sent: expected.len() as u64, time };
                 }
                 Act::Resume => {
                     let Keep::Until { sent, .. } = mark else { unreachable!() };
