@@ -85,12 +85,17 @@ impl Entry {
         let mut summary = Summary::new(self.wall_time, self.step);
         match self.what {
             What::Line { metrics, histograms } => {
-                metrics.iter().for_each(|(name, value)| summary.scalar(name, *value));
-                histograms.iter().for_each(|(name, histogram)| summary.histogram(name, histogram));
+                for (name, value) in &metrics {
+                    summary.scalar(name, *value);
+                }
+                for (name, histogram) in &histograms {
+                    summary.histogram(name, histogram);
+                }
             }
             What::Values { of, bins } => {
-                of.into_iter()
-                    .for_each(|(tag, spread)| summary.histogram(&tag, &spread.into_histogram(bins)));
+                for (tag, spread) in of {
+                    summary.histogram(&tag, &spread.into_histogram(bins));
+                }
             }
             What::Images { tag, layout, values } => {
                 summary.images(&tag, layout.size(), &layout.files(&values)?);

@@ -10,7 +10,9 @@ fn row(step: u64, metrics: &[(&str, f64)]) -> Row {
 /// A table of these rows; opened and closed once.
 fn table(path: &Path, rows: &[Row]) {
     let mut table = Table::open(path, &Keep::All).expect("it opens");
-    rows.iter().for_each(|row| table.push(row).expect("it is written"));
+    for row in rows {
+        table.push(row).expect("it is written");
+    }
 }
 
 fn text(path: &Path) -> String {
