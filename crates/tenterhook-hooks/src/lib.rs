@@ -4,12 +4,14 @@
 
 mod activation_stats;
 mod activation_store;
+mod bookmark;
 mod byte_size;
 mod checkpoint;
 mod chosen;
 mod clip_by_norm;
 mod clip_by_value;
 mod console;
+mod csv;
 mod early_stopping;
 mod ema_weights;
 mod freeze;
@@ -29,16 +31,20 @@ mod plateau_detector;
 mod points;
 mod profiler;
 #[cfg(test)]
+mod python;
+#[cfg(test)]
 mod resuming;
 mod scale;
 mod stages;
 mod stopwatch;
 mod table;
 mod tensor_file;
+mod tensorboard;
 mod text;
 mod throughput;
 mod time;
 mod timer;
+mod trail;
 pub mod worker;
 
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
@@ -48,6 +54,7 @@ pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use clip_by_norm::{ClipByNorm, ClipByNormOptions};
 pub use clip_by_value::{ClipByValue, ClipByValueOptions};
 pub use console::{Console, ConsoleOptions};
+pub use csv::{Csv, CsvOptions};
 pub use early_stopping::{EarlyStopping, EarlyStoppingOptions};
 pub use ema_weights::{EmaWeights, EmaWeightsOptions};
 pub use freeze::{Freeze, FreezeOptions};
@@ -64,5 +71,6 @@ pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
 pub use scale::{Scale, ScaleOptions};
 pub use stages::ActivationStage;
+pub use tensorboard::{HistogramOf, TensorBoard, TensorBoardOptions};
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};

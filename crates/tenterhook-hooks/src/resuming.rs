@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use tenterhook_core::{Event, FromOptions, Hook, HookExt, Request, RunInfo, UpdateHook};
+use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo, UpdateHook};
 use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
 
 use crate::*;
@@ -33,7 +33,7 @@ fn script() -> Vec<Cue> {
         batch if batch.is_multiple_of(3) => Some(20.0),
         batch => Some(1.0 / batch as f64),
     };
-    Fit::new(3, 5).accumulate(2).validate(2).losses(loss).script()
+    Fit::new(3, 5).accumulate(2).validate(2).losses(loss).logging().script()
 }
 
 /// Says what there is at an event: numbers that follow from where it is.
@@ -42,7 +42,8 @@ fn given<H>(rig: &mut Rig<H>, cue: &Cue) {
     rig.params([("a.w", [number, 1.0]), ("b.w", [0.5 * number, -1.0])]);
     let poison = if cue.progress.total_batches == 8 { f32::NAN } else { 1e-3 * number };
     rig.gradients([("a.w", [poison, 0.1]), ("b.w", [10.0 * number, 1e-12])]);
-    rig.batch_tensors([("x", [number, number])]);
+    let picture = [number, 0.0, 1.0, 2.0];
+    rig.batch_tensors(NamedTensors::from([("x", [number, number])]).with("picture", [2, 2], picture));
     rig.metrics().set_step(cue.progress.step);
     match cue.event {
         Event::ValidationEpochEnd => {
@@ -153,6 +154,7 @@ const TABLE: &[Row] = &[
     // It prints for people and keeps nothing, since a state would tie checkpoints to it: the line of an epoch in
     // which a run was resumed names what was logged since.
     ("Console", || ()),
+    ("Csv", || of::<Csv>("when_full = \"block\"")),
     ("EarlyStopping", || {
         of::<EarlyStopping>("monitor = \"val/loss\"\npatience = 2\nverbose = true");
         of::<EarlyStopping>("monitor = \"missing_loss\"\nstrict = false");
@@ -182,6 +184,13 @@ const TABLE: &[Row] = &[
     // What is skipped is skipped again when a run starts again, since its first batches are slow again.
     ("Profiler", || of::<Profiler>("skip_first_batches = 0\nfilename = \"profile.json\"")),
     ("Scale", || of_update::<Scale>("params = [\"a.**\"]\nfactor = 2.0")),
+    ("TensorBoard", || {
+        let options = "histograms = [\"gradients\", \"weights\"]\nhistogram_every_n_steps = 2\nhistogram_bins = 4\n\
+                       images = \"picture\"\nwhen_full = \"block\"";
+        resumes(|| made::<TensorBoard>(options).with_clock(|| 1e9));
+        // Where there are no pictures that is said once.
+        resumes(|| made::<TensorBoard>("images = \"x\"\nwhen_full = \"block\"").with_clock(|| 1e9));
+    }),
     ("Throughput", || of::<Throughput>("every_n_steps = 2\nsmoothing = 0.5")),
     // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),

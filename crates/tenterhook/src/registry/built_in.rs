@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tenterhook_core::AnyHook;
 use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
-    ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping,
+    ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, Csv, EarlyStopping,
     EmaWeights, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary,
-    NanGuard, PlateauDetector, Profiler, Scale, Throughput, Timer,
+    NanGuard, PlateauDetector, Profiler, Scale, TensorBoard, Throughput, Timer,
 };
 
 use super::Registry;
@@ -23,6 +23,8 @@ const HOOKS: &[BuiltIn] = &[
     ("console", Maker::of_type::<Console>),
     ("jsonl", Maker::of_type::<Jsonl>),
     ("logging", Maker::of_type::<Logging>),
+    ("tensorboard", Maker::of_type::<TensorBoard>),
+    ("csv", Maker::of_type::<Csv>),
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),

@@ -23,6 +23,7 @@ mod ema_weights;
 mod everywhere;
 mod failing_often;
 mod failures;
+mod file_sinks;
 mod finding;
 mod format_1;
 mod going_on;

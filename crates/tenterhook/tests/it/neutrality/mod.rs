@@ -190,7 +190,9 @@ fn failures(report: &Report) -> Vec<String> {
 #[test]
 fn every_built_in_observer_at_once_in_both_directions_changes_nothing() {
     let names = built_in_observers();
-    for expected in ["console", "jsonl", "logging", "gradient_monitor", "lr_monitor", "throughput"] {
+    for expected in
+        ["console", "csv", "jsonl", "logging", "gradient_monitor", "lr_monitor", "tensorboard", "throughput"]
+    {
         assert!(names.contains(&expected.to_owned()), "{expected} is an observer: {names:?}");
     }
     let all: Vec<_> = names.into_iter().map(Member::built_in).collect();

@@ -1,0 +1,153 @@
+//! A file that a worker writes, as the training thread knows it: nothing of it is opened or read there.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use tenterhook_core::{HookResult, Moment, OptionError, Sent, Stage};
+
+use crate::bookmark::{Bookmark, Keep};
+use crate::time;
+use crate::worker::{Queue, WhenFull, Work, Worker};
+
+/// What a worker needs to know to open its file.
+pub(crate) struct Opening {
+    pub(crate) path: PathBuf,
+    pub(crate) keep: Keep,
+    /// Where it tells how many entries stay.
+    pub(crate) found: Arc<OnceLock<u64>>,
+}
+
+/// The file, its worker, and how much was handed over.
+#[derive(Debug)]
+pub(crate) struct Trail<T> {
+    worker: Option<Worker<T>>,
+    /// The worker has ended: what is handed over now needs another.
+    finished: bool,
+    /// The file as a checkpoint knew it, until it is opened.
+    known: Option<Bookmark>,
+    /// What is there is of a first attempt of this run, until the file is opened.
+    anew: Option<PathBuf>,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    path: PathBuf,
+    found: Arc<OnceLock<u64>>,
+    sent: u64,
+    time: f64,
+}
+
+impl<T> Default for Trail<T> {
+    fn default() -> Trail<T> {
+        Trail { worker: None, finished: false, known: None, anew: None, current: None }
+    }
+}
+
+impl<T: Send + 'static> Trail<T> {
+    /// At `on_train_start`, with the place where nobody else writes, if it is one. A run that begins in its own
+    /// directory finds nothing there but what it wrote itself, before it was killed without a checkpoint to go on from.
+    pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) {
+        self.anew = own.filter(|_| moment.total_batches == 0 && !self.goes_on());
+    }
+
+    /// Whether there is a file already to go on with.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.known.is_some() || self.current.is_some()
+    }
+
+    /// The file in this directory that it goes on with.
+    pub(crate) fn path_in(&self, directory: &Path) -> Option<&Path> {
+        let current = self.current.as_ref().map(|current| &current.path);
+        let known = self.known.as_ref().map(|known| &known.path);
+        known.or(current).map(PathBuf::as_path).filter(|path| path.parent() == Some(directory))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.worker.is_some() && !self.finished
+    }
+
+    /// Starts the worker of this file.
+    pub(crate) fn open<W: Work<Item = T>>(
+        &mut self,
+        moment: &Moment<'_>,
+        queue: Queue,
+        path: PathBuf,
+        work: impl FnOnce(Opening) -> W,
+    ) -> HookResult {
+        let known = self.known.take().filter(|known| known.path == path);
+        // An evaluation of an older checkpoint must not cut off what came after it.
+        let keep = match &known {
+            Some(known) if moment.stage == Stage::Fit => Keep::until(known),
+            None if self.anew.is_some() => Keep::Nothing,
+            _ => Keep::All,
+        };
+        self.anew = None;
+        let same = self.current.take().filter(|current| current.path == path && known.is_none());
+        let current = same.unwrap_or_else(|| {
+            let found = match keep {
+                Keep::Nothing => Some(0),
+                Keep::Until { before, .. } => Some(before),
+                Keep::All => None,
+            };
+            let (sent, time) =
+                known.filter(|_| found.is_some()).map_or((0, 0.0), |known| (known.sent, known.time));
+            let found = Arc::new(found.map_or_else(OnceLock::new, OnceLock::from));
+            Current { path: path.clone(), found, sent, time }
+        });
+        let opening = Opening { path, keep, found: Arc::clone(&current.found) };
+        self.worker = Some(Worker::start(&moment.hook_name(), queue, work(opening))?);
+        (self.current, self.finished) = (Some(current), false);
+        Ok(())
+    }
+
+    /// Hands an entry over, if it is open.
+    pub(crate) fn send(&mut self, time: f64, entry: T) -> HookResult {
+        let (Some(worker), Some(current)) = (&mut self.worker, &mut self.current) else { return Ok(()) };
+        current.sent += 1;
+        current.time = time;
+        worker.send(entry)
+    }
+
+    pub(crate) fn finish(&mut self) -> HookResult {
+        self.finished = true;
+        self.worker.as_mut().map_or(Ok(()), Worker::finish)
+    }
+
+    pub(crate) fn sent(&self) -> Option<Sent> {
+        self.worker.as_ref().map(Worker::sent)
+    }
+
+    /// For a checkpoint.
+    pub(crate) fn mark(&self) -> Option<Bookmark> {
+        let of = |Current { path, found, sent, time }: &Current| Bookmark {
+            path: path.clone(),
+            before: found.get().copied(),
+            sent: *sent,
+            time: *time,
+        };
+        // Nothing was handed over yet, and whoever goes on from here keeps nothing.
+        let none = |path: &PathBuf| Bookmark { path: path.clone(), before: Some(0), sent: 0, time: 0.0 };
+        let current = self.current.as_ref().map(of);
+        current.or_else(|| self.known.clone()).or_else(|| self.anew.as_ref().map(none))
+    }
+
+    /// From a checkpoint.
+    pub(crate) fn load(&mut self, known: Option<Bookmark>) {
+        *self = Trail { known, ..Trail::default() };
+    }
+}
+
+/// The queue that a hook's options say.
+pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Result<Queue, OptionError> {
+    if size == 0 {
+        return Err(OptionError::new("`queue_size` must be 1 or more: so many may wait to be written"));
+    }
+    Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
+}
+
+/// Whether a file lies in the directory of the run, where nobody else writes.
+pub(crate) fn is_own(moment: &Moment<'_>, path: &Path) -> bool {
+    let directory = moment.run.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok());
+    directory.is_some_and(|directory| path.starts_with(directory))
+}
