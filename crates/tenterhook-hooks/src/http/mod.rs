@@ -13,9 +13,10 @@ use std::time::Duration;
 use ureq::http::HeaderMap;
 use ureq::{Agent, Error};
 
-pub(crate) use retry::{GaveUp, insist};
+pub(crate) use retry::insist;
 
 use crate::secret::Secret;
+use crate::worker::Desk;
 
 /// Why a request came to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,12 @@ impl Trouble {
             Trouble::Hopeless(_) => false,
         }
     }
+}
+
+/// How long a request may take: its own time, or a little less than what is left to end in, so that somebody still hears
+/// how it went.
+pub(crate) fn within(timeout: Duration, desk: &Desk) -> Duration {
+    desk.time_left().map_or(timeout, |left| timeout.min(left.mul_f64(0.9)))
 }
 
 /// Who asks. Nothing is kept from one request to the next.

@@ -6,8 +6,8 @@ use tenterhook_core::AnyHook;
 use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
     ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, EarlyStopping,
-    EmaWeights, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary,
-    NanGuard, PlateauDetector, Profiler, Scale, Throughput, Timer,
+    EmaWeights, Exec, Freeze, GradientMonitor, GradientNoise, Heartbeat, Jsonl, Logging, LossSpike,
+    LrMonitor, ModelSummary, NanGuard, Notify, PlateauDetector, Profiler, Scale, Throughput, Timer,
 };
 
 use super::Registry;
@@ -23,6 +23,9 @@ const HOOKS: &[BuiltIn] = &[
     ("console", Maker::of_type::<Console>),
     ("jsonl", Maker::of_type::<Jsonl>),
     ("logging", Maker::of_type::<Logging>),
+    ("notify", Maker::of_type::<Notify>),
+    ("heartbeat", Maker::of_type::<Heartbeat>),
+    ("exec", Maker::of_type::<Exec>),
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),
