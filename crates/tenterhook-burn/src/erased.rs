@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
+use tenterhook::tensor::norm;
 use tenterhook::{DType, Stats};
 
 use crate::native::MapGradient;
@@ -132,6 +133,10 @@ impl Erased {
 
     pub(crate) fn stats(&self) -> Stats {
         self.floats().as_slice().map(Stats::of).unwrap_or_default()
+    }
+
+    pub(crate) fn norm(&self) -> f64 {
+        self.floats().as_slice().map(norm).unwrap_or_default()
     }
 
     fn floats(&self) -> TensorData {

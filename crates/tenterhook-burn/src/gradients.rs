@@ -169,6 +169,9 @@ impl TensorSource for Part {
     fn stats(&self, index: usize) -> Stats {
         self.values[index].as_ref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
     }
+    fn norm(&self, index: usize) -> f64 {
+        self.values[index].as_ref().map_or(0.0, Erased::norm)
+    }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         let zeros = || vec![0.0; ranges.iter().map(ExactSizeIterator::len).product()];
         self.values[index].as_ref().map_or_else(zeros, |gradient| gradient.slice(ranges))
@@ -304,6 +307,10 @@ impl TensorSource for Gradients {
     fn stats(&self, index: usize) -> Stats {
         let (part, slot) = self.owned[index];
         self.parts[part].stats(slot)
+    }
+    fn norm(&self, index: usize) -> f64 {
+        let (part, slot) = self.owned[index];
+        self.parts[part].norm(slot)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         let (part, slot) = self.owned[index];

@@ -107,6 +107,9 @@ impl TensorSource for TensorList {
     fn stats(&self, index: usize) -> Stats {
         self.0[index].tensor.stats()
     }
+    fn norm(&self, index: usize) -> f64 {
+        self.0[index].tensor.norm()
+    }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         self.0[index].tensor.slice(ranges)
     }

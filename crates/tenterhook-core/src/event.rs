@@ -142,6 +142,7 @@ macro_rules! define_event {
         ///     when resuming:
         ///       the rest of the event that the checkpoint was taken in, and what follows it: of an epoch's end
         ///       module.lr_scheduler_step      those on a plateau
+        ///       ▶ on_log                      what had not been logged
         ///       ▶ on_checkpoint_saved         of that checkpoint
         ///   for each epoch:
         ///     ▶ on_train_epoch_start
@@ -180,7 +181,7 @@ macro_rules! define_event {
         ///           ▶ on_validation_batch_end
         ///         ▶ on_validation_epoch_end
         ///         ▶ on_validation_end
-        ///         ▶ on_log                    its metrics
+        ///       ▶ on_log                      the validation's metrics
         ///     ▶ on_train_epoch_end            hooks, module, then monitors
         ///       the checkpoint hook saves within its own turn:
         ///         hooks.state_dict
@@ -194,12 +195,12 @@ macro_rules! define_event {
         ///     strategy.teardown
         ///   ▶ on_fit_end
         ///   ▶ teardown                        data, hooks, module
-        ///     hooks.finish
+        ///     every hook finishes             what it handed to a worker thread
         /// ```
         ///
         /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a
         /// failure: `on_exception`, then `teardown`, and no `on_*_end`. `on_hook_disabled` follows whatever event
-        /// the hook was disabled in.
+        /// the hook was disabled in, but for those two; within a step the event that comes next.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Event {

@@ -135,7 +135,7 @@ macro_rules! define_hook {
                 Ok(())
             }
 
-            /// What became of what it handed to a worker thread, where it has one. Asked after
+            /// What became of what it handed to a worker thread in this call, where it has one. Asked after
             /// [`finish`](Hook::finish), for the summary.
             fn sent(&self) -> Option<Sent> {
                 None

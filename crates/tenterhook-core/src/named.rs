@@ -161,6 +161,9 @@ impl TensorSource for NamedTensors {
         let values = &self.0[index].values;
         if values.is_empty() { Stats::of(&self.read(index)) } else { Stats::of(values) }
     }
+    fn norm(&self, index: usize) -> f64 {
+        norm(&self.0[index].values)
+    }
 }
 
 impl GradientsMut for NamedTensors {

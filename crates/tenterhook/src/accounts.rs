@@ -64,11 +64,8 @@ impl<M: Module> Running<M> {
         for overrun in self.hooks.judge_budgets(self.spent()) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
             let notice = Notice::OverBudget(overrun);
-            let reason = notice.to_string();
+            self.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
             self.note(notice);
-            if let Some(hook) = disabled {
-                self.tell_disabled(module, &hook, &reason)?;
-            }
         }
         self.after_event(module)
     }

@@ -114,9 +114,6 @@ impl<M: Module> Session<'_, M> {
     fn end_evaluation(&mut self, phase: Phase) -> Result<(), Failure> {
         // Whoever swapped weights in for this may have been disabled or gated since; training needs its own.
         self.run.swap_back(self.module)?;
-        if phase != Phase::SanityCheck {
-            self.run.record_all_metrics(self.module, phase)?;
-        }
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
@@ -124,7 +121,8 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.saves.before_validation = None;
         self.run.batch = self.run.train_batch;
-        Ok(())
+        // Only now: what is logged on the way no longer belongs to it.
+        if phase == Phase::SanityCheck { Ok(()) } else { self.run.record_all_metrics(self.module, phase) }
     }
 
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {

@@ -111,6 +111,10 @@ pub struct Running<M: Module> {
     pub(crate) watch: Watch,
     /// That the loss is not finite was told.
     told_not_finite: bool,
+    /// Hooks that were disabled, and why, until the others are told.
+    pub(crate) disabled: Vec<(String, String)>,
+    /// Hooks are being torn down, or the run has failed: no other event follows.
+    pub(crate) closing: bool,
     who: Who,
     place: &'static str,
 }
@@ -161,6 +165,8 @@ impl<M: Module> Running<M> {
             interrupt: Interrupt::new(),
             watch,
             told_not_finite: false,
+            disabled: Vec::new(),
+            closing: false,
             who: Who::Trainer,
             place: "start",
         }
@@ -224,7 +230,7 @@ impl<M: Module> Running<M> {
                 self.notices.tell(&Notice::Printed(line));
             }
         }
-        if self.hooks.has_news() {
+        if self.hooks.has_news() || !self.disabled.is_empty() {
             return self.tell_news(module);
         }
         Ok(())
@@ -233,10 +239,9 @@ impl<M: Module> Running<M> {
     /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
     #[cold]
     fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
-        let mut disabled = Vec::new();
         for contained in self.hooks.take_contained() {
             if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
-                disabled.push((hook.clone(), contained.failure.to_string()));
+                self.disabled.push((hook.clone(), contained.failure.to_string()));
             }
             self.note(Notice::Contained(contained));
         }
@@ -246,19 +251,19 @@ impl<M: Module> Running<M> {
         for changed in self.hooks.take_changed() {
             // After a failure nobody asks for it.
             if let Changed { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
-                disabled.push((hook.clone(), format!("`{by}` asked for it")));
+                self.disabled.push((hook.clone(), format!("`{by}` asked for it")));
             }
             self.note(Notice::Changed(changed));
         }
-        for (hook, reason) in disabled {
-            self.tell_disabled(module, &hook, &reason)?;
+        // Below a delivery that waits for a save nobody changes places, so that one would hear of itself.
+        if self.hooks.is_paused() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Tells hooks that one of them is disabled.
-    pub(crate) fn tell_disabled(&mut self, module: &mut M, hook: &str, reason: &str) -> Result<(), Failure> {
-        emit!(self, module, HookDisabled { hook, reason });
+        for (hook, reason) in std::mem::take(&mut self.disabled) {
+            if !self.closing {
+                emit!(self, module, HookDisabled { hook: &hook, reason: &reason });
+            }
+        }
         Ok(())
     }
 

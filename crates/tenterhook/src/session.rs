@@ -131,9 +131,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
         // What an evaluation was aggregating is void, and the next call logs for itself.
         self.run.shared.metrics.end_evaluation();
-        // What was logged before it still belongs to those who pass it on.
-        let phase = self.run.phase;
-        self.shielded(&mut later, |session| session.run.record_metrics(session.module, phase));
+        self.run.closing = true;
         self.report(&failure, &mut later);
         self.tear_down_the_rest(&mut later);
         later.extend(self.finish_hooks());
@@ -232,6 +230,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.torn.data = true;
         let done = self.data.teardown(stage);
         self.run.checked(done)?;
+        self.run.closing = true;
         let cursor = self.torn.hooks.insert(self.run.hooks.cursor(Event::Teardown, Part::All));
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
         self.run.hooks.deliver(&Teardown { moment, stage, outcome }, cursor)?;

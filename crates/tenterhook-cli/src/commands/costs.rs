@@ -66,7 +66,7 @@ fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
     vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
-fn count(count: u64) -> String {
+pub(super) fn count(count: u64) -> String {
     if count == 0 { "-".to_owned() } else { count.to_string() }
 }
 
@@ -82,7 +82,7 @@ fn percent(share: f64) -> String {
 }
 
 /// A time of any size in the unit that fits, with three digits that count.
-fn fine(seconds: f64) -> String {
+pub(super) fn fine(seconds: f64) -> String {
     let (number, unit) = match seconds {
         10.0.. => return duration(seconds),
         1.0.. => (seconds, "s"),

@@ -107,6 +107,8 @@ const OURS_ALONE: &[&str] = &[
     "on_after_forward",
     "on_checkpoint_saved",
     "on_checkpoint_loaded",
+    "on_log",
+    "on_hook_disabled",
 ];
 
 /// The events that Lightning's strategy receives; ours receives more, as the published order says.

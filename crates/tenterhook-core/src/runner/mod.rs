@@ -241,6 +241,12 @@ impl HookRunner {
         self.paused += 1;
     }
 
+    /// Whether a delivery waits for a save.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused > 0
+    }
+
     /// The save is over.
     pub fn resume(&mut self) {
         self.paused -= 1;

@@ -9,7 +9,7 @@ mod scalar;
 mod stats;
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::ops::Range;
 
 use crate::ledger;
@@ -37,6 +37,10 @@ pub trait TensorSource {
     /// Statistics of one; engines that can compute them on the device do so here.
     fn stats(&self, index: usize) -> Stats {
         Stats::of(&self.read(index))
+    }
+    /// The Euclidean norm of one, to the bit as its statistics have it, for a fraction of the work.
+    fn norm(&self, index: usize) -> f64 {
+        norm(&self.read(index))
     }
     /// A part of the values of one, in row-major order: a range for each dimension, all of them within its shape.
     /// Engines that can cut where the tensor lives do so here.
@@ -68,6 +72,9 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     }
     fn stats(&self, index: usize) -> Stats {
         (**self).stats(index)
+    }
+    fn norm(&self, index: usize) -> f64 {
+        (**self).norm(index)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         (**self).slice(index, ranges)
@@ -109,14 +116,21 @@ impl TensorSource for NoTensors {
 /// Named tensors as a hook sees them during one event.
 pub struct Tensors<'a> {
     source: &'a dyn TensorSource,
-    stats: RefCell<Vec<Option<Stats>>>,
+    known: RefCell<Vec<Known>>,
+}
+
+/// What somebody has asked for of a tensor.
+#[derive(Clone, Default)]
+struct Known {
+    norm: Option<f64>,
+    stats: Option<Stats>,
 }
 
 impl<'a> Tensors<'a> {
     /// A view of these tensors for one event.
     #[must_use]
     pub fn new(source: &'a dyn TensorSource) -> Tensors<'a> {
-        Tensors { source, stats: RefCell::default() }
+        Tensors { source, known: RefCell::default() }
     }
 
     /// How many there are.
@@ -155,7 +169,7 @@ impl<'a> Tensors<'a> {
     /// The Euclidean norm of all of them together.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        self.iter().map(|tensor| tensor.stats().norm.powi(2)).sum::<f64>().sqrt()
+        self.iter().map(|tensor| tensor.norm().powi(2)).sum::<f64>().sqrt()
     }
 }
 
@@ -194,14 +208,33 @@ impl<'a> Tensor<'a> {
     /// Its statistics, computed once per event for everybody who asks.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut known = self.list.stats.borrow_mut();
-        if known.is_empty() {
-            known.resize(self.list.len(), None);
-        }
-        *known[self.index].get_or_insert_with(|| {
+        let mut known = self.known();
+        *known.stats.get_or_insert_with(|| {
             ledger::tensor_read();
             self.list.source.stats(self.index)
         })
+    }
+
+    /// Its Euclidean norm, computed once per event for everybody who asks. Not finite when an element is not.
+    #[must_use]
+    pub fn norm(&self) -> f64 {
+        let mut known = self.known();
+        let Known { norm, stats } = &mut *known;
+        let of_stats = stats.map(|stats| stats.norm);
+        *norm.get_or_insert_with(|| {
+            of_stats.unwrap_or_else(|| {
+                ledger::tensor_read();
+                self.list.source.norm(self.index)
+            })
+        })
+    }
+
+    fn known(&self) -> RefMut<'a, Known> {
+        let mut known = self.list.known.borrow_mut();
+        if known.is_empty() {
+            known.resize(self.list.len(), Known::default());
+        }
+        RefMut::map(known, |known| &mut known[self.index])
     }
 
     /// A copy of its values, in row-major order.
@@ -285,6 +318,18 @@ mod tests {
             self.reads.set(self.reads.get() + 1);
             vec![3.0, 0.0, 4.0]
         }
+    }
+
+    #[test]
+    fn a_norm_is_computed_once_and_not_at_all_where_statistics_are_known() {
+        let source = Counting { reads: Cell::new(0) };
+        let view = Tensors::new(&source);
+        assert!((view.norm() - 5.0).abs() < 1e-12 && (view.first().norm() - 5.0).abs() < 1e-12);
+        assert_eq!(source.reads.take(), 1);
+        let view = Tensors::new(&source);
+        assert_eq!(view.first().stats().count, 3);
+        assert!((view.norm() - 5.0).abs() < 1e-12);
+        assert_eq!(source.reads.take(), 1);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub trait GradientsMut {
                 }
             }
             ClipRule::Norm(limit) => {
-                let squares = indexes.iter().map(|index| self.view().stats(*index).norm.powi(2));
+                let squares = indexes.iter().map(|index| self.view().norm(*index).powi(2));
                 let norm = squares.sum::<f64>().sqrt();
                 let is_within = norm <= limit;
                 if !is_within {

@@ -131,7 +131,7 @@ impl GradientMonitor {
     /// The norm of a gradient; whatever else is wanted of it comes from the same reading.
     fn measure(&self, moment: &Moment<'_>, gradient: &Tensor<'_>) -> f64 {
         if !self.options.wants_values() {
-            return gradient.stats().norm;
+            return gradient.norm();
         }
         let (name, mut values) = (gradient.name(), gradient.to_vec());
         let norm = norm(&values);
@@ -170,7 +170,7 @@ impl GradientMonitor {
                 watched.push(gradient.name());
                 self.look(cx, &gradient)
             } else if self.options.log_norm {
-                gradient.stats().norm
+                gradient.norm()
             } else {
                 continue;
             };
@@ -260,8 +260,8 @@ impl Observer for GradientMonitor {
             let Some(before) = weights.remove(param.name()) else { continue };
             let whole = norm(&before);
             if whole > 0.0 {
-                let change: Vec<f32> =
-                    param.to_vec().iter().zip(&before).map(|(after, before)| after - before).collect();
+                let mut change = param.to_vec();
+                change.iter_mut().zip(&before).for_each(|(after, before)| *after -= before);
                 cx.log(&format!("update_ratio/{}", param.name()), norm(&change) / whole);
             }
         }

@@ -241,6 +241,8 @@ impl RunRecord {
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);
             self.sinks.clone_from(&ending.sinks);
+        } else {
+            SentByHook::add_all(&mut self.sinks, &ending.sinks);
         }
         let progress = &ending.progress;
         (self.steps, self.epochs) = (progress.step, progress.epochs_done);

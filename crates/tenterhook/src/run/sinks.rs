@@ -32,4 +32,24 @@ impl SentByHook {
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
         SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
     }
+
+    /// Adds what hooks sent in a later call.
+    pub fn add_all(all: &mut Vec<SentByHook>, later: &[SentByHook]) {
+        for of in later {
+            match all.iter_mut().find(|known| known.hook == of.hook) {
+                Some(known) => known.add(of),
+                None => all.push(of.clone()),
+            }
+        }
+    }
+
+    fn add(&mut self, of: &SentByHook) {
+        self.sent += of.sent;
+        self.delivered += of.delivered;
+        self.failed += of.failed;
+        self.dropped += of.dropped;
+        self.lost += of.lost;
+        self.waited_s += of.waited_s;
+        self.flushed_s += of.flushed_s;
+    }
 }

@@ -286,7 +286,7 @@ impl Module for Toy {
 
     fn grad_norm(&self, optimizer: usize) -> ToyLoss {
         let gradients = self.gradients(Some(optimizer));
-        let squares = (0..gradients.count()).map(|index| gradients.stats(index).norm.powi(2));
+        let squares = (0..gradients.count()).map(|index| gradients.norm(index).powi(2));
         ToyLoss::from(squares.sum::<f64>().sqrt())
     }
 

@@ -59,7 +59,7 @@ fn after(tape: &Tape, place: &str) -> Vec<&'static str> {
     places[at + 1..].iter().copied().filter(|place| !of_checkpoint.contains(place)).collect()
 }
 
-const ENDS: [&str; 4] = ["on_train_epoch_end", "on_train_end", "on_fit_end", "teardown"];
+const ENDS: [&str; 5] = ["on_train_epoch_end", "on_log", "on_train_end", "on_fit_end", "teardown"];
 
 #[test]
 fn the_batch_completes_and_all_ends_happen_without_a_validation() {

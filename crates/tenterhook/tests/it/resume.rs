@@ -183,7 +183,7 @@ fn from_the_end_of_the_last_epoch_only_the_ends_are_left() {
     assert_eq!(resumed.bits, whole.bits);
     let places = resumed.tape.places("hook:all");
     let began = places.iter().position(|place| *place == "on_train_start").unwrap();
-    let left = ["on_train_start", "on_checkpoint_saved", "on_train_end", "on_fit_end", "teardown"];
+    let left = ["on_train_start", "on_log", "on_checkpoint_saved", "on_train_end", "on_fit_end", "teardown"];
     assert_eq!(places[began..], left);
 }
 
@@ -218,6 +218,7 @@ fn everybody_is_told_in_order_and_an_epoch_that_has_begun_does_not_begin_again()
             "module on_train_start",
             "strategy on_train_start",
             "module on_train_batch_end",
+            "hook:all on_log",
         ]
     );
     let count = |place| resumed.tape.places("hook:all").iter().filter(|at| **at == place).count();

@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::sources::{self, Source};
 use tenterhook::toy::Toy;
-use tenterhook::{Event, Part, Settings, Tier, Trainer};
+use tenterhook::{Event, Part, Settings, Tier, Trainer, closure};
 
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::tape::{Recorder, Tape};
@@ -27,7 +27,7 @@ type Run = fn(Trainer, Lab, LabData, &Path);
 /// All four entries, a resumed run and one that fails.
 fn traces() -> Vec<(&'static str, Tape)> {
     let checkpoints = tempfile::tempdir().unwrap();
-    let runs: [(&'static str, Run); 6] = [
+    let runs: [(&'static str, Run); 7] = [
         ("fit", |mut trainer, mut module, mut data, _| {
             trainer.fit(&mut module, &mut data).unwrap();
         }),
@@ -42,6 +42,12 @@ fn traces() -> Vec<(&'static str, Tape)> {
         }),
         ("a resumed fit", |trainer, mut module, mut data, checkpoints| {
             let mut trainer = trainer.restoring(checkpoints.join("epoch=0-step=2"));
+            trainer.fit(&mut module, &mut data).unwrap();
+        }),
+        ("a fit in which a hook is disabled", |mut trainer, mut module, mut data, _| {
+            trainer
+                .add_hook(closure::on_train_start("panics", |_| -> () { panic!("as it should") }))
+                .unwrap();
             trainer.fit(&mut module, &mut data).unwrap();
         }),
         ("a fit that fails", |mut trainer, mut module, mut data, _| {

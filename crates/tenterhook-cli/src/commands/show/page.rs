@@ -4,7 +4,7 @@ use serde_json::Value;
 use tenterhook::run::reading::Happenings;
 use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, holder, named_versions};
 
-use super::super::costs;
+use super::super::{costs, sinks};
 use super::saved::{Saved, State};
 use super::{counts, once};
 use crate::commands::failures::lines;
@@ -19,6 +19,7 @@ pub(super) fn page(run: &Run, happenings: &Happenings) -> String {
     sections.push(section("hooks", hooks(&run.record)));
     let costs = &run.record.hook_costs;
     sections.push(section(&costs::title(costs), costs::lines(costs, false)));
+    sections.push(section(sinks::TITLE, sinks::lines(&run.record.sinks)));
     sections.push(section("metrics at the end", metrics(&run.record)));
     sections.push(section("checkpoints", checkpoints(run, happenings)));
     let once = once(happenings);

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::Checkpoint;
+use tenterhook::run::SentByHook;
 use tenterhook::{Failures, Notice, Outcome, Report, Trainer};
 
 use super::super::failures::lines;
-use super::super::{costs, print};
+use super::super::{costs, print, sinks};
 use super::init::Initialized;
 use crate::app::App;
 use crate::arguments::Output;
@@ -72,6 +73,7 @@ impl Summary<'_> {
             "failures_left_out": self.failures().left_out,
             "best": best.map(|best| json!({ "path": best.path, "score": best.score.as_ref().map(|score| score.1) })),
             "hook_costs": fitted.hook_costs,
+            "sinks": self.sinks(),
             "metrics": metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect::<serde_json::Map<_, _>>(),
         })
         .to_string()
@@ -84,6 +86,15 @@ impl Summary<'_> {
             failures.extend(&tested.failures);
         }
         failures
+    }
+
+    /// What hooks sent in training and in the test after it.
+    fn sinks(&self) -> Vec<SentByHook> {
+        let mut sinks = self.fitted.sinks.clone();
+        if let Some(tested) = self.tested {
+            SentByHook::add_all(&mut sinks, &tested.sinks);
+        }
+        sinks
     }
 
     fn for_people(&self, app: &App, trainer: &Trainer) {
@@ -116,6 +127,10 @@ impl Summary<'_> {
             rows(&on, "test/", report);
         }
         self.costs();
+        let sent = sinks::lines(&self.sinks());
+        if !sent.is_empty() {
+            print(&format!("\n{}\n  {}", sinks::TITLE, sent.join("\n  ")));
+        }
         let failures = lines(&self.failures());
         if !failures.is_empty() {
             print(&format!("\nfailures\n  {}", failures.join("\n  ")));

@@ -46,13 +46,13 @@ impl TensorSource for Counted {
     }
 }
 
-/// Asks for the norm, as another hook might.
+/// Asks for the statistics, as another hook might.
 struct Other;
 
 #[hook]
 impl Observer for Other {
     fn on_activation(&mut self, cx: &Activation) {
-        let _ = cx.values.norm();
+        let _ = cx.values.first().stats();
     }
 }
 

@@ -29,6 +29,8 @@ enum Call {
     Resume,
     /// One in which the module fails at its end.
     Failing,
+    /// One in which yet another hook is disabled when training starts.
+    Disabling,
     Test,
     Predict,
 }
@@ -39,12 +41,17 @@ impl Call {
             "on_save_checkpoint" | "on_checkpoint_saved" => Call::Saving,
             "on_load_checkpoint" | "on_checkpoint_loaded" => Call::Resume,
             "on_exception" => Call::Failing,
+            "on_hook_disabled" => Call::Disabling,
             place if place.starts_with("on_test_") => Call::Test,
             place if place.starts_with("on_predict_") => Call::Predict,
             _ => Call::Fit,
         }
     }
 }
+
+/// The hook that is disabled, and where.
+const FALLS: &str = "falls";
+const FALLS_AT: &str = "on_train_start";
 
 const POLICIES: [Policy; 4] = [
     Policy::ABORT,
@@ -123,12 +130,21 @@ impl Matrix {
         if matches!(call, Call::Saving | Call::Resume) {
             trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
         }
+        if call == Call::Disabling {
+            let policy = Policy { on_error: OnError::Disable, max_failures: 1 };
+            let fault = Fault { place: FALLS_AT, panics: false };
+            trainer
+                .add_hook(Faulty::hook(Kind::Observer, FALLS, &Tape::default(), policy, Some(fault)))
+                .unwrap();
+        }
         if call == Call::Failing {
             tape.fails_at("module", "on_train_end");
         }
         let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(data(2, 1), &tape));
         let result = match call {
-            Call::Fit | Call::Saving | Call::Resume | Call::Failing => trainer.fit(&mut lab, &mut data),
+            Call::Fit | Call::Saving | Call::Resume | Call::Failing | Call::Disabling => {
+                trainer.fit(&mut lab, &mut data)
+            }
             Call::Test => trainer.test(&mut lab, &mut data),
             Call::Predict => trainer.predict(&mut lab, &mut data).map(|(report, _)| report),
         };
@@ -212,7 +228,15 @@ impl Matrix {
     }
 
     fn check_all(&self) {
-        let calls = [Call::Fit, Call::Saving, Call::Resume, Call::Failing, Call::Test, Call::Predict];
+        let calls = [
+            Call::Fit,
+            Call::Saving,
+            Call::Resume,
+            Call::Failing,
+            Call::Disabling,
+            Call::Test,
+            Call::Predict,
+        ];
         let mut checked = Vec::new();
         for call in calls {
             let (journal, checkpoints) = (Journal::default(), self.root.path().join("undisturbed"));
@@ -242,14 +266,16 @@ fn check_journal(case: &str, call: Call, expected: &Expected, fault: Fault, writ
     assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
     let line = |hook: &str, then| (format!("hook `{hook}`"), fault.place, then);
     let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", "aborted"));
+    let falls = (call == Call::Disabling).then(|| (format!("hook `{FALLS}`"), FALLS_AT, "disabled"));
     let contained = expected.contained.iter();
     let contained = contained.map(|one| line(one.hook, if one.disabled { "disabled" } else { "" }));
     let later = expected.later.iter().map(|hook| line(hook, "afterwards"));
     let aborted = expected.aborts.map(|hook| line(hook, "aborted"));
-    let all: Vec<_> = module.into_iter().chain(contained).chain(aborted).chain(later).collect();
+    let all: Vec<_> = module.into_iter().chain(falls).chain(contained).chain(aborted).chain(later).collect();
     let lines = written.failures.iter().map(|what| match what {
         Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
-            assert_eq!(*panicked, fault.panics && by != "module", "{case}");
+            let own = by == "module" || *by == format!("hook `{FALLS}`");
+            assert_eq!(*panicked, fault.panics && !own, "{case}");
             let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];
             let then: String = then.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
             (by.clone(), at.clone(), then)

@@ -8,6 +8,8 @@
 //! - a panic disables at once, unless it aborts.
 //! - in `on_exception` nobody is left out; what would abort comes later than what the run fails by.
 //! - a disabled hook is still asked for its state, which is no event.
+//! - that a hook was disabled is told to those that are left, one after the other, when its event has reached everyone; not
+//!   in `on_exception` and `teardown`.
 
 use tenterhook::OnError;
 
@@ -85,7 +87,11 @@ impl Case<'_> {
         };
         let mut expected = Expected::default();
         let mut failures = vec![0; self.faulty.len()];
+        let mut disabled_now: Vec<&str> = Vec::new();
         for row in self.undisturbed {
+            if !self.is_of_event(row) {
+                self.tell_disabled(&mut disabled_now, &failures, most, &mut expected.rows);
+            }
             let who = self.faulty.iter().position(|hook| row.0 == format!("hook:{hook}"));
             let Some(who) = who else {
                 expected.rows.push(row.clone());
@@ -99,8 +105,34 @@ impl Case<'_> {
                 failures[who] += 1;
                 let disabled = failures[who] >= most;
                 expected.contained.push(Failed { hook: self.faulty[who], disabled });
+                if disabled {
+                    disabled_now.push(self.faulty[who]);
+                }
             }
         }
         expected
+    }
+
+    /// Whether a row belongs to the event in which something goes wrong: its deliveries, and of a save the rest of it.
+    fn is_of_event(&self, (source, place): &(String, &'static str)) -> bool {
+        let of_save = ["on_save_checkpoint", "weights", "optimizer_state"].contains(place);
+        // Within the module's step nobody is told; the event that follows it comes first.
+        let after_step = ["on_after_forward", "on_validation_batch_end"].contains(place);
+        let of_event = *place == self.fault.place || self.fault.place == "on_activation" && after_step;
+        source.starts_with("hook:") && of_event
+            || self.fault.place == "on_save_checkpoint" && source == "module" && of_save
+    }
+
+    fn tell_disabled(&self, disabled: &mut Vec<&str>, failures: &[usize], most: usize, rows: &mut Rows) {
+        let is_left = |hook: &&&str| {
+            let faulty = self.faulty.iter().position(|faulty| faulty == *hook);
+            faulty.is_none_or(|who| failures[who] < most)
+        };
+        for _ in disabled.drain(..) {
+            if !["on_exception", "teardown"].contains(&self.fault.place) {
+                let left = self.hooks.iter().filter(is_left);
+                rows.extend(left.map(|hook| (format!("hook:{hook}"), "on_hook_disabled")));
+            }
+        }
     }
 }

@@ -1,0 +1,55 @@
+//! What hooks passed on and what became of it, in a table for people.
+
+use tenterhook::run::SentByHook;
+
+use super::costs::{count, fine};
+use crate::table::{Side, plain, table};
+
+/// The title of the table.
+pub(super) const TITLE: &str = "what hooks sent";
+
+/// The table; nothing where no hook sent anything.
+pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
+    let mut rows: Vec<_> = sinks.iter().filter(|of| of.sent > 0 || of.failed > 0).map(row).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let head = ["hook", "sent", "arrived", "failed", "dropped", "lost", "training waited", "end waited"];
+    rows.insert(0, head.map(str::to_owned).into());
+    let mut sides = vec![Side::Right; head.len()];
+    sides[0] = Side::Left;
+    table(&rows, &sides)
+}
+
+fn row(of: &SentByHook) -> Vec<String> {
+    let counts = [of.sent, of.delivered, of.failed, of.dropped, of.lost].map(count);
+    let times = [of.waited_s, of.flushed_s].map(fine);
+    [plain(&of.hook)].into_iter().chain(counts).chain(times).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_says_how_much_arrived_and_what_became_of_the_rest() {
+        let of = |value| serde_json::from_value::<SentByHook>(value).expect("it reads");
+        let csv = of(json!({ "hook": "csv", "sent": 120, "delivered": 120, "flushed_s": 0.0012 }));
+        let notify = of(json!({
+            "hook": "notify", "sent": 3, "delivered": 1, "failed": 1, "dropped": 1, "lost": 0, "waited_s": 0.0,
+            "flushed_s": 10.0,
+        }));
+        let silent = of(json!({ "hook": "silent" }));
+        assert_eq!(lines(std::slice::from_ref(&silent)), Vec::<String>::new());
+        assert_eq!(
+            lines(&[csv, silent, notify]),
+            [
+                "hook    sent  arrived  failed  dropped  lost  training waited  end waited",
+                "csv      120      120       -        -     -             0 ns     1.20 ms",
+                "notify     3        1       1        1     -             0 ns        10 s",
+            ]
+        );
+    }
+}
