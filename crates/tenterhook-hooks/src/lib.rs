@@ -52,6 +52,7 @@ mod throughput;
 mod time;
 mod timer;
 mod trail;
+mod upload;
 pub mod worker;
 
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
@@ -85,3 +86,4 @@ pub use stages::ActivationStage;
 pub use tensorboard::{HistogramOf, TensorBoard, TensorBoardOptions};
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};
+pub use upload::{Upload, UploadOnly, UploadOptions};

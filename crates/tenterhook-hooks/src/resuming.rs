@@ -206,6 +206,8 @@ const TABLE: &[Row] = &[
     ("Throughput", || of::<Throughput>("every_n_steps = 2\nsmoothing = 0.5")),
     // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),
+    // It keeps nothing either: what did not arrive before is found on the disk, which a test of the trainer shows.
+    ("Upload", || of::<Upload>("to = \"s3://bucket\"")),
 ];
 
 #[test]

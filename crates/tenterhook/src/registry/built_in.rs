@@ -8,7 +8,7 @@ use tenterhook_hooks::{
     ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, Csv, EarlyStopping,
     EmaWeights, Exec, Freeze, GradientMonitor, GradientNoise, Heartbeat, Jsonl, Logging, LossSpike,
     LrMonitor, ModelSummary, NanGuard, Notify, PlateauDetector, Profiler, Scale, TensorBoard, Throughput,
-    Timer,
+    Timer, Upload,
 };
 
 use super::Registry;
@@ -29,6 +29,7 @@ const HOOKS: &[BuiltIn] = &[
     ("notify", Maker::of_type::<Notify>),
     ("heartbeat", Maker::of_type::<Heartbeat>),
     ("exec", Maker::of_type::<Exec>),
+    ("upload", Maker::of_type::<Upload>),
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),

@@ -63,4 +63,5 @@ mod step_end;
 mod tape;
 mod update_hooks;
 mod updates;
+mod upload;
 mod verify_neutral;
