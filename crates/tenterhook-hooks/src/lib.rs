@@ -30,7 +30,6 @@ mod mode;
 mod model_summary;
 mod nan_guard;
 mod notify;
-mod outbox;
 mod own_file;
 mod pace;
 mod plateau_detector;

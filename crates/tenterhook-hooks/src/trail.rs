@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use tenterhook_core::{HookResult, Moment, OptionError, Sent, Stage};
+use tenterhook_core::{HookResult, Moment, Sent, Stage};
 
 use crate::bookmark::{Bookmark, Keep};
-use crate::time;
-use crate::worker::{Queue, WhenFull, Work, Worker};
+use crate::worker::{Outbox, Queue, Work};
 
 /// What a worker needs to know to open its file.
 pub(crate) struct Opening {
@@ -20,9 +19,7 @@ pub(crate) struct Opening {
 /// The file, its worker, and how much was handed over.
 #[derive(Debug)]
 pub(crate) struct Trail<T> {
-    worker: Option<Worker<T>>,
-    /// The worker has ended: what is handed over now needs another.
-    finished: bool,
+    outbox: Outbox<T>,
     /// The file as a checkpoint knew it, until it is opened.
     known: Option<Bookmark>,
     /// What is there is of a first attempt of this run, until the file is opened.
@@ -40,11 +37,16 @@ struct Current {
 
 impl<T> Default for Trail<T> {
     fn default() -> Trail<T> {
-        Trail { worker: None, finished: false, known: None, anew: None, current: None }
+        Trail { outbox: Outbox::default(), known: None, anew: None, current: None }
     }
 }
 
 impl<T: Send + 'static> Trail<T> {
+    /// At `setup`: what became of the last call's entries has been told.
+    pub(crate) fn begin_call(&mut self) {
+        self.outbox.begin();
+    }
+
     /// At `on_train_start`, with the place where nobody else writes, if it is one. A run that begins in its own
     /// directory finds nothing there but what it wrote itself, before it was killed without a checkpoint to go on from.
     pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) {
@@ -64,7 +66,7 @@ impl<T: Send + 'static> Trail<T> {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.worker.is_some() && !self.finished
+        self.outbox.is_open()
     }
 
     /// Starts the worker of this file.
@@ -96,26 +98,25 @@ impl<T: Send + 'static> Trail<T> {
             Current { path: path.clone(), found, sent, time }
         });
         let opening = Opening { path, keep, found: Arc::clone(&current.found) };
-        self.worker = Some(Worker::start(&moment.hook_name(), queue, work(opening))?);
-        (self.current, self.finished) = (Some(current), false);
+        self.outbox.open(&moment.hook_name(), queue, work(opening))?;
+        self.current = Some(current);
         Ok(())
     }
 
     /// Hands an entry over, if it is open.
     pub(crate) fn send(&mut self, time: f64, entry: T) -> HookResult {
-        let (Some(worker), Some(current)) = (&mut self.worker, &mut self.current) else { return Ok(()) };
+        let Some(current) = self.current.as_mut().filter(|_| self.outbox.is_open()) else { return Ok(()) };
         current.sent += 1;
         current.time = time;
-        worker.send(entry)
+        self.outbox.pass(entry)
     }
 
     pub(crate) fn finish(&mut self) -> HookResult {
-        self.finished = true;
-        self.worker.as_mut().map_or(Ok(()), Worker::finish)
+        self.outbox.finish()
     }
 
     pub(crate) fn sent(&self) -> Option<Sent> {
-        self.worker.as_ref().map(Worker::sent)
+        self.outbox.sent()
     }
 
     /// For a checkpoint.
@@ -136,14 +137,6 @@ impl<T: Send + 'static> Trail<T> {
     pub(crate) fn load(&mut self, known: Option<Bookmark>) {
         *self = Trail { known, ..Trail::default() };
     }
-}
-
-/// The queue that a hook's options say.
-pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Result<Queue, OptionError> {
-    if size == 0 {
-        return Err(OptionError::new("`queue_size` must be 1 or more: so many may wait to be written"));
-    }
-    Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
 }
 
 /// Whether a file lies in the directory of the run, where nobody else writes.

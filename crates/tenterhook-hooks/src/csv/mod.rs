@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, FromOptions, HookResult, Log, Moment, Observer, OptionError, Phase, Sent, State, TrainStart, hook,
+    Access, FromOptions, HookResult, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
+    TrainStart, hook,
 };
 
 use table::{Row, Table};
@@ -17,7 +18,7 @@ use table::{Row, Table};
 use crate::bookmark::Bookmark;
 use crate::own_file;
 use crate::trail::{self, Opening, Trail};
-use crate::worker::{Desk, Queue, WhenFull, Work};
+use crate::worker::{Desk, Queue, WhenFull, Work, outbox};
 
 /// The options of [`Csv`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,7 +96,7 @@ when_full = "block"
 
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         own_file::check("path", &options.path, "metrics.csv")?;
-        let queue = trail::queue(options.queue_size, options.when_full, &options.flush_timeout)?;
+        let queue = outbox::queue(options.queue_size, options.when_full, &options.flush_timeout)?;
         Ok(Csv { options, queue, trail: Trail::default() })
     }
 }
@@ -123,6 +124,10 @@ impl Observer for Csv {
     fn access(&self) -> Access {
         let file = own_file::plain(&self.options.path);
         Access::none().claims(file.to_string_lossy(), "give one of them another `path`")
+    }
+
+    fn setup(&mut self, _: &Setup) {
+        self.trail.begin_call();
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

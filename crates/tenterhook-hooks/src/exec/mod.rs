@@ -16,8 +16,8 @@ use tenterhook_core::*;
 use facts::{Tells, Told};
 use running::{Heard, Running};
 
-use crate::outbox::{self, Outbox};
 use crate::time;
+use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
 
 /// The options of [`Exec`].

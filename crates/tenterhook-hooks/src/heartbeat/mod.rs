@@ -19,8 +19,8 @@ use tenterhook_core::{
 use beat::{Beating, Pulse, Targets, Word};
 
 use crate::http::Client;
-use crate::outbox::{self, Outbox};
 use crate::secret::{self, Secret};
+use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
 use crate::{own_file, text, time};
 

@@ -21,10 +21,10 @@ use sending::{Message, Sending};
 use template::Facts;
 
 use crate::http::Client;
-use crate::outbox::{self, Outbox};
 use crate::secret::{self, Secret};
 use crate::text;
 use crate::worker::Queue;
+use crate::worker::outbox::{self, Outbox};
 
 /// Sends messages about a run to a chat: a webhook that takes `{"text": "…"}`, as those of Slack, Mattermost, Rocket.Chat
 /// and Discord (with `/slack` behind its address) do.

@@ -8,8 +8,9 @@ use tenterhook_core::OptionError;
 
 use super::limit::Limit;
 use super::template::Template;
+use crate::worker::outbox;
 use crate::worker::{Queue, WhenFull};
-use crate::{outbox, secret, time};
+use crate::{secret, time};
 
 /// The options of [`Notify`](super::Notify).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

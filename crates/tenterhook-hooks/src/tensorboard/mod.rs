@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::Tensors;
 use tenterhook_core::{
     Access, BeforeOptimizerStep, Cadence, Event, Events, FromOptions, HookResult, Log, Moment, Observer,
-    OptionError, Phase, Sent, State, StepEnd, TrainBatchStart, TrainStart, hook,
+    OptionError, Phase, Sent, Setup, State, StepEnd, TrainBatchStart, TrainStart, hook,
 };
 
 use entry::{Entry, Held, What};
@@ -227,6 +227,10 @@ impl Observer for TensorBoard {
             .into_iter()
             .filter(|(_, idle)| *idle)
             .fold(Events::NONE, |events, (event, _)| events.with(event))
+    }
+
+    fn setup(&mut self, _: &Setup) {
+        self.trail.begin_call();
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

@@ -9,8 +9,7 @@ use tenterhook_core::{OptionError, Pattern};
 use crate::chosen::{Chosen, everything};
 use crate::own_file;
 use crate::pace::MOST_BINS;
-use crate::trail;
-use crate::worker::{Queue, WhenFull};
+use crate::worker::{Queue, WhenFull, outbox};
 
 /// What histograms are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -115,7 +114,7 @@ impl TensorBoardOptions {
         Ok(Choice {
             params: Chosen::new(&self.params)?,
             images: images.map_err(|error| OptionError::new(format!("`images`: {error}")))?,
-            queue: trail::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
+            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
         })
     }
 

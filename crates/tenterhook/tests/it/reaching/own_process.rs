@@ -45,7 +45,9 @@ fn process(root: &Path, hooks: &str, webhook: Option<&str>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "reaching::own_process::in_the_process", "--nocapture"]);
     command.env(CHILD, root).env("RUST_BACKTRACE", "1").env_remove("WEBHOOK");
-    webhook.into_iter().for_each(|url| drop(command.env("WEBHOOK", url)));
+    if let Some(url) = webhook {
+        command.env("WEBHOOK", url);
+    }
     let output = command.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();

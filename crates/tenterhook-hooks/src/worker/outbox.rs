@@ -2,12 +2,12 @@
 
 use tenterhook_core::{HookResult, Moment, OptionError, Phase, Sent};
 
+use super::{Queue, WhenFull, Work, Worker};
 use crate::time;
-use crate::worker::{Queue, WhenFull, Work, Worker};
 
 /// The worker of a hook, while there is one.
 #[derive(Debug)]
-pub(crate) struct Outbox<T> {
+pub struct Outbox<T> {
     worker: Option<Worker<T>>,
     /// What became of the things that were sent in the last call.
     sent: Option<Sent>,
@@ -20,27 +20,43 @@ impl<T> Default for Outbox<T> {
 }
 
 impl<T: Send + 'static> Outbox<T> {
+    /// Whether there is a worker.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// Starts the worker.
+    pub fn open(&mut self, name: &str, queue: Queue, work: impl Work<Item = T>) -> HookResult {
+        self.worker = Some(Worker::start(name, queue, work)?);
+        Ok(())
+    }
+
+    /// Hands something to the worker, if there is one. The error is what failed since.
+    pub fn pass(&mut self, item: T) -> HookResult {
+        self.worker.as_mut().map_or(Ok(()), |worker| worker.send(item))
+    }
+
     /// Hands something to the worker, and starts it if it is the first thing. The error is what failed since.
-    pub(crate) fn send<W: Work<Item = T>>(
+    pub fn send<W: Work<Item = T>>(
         &mut self,
         item: T,
         (name, queue): (&str, Queue),
         work: impl FnOnce() -> W,
     ) -> HookResult {
-        let worker = match &mut self.worker {
-            Some(worker) => worker,
-            None => self.worker.insert(Worker::start(name, queue, work())?),
-        };
-        worker.send(item)
+        if !self.is_open() {
+            self.open(name, queue, work())?;
+        }
+        self.pass(item)
     }
 
     /// What failed since it was last asked.
-    pub(crate) fn check(&mut self) -> HookResult {
+    pub fn check(&mut self) -> HookResult {
         self.worker.as_mut().map_or(Ok(()), Worker::check)
     }
 
     /// Waits for the rest, and lets the worker go.
-    pub(crate) fn finish(&mut self) -> HookResult {
+    pub fn finish(&mut self) -> HookResult {
         let Some(mut worker) = self.worker.take() else { return Ok(()) };
         let finished = worker.finish();
         self.sent = Some(worker.sent());
@@ -48,12 +64,13 @@ impl<T: Send + 'static> Outbox<T> {
     }
 
     /// A call begins: what became of the last one's things has been told.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.sent = None;
     }
 
     /// What became of what was sent in this call.
-    pub(crate) fn sent(&self) -> Option<Sent> {
+    #[must_use]
+    pub fn sent(&self) -> Option<Sent> {
         self.worker.as_ref().map(Worker::sent).or(self.sent)
     }
 }
