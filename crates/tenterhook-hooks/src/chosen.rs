@@ -1,8 +1,8 @@
-//! Which parameters an update hook works on, by patterns over their names.
+//! Which parameters a hook works on, by patterns over their names.
 
 use std::collections::BTreeMap;
 
-use tenterhook_core::{Gradients, OptionError, Pattern, Update};
+use tenterhook_core::{Gradients, Moment, OptionError, Pattern, Update};
 
 use crate::text::listed;
 
@@ -51,6 +51,18 @@ impl Chosen {
     /// Whether it chooses this parameter.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Says which patterns choose none of the model's parameters, so that a slip is not mistaken for silence.
+    pub(crate) fn say_what_matches_nothing(&self, moment: &Moment<'_>) {
+        let names: Vec<_> = moment.params().iter().map(|param| param.name().to_owned()).collect();
+        if names.is_empty() {
+            return;
+        }
+        for pattern in idle(&self.patterns, &names) {
+            let nearest = nearest(pattern, &names);
+            moment.say(format!("`params`: no parameter matches `{pattern}`; nearest: {nearest}"));
+        }
     }
 
     /// Looks out for patterns that choose nothing, and says so once. To be called in every update.

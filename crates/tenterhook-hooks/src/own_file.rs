@@ -21,7 +21,7 @@ const DIRECTORIES_OF_THE_RUN: [&str; 2] = ["checkpoints", "tensorboard"];
 /// Refuses a path that names no file, leaves its directory or is one of the run's own files or lies among them.
 pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {
     let refuse = |problem: String| Err(OptionError::new(problem));
-    if path.components().any(|part| part == Component::ParentDir) {
+    if leads_out(path) {
         return refuse(format!(
             "`{key}` is \"{}\", which leads out of its directory; write it without \"..\", such as \"{example}\"",
             path.display()
@@ -43,6 +43,11 @@ pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionE
         )),
         None => Ok(()),
     }
+}
+
+/// Whether it climbs out of a directory somewhere.
+pub(crate) fn leads_out(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
 }
 
 /// The same path for all ways to write it: `./a` is `a`.

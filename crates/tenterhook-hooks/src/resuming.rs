@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use tenterhook_core::{Event, FromOptions, Hook, HookExt, Request, RunInfo, UpdateHook};
+use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo, UpdateHook};
 use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
 
+use crate::http::loopback::{Answer, Server};
 use crate::*;
 
 /// A hook of these options.
@@ -33,7 +34,7 @@ fn script() -> Vec<Cue> {
         batch if batch.is_multiple_of(3) => Some(20.0),
         batch => Some(1.0 / batch as f64),
     };
-    Fit::new(3, 5).accumulate(2).validate(2).losses(loss).script()
+    Fit::new(3, 5).accumulate(2).validate(2).losses(loss).logging().script()
 }
 
 /// Says what there is at an event: numbers that follow from where it is.
@@ -42,7 +43,8 @@ fn given<H>(rig: &mut Rig<H>, cue: &Cue) {
     rig.params([("a.w", [number, 1.0]), ("b.w", [0.5 * number, -1.0])]);
     let poison = if cue.progress.total_batches == 8 { f32::NAN } else { 1e-3 * number };
     rig.gradients([("a.w", [poison, 0.1]), ("b.w", [10.0 * number, 1e-12])]);
-    rig.batch_tensors([("x", [number, number])]);
+    let picture = [number, 0.0, 1.0, 2.0];
+    rig.batch_tensors(NamedTensors::from([("x", [number, number])]).with("picture", [2, 2], picture));
     rig.metrics().set_step(cue.progress.step);
     match cue.event {
         Event::ValidationEpochEnd => {
@@ -153,11 +155,14 @@ const TABLE: &[Row] = &[
     // It prints for people and keeps nothing, since a state would tie checkpoints to it: the line of an epoch in
     // which a run was resumed names what was logged since.
     ("Console", || ()),
+    ("Csv", || of::<Csv>("when_full = \"block\"")),
     ("EarlyStopping", || {
         of::<EarlyStopping>("monitor = \"val/loss\"\npatience = 2\nverbose = true");
         of::<EarlyStopping>("monitor = \"missing_loss\"\nstrict = false");
     }),
     ("EmaWeights", || of::<EmaWeights>("decay = 0.9\nupdate_every_n_steps = 2\nstart_after = \"1 step\"")),
+    // A command that was run again is run again; what it does is its own affair.
+    ("Exec", || of::<Exec>("on = [\"on_train_epoch_end\", \"on_train_end\"]\ncommand = \"true\"")),
     ("Freeze", || of_update::<Freeze>("params = [\"a.**\"]\nfrom_step = 2\nuntil_step = 4")),
     ("GradientMonitor", || {
         of::<GradientMonitor>(
@@ -166,6 +171,10 @@ const TABLE: &[Row] = &[
         );
     }),
     ("GradientNoise", || of_update::<GradientNoise>("std = 0.1\ndecay = 0.5")),
+    ("Heartbeat", || {
+        let server = Server::start(&[Answer::Status(200)]);
+        resumes(|| made::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
+    }),
     ("Jsonl", || of::<Jsonl>("log_every_n_batches = 2")),
     ("Logging", || of::<Logging>("log_every_n_epochs = 1")),
     ("LossSpike", || {
@@ -175,6 +184,11 @@ const TABLE: &[Row] = &[
     ("LrMonitor", || of::<LrMonitor>("frequency = \"epoch\"\nlog_momentum = false")),
     ("ModelSummary", || of::<ModelSummary>("")),
     ("NanGuard", || of::<NanGuard>("action = \"skip\"\npoints = [\"**\"]")),
+    ("Notify", || {
+        let server = Server::start(&[Answer::Status(200)]);
+        let toml = "url_env = \"A\"\nnotify_on = [\"training_end\", \"best_model\", \"hook_disabled\"]";
+        resumes(|| made::<Notify>(toml).to(Secret::new(server.url("/"))));
+    }),
     ("PlateauDetector", || {
         of::<PlateauDetector>("monitor = \"val/loss\"\nwindow = 2\nthreshold = 1.5");
         of::<PlateauDetector>("monitor = \"missing\"");
@@ -182,6 +196,13 @@ const TABLE: &[Row] = &[
     // What is skipped is skipped again when a run starts again, since its first batches are slow again.
     ("Profiler", || of::<Profiler>("skip_first_batches = 0\nfilename = \"profile.json\"")),
     ("Scale", || of_update::<Scale>("params = [\"a.**\"]\nfactor = 2.0")),
+    ("TensorBoard", || {
+        let options = "histograms = [\"gradients\", \"weights\"]\nhistogram_every_n_steps = 2\nhistogram_bins = 4\n\
+                       images = \"picture\"\nwhen_full = \"block\"";
+        resumes(|| made::<TensorBoard>(options).with_clock(|| 1e9));
+        // Where there are no pictures that is said once.
+        resumes(|| made::<TensorBoard>("images = \"x\"\nwhen_full = \"block\"").with_clock(|| 1e9));
+    }),
     ("Throughput", || of::<Throughput>("every_n_steps = 2\nsmoothing = 0.5")),
     // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),

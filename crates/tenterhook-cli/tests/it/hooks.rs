@@ -24,6 +24,8 @@ fn every_hook_is_listed_with_its_purpose() {
         "console",
         "jsonl",
         "logging",
+        "tensorboard",
+        "csv",
         "gradient_monitor",
         "checkpoint",
         "early_stopping",

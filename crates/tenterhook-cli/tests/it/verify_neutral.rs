@@ -115,6 +115,8 @@ fn the_built_in_observers_are_neutral_and_nothing_is_left_behind() {
         "console",
         "jsonl",
         "logging",
+        "tensorboard",
+        "csv",
         "lr_monitor",
         "gradient_monitor",
         "throughput",

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook_core::{
     Access, CheckpointLoaded, CheckpointSaved, FromOptions, HookResult, Moment, Observer, OptionError, Sent,
-    Stage, hook,
+    Setup, Stage, hook,
 };
 
 use destination::{Destination, Variables};
@@ -23,7 +23,7 @@ use options::Checked;
 pub use options::{UploadOnly, UploadOptions};
 use work::{Item, Uploader};
 
-use crate::worker::Worker;
+use crate::worker::Outbox;
 
 /// Uploads every checkpoint, once it is durable, to storage that speaks S3 or to another directory.
 ///
@@ -57,9 +57,7 @@ use crate::worker::Worker;
 pub struct Upload {
     options: UploadOptions,
     checked: Checked,
-    worker: Option<Worker<Item>>,
-    /// The worker has ended; what comes now is of another call.
-    ended: bool,
+    outbox: Outbox<Item>,
     gone: Arc<AtomicU64>,
     /// How many of those people have been told about.
     told: u64,
@@ -75,21 +73,18 @@ only = "best"
 
     fn from_options(options: UploadOptions) -> Result<Upload, OptionError> {
         let checked = options.checked()?;
-        Ok(Upload { options, checked, worker: None, ended: false, gone: Arc::default(), told: 0 })
+        Ok(Upload { options, checked, outbox: Outbox::default(), gone: Arc::default(), told: 0 })
     }
 }
 
 impl Upload {
     /// Hands something over to the worker, which starts with the first.
     fn send(&mut self, cx: &Moment<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
-        if std::mem::take(&mut self.ended) {
-            self.worker = None;
+        if !self.outbox.is_open() {
+            let uploader = self.uploader(cx)?;
+            self.outbox.open("upload", self.checked.queue, uploader)?;
         }
-        if self.worker.is_none() {
-            self.worker = Some(Worker::start("upload", self.checked.queue, self.uploader(cx)?)?);
-        }
-        let item = Item { run: cx.run.id.clone(), root, checkpoint };
-        self.worker.as_mut().map_or(Ok(()), |worker| worker.send(item))
+        self.outbox.pass(Item { run: cx.run.id.clone(), root, checkpoint })
     }
 
     fn uploader(&mut self, cx: &Moment<'_>) -> HookResult<Uploader> {
@@ -153,6 +148,10 @@ impl Observer for Upload {
         Access::none().claims(&*self.options.to, "give one of them another `to`")
     }
 
+    fn setup(&mut self, _: &Setup) {
+        self.outbox.begin();
+    }
+
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
         // A run that begins from another one's checkpoint has none of its own.
         let own = cx.path.starts_with(&cx.run.checkpoints);
@@ -174,12 +173,11 @@ impl Observer for Upload {
     }
 
     fn finish(&mut self) -> HookResult {
-        self.ended = true;
-        self.worker.as_mut().map_or(Ok(()), Worker::finish)
+        self.outbox.finish()
     }
 
     fn sent(&self) -> Option<Sent> {
-        let mut sent = self.worker.as_ref()?.sent();
+        let mut sent = self.outbox.sent()?;
         // The worker takes them for delivered; nobody did.
         let gone = self.gone.load(Ordering::Relaxed).min(sent.delivered);
         (sent.delivered, sent.dropped) = (sent.delivered - gone, sent.dropped + gone);

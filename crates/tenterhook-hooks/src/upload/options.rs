@@ -1,6 +1,5 @@
 //! The options of uploads, and what is wrong with them.
 
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,7 @@ use tenterhook_core::OptionError;
 
 use super::destination::{Destination, Patience};
 use crate::time;
-use crate::worker::{Queue, WhenFull};
+use crate::worker::{Queue, WhenFull, outbox};
 
 /// Which checkpoints are uploaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -93,21 +92,12 @@ pub(super) struct Checked {
 
 impl UploadOptions {
     pub(super) fn checked(&self) -> Result<Checked, OptionError> {
-        let time = |key, text: &str| -> Result<Duration, OptionError> { time::parse(key, text) };
-        if self.queue_size == 0 {
-            return Err(OptionError::new(
-                "`queue_size` must be 1 or more; to upload nothing, write `enabled = false`",
-            ));
-        }
-        let patience = Patience { timeout: time("timeout", &self.timeout)?, retries: self.retries as usize };
+        let patience =
+            Patience { timeout: time::parse("timeout", &self.timeout)?, retries: self.retries as usize };
         Ok(Checked {
             destination: Destination::parse(&self.to)?,
             patience,
-            queue: Queue {
-                capacity: self.queue_size,
-                when_full: self.when_full,
-                flush_timeout: time("flush_timeout", &self.flush_timeout)?,
-            },
+            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
         })
     }
 }

@@ -47,6 +47,7 @@
 //! ```
 
 mod line;
+pub(crate) mod outbox;
 mod thread;
 
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, HookResult, Sent};
 
 use line::Line;
+pub use outbox::Outbox;
 pub use thread::Desk;
 
 /// What a hook's worker does, on a thread of its own.

@@ -217,6 +217,8 @@ fn every_one_of_them_is_made_by_its_name() {
         ("console", "console_log"),
         ("jsonl", "json_log"),
         ("logging", "logging"),
+        ("tensorboard", "tensorboard"),
+        ("csv", "csv"),
         ("throughput", "throughput"),
         ("timer", "timer"),
         ("profiler", "profiler"),

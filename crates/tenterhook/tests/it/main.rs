@@ -23,6 +23,7 @@ mod ema_weights;
 mod everywhere;
 mod failing_often;
 mod failures;
+mod file_sinks;
 mod finding;
 mod format_1;
 mod going_on;
@@ -34,6 +35,9 @@ mod lab;
 mod line;
 mod listening;
 mod loaders;
+/// The other side of a connection, as the hooks' own tests have it.
+#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+mod loopback;
 mod losses;
 mod matrix;
 mod metrics;
@@ -44,6 +48,7 @@ mod optimizers;
 mod plan;
 mod points;
 mod rates_and_plateaus;
+mod reaching;
 mod reading;
 mod rehearsals;
 mod resume;

@@ -184,13 +184,17 @@ proptest! {
 /// The failures that were contained.
 fn failures(report: &Report) -> Vec<String> {
     let failed = report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
-    failed.map(ToString::to_string).collect()
+    // Nobody here has a chat, and that is what the hook must say.
+    let all = failed.map(ToString::to_string);
+    all.filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set")).collect()
 }
 
 #[test]
 fn every_built_in_observer_at_once_in_both_directions_changes_nothing() {
     let names = built_in_observers();
-    for expected in ["console", "jsonl", "logging", "gradient_monitor", "lr_monitor", "throughput"] {
+    for expected in
+        ["console", "csv", "jsonl", "logging", "gradient_monitor", "lr_monitor", "tensorboard", "throughput"]
+    {
         assert!(names.contains(&expected.to_owned()), "{expected} is an observer: {names:?}");
     }
     let all: Vec<_> = names.into_iter().map(Member::built_in).collect();
