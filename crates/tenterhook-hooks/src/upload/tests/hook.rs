@@ -78,6 +78,7 @@ fn a_second_call_has_a_worker_of_its_own() {
     let mut rig = rig(directory);
     for name in ["a", "b"] {
         write(&directory.join("checkpoints").join(name), SMALL);
+        rig.setup();
         saved(&mut rig, directory, name).finish();
         assert!(directory.join("backup/r1").join(name).join("manifest.json").is_file());
         assert_eq!(rig.sent().expect("it has a worker").delivered, 1);
@@ -95,6 +96,7 @@ fn a_run_that_begins_from_another_ones_checkpoint_leaves_that_alone() {
     rig.checkpoint(1, directory.join("other/a"), directory.join("other")).on_checkpoint_loaded();
     rig.finish();
     assert_eq!(rig.sent(), None);
+    rig.setup();
     rig.checkpoint(1, directory.join("checkpoints/b"), directory.join("checkpoints")).on_checkpoint_loaded();
     rig.finish();
     assert!(directory.join("backup/r1/b/manifest.json").is_file());
