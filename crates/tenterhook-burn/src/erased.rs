@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
-use tenterhook::tensor::norm;
+use burn_flex::Flex;
+use tenterhook::tensor::{Change, norm};
 use tenterhook::{DType, Stats};
 
 use crate::native::MapGradient;
@@ -128,15 +129,34 @@ impl Erased {
     }
 
     pub(crate) fn to_vec(&self) -> Vec<f32> {
-        self.floats().try_into_vec().unwrap_or_default()
+        self.with_values(<[f32]>::to_vec)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.floats().as_slice().map(Stats::of).unwrap_or_default()
+        self.with_values(Stats::of)
     }
 
     pub(crate) fn norm(&self) -> f64 {
-        self.floats().as_slice().map(norm).unwrap_or_default()
+        self.with_values(norm)
+    }
+
+    /// How it has changed since it was this.
+    pub(crate) fn change_since(&self, before: &Erased) -> Change {
+        before.with_values(|before| self.with_values(|after| Change::between(before, after)))
+    }
+
+    /// Looks at the values where they lie, if that is in this process's memory and in order; else in a copy. A tensor is
+    /// shared nearly always, and Burn itself copies what is shared.
+    fn with_values<T>(&self, look: impl FnOnce(&[f32]) -> T) -> T {
+        let in_memory = self.handle.clone().try_into_primitive::<Flex>().ok();
+        let in_order = in_memory.as_ref().filter(|tensor| {
+            tensor.dtype() == BurnDType::F32 && tensor.is_contiguous() && tensor.layout().start_offset() == 0
+        });
+        if let Some(tensor) = in_order {
+            return look(&tensor.storage::<f32>()[..tensor.layout().num_elements()]);
+        }
+        let copied = self.floats();
+        look(copied.as_slice().unwrap_or_default())
     }
 
     fn floats(&self) -> TensorData {

@@ -49,9 +49,9 @@ impl Part {
         all.filter(|(_, value)| value.is_none()).map(|(facts, _)| facts.name.clone()).collect()
     }
 
-    /// The norm of all of them together, still on the device.
+    /// The norm of all of them together, for whoever will ask.
     pub(crate) fn norm(&self) -> Loss {
-        norm(self.values.iter().flatten())
+        Loss::norm_of(self.values.iter().flatten().cloned().collect())
     }
 
     /// Clips all of them.
@@ -62,7 +62,7 @@ impl Part {
 }
 
 /// The norm of these together, still on the device.
-fn norm<'a>(gradients: impl Iterator<Item = &'a Erased>) -> Loss {
+pub(crate) fn norm<'a>(gradients: impl Iterator<Item = &'a Erased>) -> Loss {
     let squares: Vec<_> = gradients.map(Erased::square_sum).collect();
     match squares.len() {
         0 => Loss::known(0.0),
@@ -176,7 +176,7 @@ impl TensorSource for Part {
         let zeros = || vec![0.0; ranges.iter().map(ExactSizeIterator::len).product()];
         self.values[index].as_ref().map_or_else(zeros, |gradient| gradient.slice(ranges))
     }
-    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let gradient = self.values[index].clone()?;
         Some(Box::new(gradient))
     }
@@ -310,13 +310,13 @@ impl TensorSource for Gradients {
     }
     fn norm(&self, index: usize) -> f64 {
         let (part, slot) = self.owned[index];
-        self.parts[part].norm(slot)
+        TensorSource::norm(&self.parts[part], slot)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         let (part, slot) = self.owned[index];
         self.parts[part].slice(slot, ranges)
     }
-    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let (part, slot) = self.owned[index];
         self.parts[part].native(slot)
     }

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use tenterhook::{BoxError, DType, TensorSource};
+use tenterhook::tensor::Change;
+use tenterhook::{BoxError, DType, Stats, TensorSource};
 
 use crate::erased::{Erased, dtype};
 
@@ -130,7 +131,16 @@ impl<M: Module> TensorSource for Live<M> {
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         self.one(index).map(|tensor| tensor.slice(ranges)).unwrap_or_default()
     }
-    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+    fn norm(&self, index: usize) -> f64 {
+        self.one(index).map(Erased::norm).unwrap_or_default()
+    }
+    fn stats(&self, index: usize) -> Stats {
+        self.one(index).map(Erased::stats).unwrap_or_default()
+    }
+    fn change_since(&self, index: usize, before: &dyn Any) -> Option<Change> {
+        Some(self.one(index)?.change_since(before.downcast_ref::<Erased>()?))
+    }
+    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let tensor = self.one(index)?.clone();
         Some(Box::new(tensor))
     }

@@ -113,7 +113,7 @@ impl TensorSource for TensorList {
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         self.0[index].tensor.slice(ranges)
     }
-    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         Some(Box::new(self.0[index].tensor.clone()))
     }
 }

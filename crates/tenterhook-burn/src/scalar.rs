@@ -3,6 +3,9 @@
 use burn::tensor::Tensor;
 use tenterhook::tensor::ReadScalar;
 
+use crate::erased::Erased;
+use crate::gradients::norm;
+
 /// A number that may still be on the device, with the graph it came from.
 #[derive(Clone, Debug)]
 pub struct Loss(Inner);
@@ -12,6 +15,8 @@ pub struct Loss(Inner);
 enum Inner {
     Lazy(Tensor<1>),
     Known(f64),
+    /// The norm of these together, which nobody has asked for yet.
+    NormOf(Vec<Erased>),
 }
 
 impl Loss {
@@ -23,18 +28,23 @@ impl Loss {
         Loss(Inner::Known(value))
     }
 
+    /// The norm of these together: computed when it is read, since mostly nobody does.
+    pub(crate) fn norm_of(tensors: Vec<Erased>) -> Loss {
+        Loss(Inner::NormOf(tensors))
+    }
+
     /// The tensor, unless it is a number that nothing depends on.
     pub(crate) fn into_tensor(self) -> Option<Tensor<1>> {
         match self.0 {
             Inner::Lazy(tensor) => Some(tensor),
-            Inner::Known(_) => None,
+            Inner::Known(_) | Inner::NormOf(_) => None,
         }
     }
 
     pub(crate) fn tensor(&self) -> Option<&Tensor<1>> {
         match &self.0 {
             Inner::Lazy(tensor) => Some(tensor),
-            Inner::Known(_) => None,
+            Inner::Known(_) | Inner::NormOf(_) => None,
         }
     }
 
@@ -42,7 +52,7 @@ impl Loss {
     pub(crate) fn detached(self) -> Loss {
         match self.0 {
             Inner::Lazy(tensor) => Loss::new(tensor.inner()),
-            known @ Inner::Known(_) => Loss(known),
+            known @ (Inner::Known(_) | Inner::NormOf(_)) => Loss(known),
         }
     }
 }
@@ -59,6 +69,7 @@ impl ReadScalar for Loss {
         match &self.0 {
             Inner::Lazy(tensor) => tensor.clone().try_into_scalar::<f64>().unwrap_or(f64::NAN),
             Inner::Known(value) => *value,
+            Inner::NormOf(tensors) => norm(tensors.iter()).read(),
         }
     }
 

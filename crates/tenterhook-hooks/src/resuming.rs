@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo, UpdateHook};
 use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
 
+use crate::http::loopback::{Answer, Server};
 use crate::*;
 
 /// A hook of these options.
@@ -160,6 +161,8 @@ const TABLE: &[Row] = &[
         of::<EarlyStopping>("monitor = \"missing_loss\"\nstrict = false");
     }),
     ("EmaWeights", || of::<EmaWeights>("decay = 0.9\nupdate_every_n_steps = 2\nstart_after = \"1 step\"")),
+    // A command that was run again is run again; what it does is its own affair.
+    ("Exec", || of::<Exec>("on = [\"on_train_epoch_end\", \"on_train_end\"]\ncommand = \"true\"")),
     ("Freeze", || of_update::<Freeze>("params = [\"a.**\"]\nfrom_step = 2\nuntil_step = 4")),
     ("GradientMonitor", || {
         of::<GradientMonitor>(
@@ -168,6 +171,10 @@ const TABLE: &[Row] = &[
         );
     }),
     ("GradientNoise", || of_update::<GradientNoise>("std = 0.1\ndecay = 0.5")),
+    ("Heartbeat", || {
+        let server = Server::start(&[Answer::Status(200)]);
+        resumes(|| made::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
+    }),
     ("Jsonl", || of::<Jsonl>("log_every_n_batches = 2")),
     ("Logging", || of::<Logging>("log_every_n_epochs = 1")),
     ("LossSpike", || {
@@ -177,6 +184,11 @@ const TABLE: &[Row] = &[
     ("LrMonitor", || of::<LrMonitor>("frequency = \"epoch\"\nlog_momentum = false")),
     ("ModelSummary", || of::<ModelSummary>("")),
     ("NanGuard", || of::<NanGuard>("action = \"skip\"\npoints = [\"**\"]")),
+    ("Notify", || {
+        let server = Server::start(&[Answer::Status(200)]);
+        let toml = "url_env = \"A\"\nnotify_on = [\"training_end\", \"best_model\", \"hook_disabled\"]";
+        resumes(|| made::<Notify>(toml).to(Secret::new(server.url("/"))));
+    }),
     ("PlateauDetector", || {
         of::<PlateauDetector>("monitor = \"val/loss\"\nwindow = 2\nthreshold = 1.5");
         of::<PlateauDetector>("monitor = \"missing\"");
@@ -194,6 +206,8 @@ const TABLE: &[Row] = &[
     ("Throughput", || of::<Throughput>("every_n_steps = 2\nsmoothing = 0.5")),
     // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),
+    // It keeps nothing either: what did not arrive before is found on the disk, which a test of the trainer shows.
+    ("Upload", || of::<Upload>("to = \"s3://bucket\"")),
 ];
 
 #[test]

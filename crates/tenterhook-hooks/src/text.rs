@@ -112,6 +112,16 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     }
 }
 
+/// The same in a word.
+pub(crate) fn ended(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Stopped { .. } => "stopped",
+        Outcome::Interrupted { .. } => "interrupted",
+        Outcome::Failed { .. } => "failed",
+        _ => "completed",
+    }
+}
+
 /// So many names are said.
 pub(crate) const MOST_LISTED: usize = 20;
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tenterhook_core::{Cadence, OptionError};
 
+/// The same as a regular expression, for schemas.
+pub(crate) const PATTERN: &str = r"^(?![0\s:]*$)(\s*[0-9]+\s*(:\s*[0-9]+\s*){3}|\s*0*[1-9][0-9]*\s*(s|sec|seconds?|min|minutes?|h|hours?)\s*)$";
+
 /// `DD:HH:MM:SS`, or a number with its unit; `key` is the option that says it.
 pub(crate) fn parse(key: &str, text: &str) -> Result<Duration, OptionError> {
     let seconds = [86_400, 3600, 60, 1];

@@ -21,7 +21,7 @@ pub struct TimerOptions {
     /// Stop training after so long, such as `2 h`, `90 min` or `00:12:00:00` (`DD:HH:MM:SS`). Validations within it
     /// count. Unset: only measure.
     #[schemars(example = &"00:12:00:00")]
-    #[schemars(extend("pattern" = "^(?![0\\s:]*$)(\\s*[0-9]+\\s*(:\\s*[0-9]+\\s*){3}|\\s*0*[1-9][0-9]*\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*)$"))]
+    #[schemars(extend("pattern" = time::PATTERN))]
     pub duration: Option<String>,
     /// When to look whether the time is over: after every batch (`step`) or at the end of every `epoch`.
     pub interval: TimerInterval,

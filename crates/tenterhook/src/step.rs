@@ -275,6 +275,8 @@ impl<M: Module> Running<M> {
                 next_lr: module.lr(optimizer),
             }
         );
+        // Nobody reads it any more, and it may hold gradients.
+        self.norms.clear();
         tell!(self, module, on_step_end);
         Ok(())
     }

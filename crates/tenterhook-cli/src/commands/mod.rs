@@ -16,6 +16,7 @@ pub(crate) mod resume;
 pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod show;
+mod sinks;
 pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;

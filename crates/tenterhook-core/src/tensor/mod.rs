@@ -18,7 +18,7 @@ use crate::metrics::Histogram;
 pub use dtype::DType;
 pub use model::{ModelView, OptimizerSource, ParamGroup};
 pub use scalar::{NormOfParts, ReadScalar, Scalar};
-pub use stats::{Stats, norm};
+pub use stats::{Change, Stats, norm};
 
 /// A list of named tensors that an engine lets us read.
 pub trait TensorSource {
@@ -42,6 +42,10 @@ pub trait TensorSource {
     fn norm(&self, index: usize) -> f64 {
         norm(&self.read(index))
     }
+    /// How one has changed since [`native`](TensorSource::native) gave this away, where the engine can tell.
+    fn change_since(&self, _index: usize, _before: &dyn Any) -> Option<Change> {
+        None
+    }
     /// A part of the values of one, in row-major order: a range for each dimension, all of them within its shape.
     /// Engines that can cut where the tensor lives do so here.
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
@@ -49,7 +53,7 @@ pub trait TensorSource {
     }
     /// The engine's own tensor, where it has one to give away: sharing the values, apart from any graph. Engines
     /// put a typed method on top of it.
-    fn native(&self, _index: usize) -> Option<Box<dyn Any>> {
+    fn native(&self, _index: usize) -> Option<Box<dyn Any + Send>> {
         None
     }
 }
@@ -76,10 +80,13 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     fn norm(&self, index: usize) -> f64 {
         (**self).norm(index)
     }
+    fn change_since(&self, index: usize, before: &dyn Any) -> Option<Change> {
+        (**self).change_since(index, before)
+    }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         (**self).slice(index, ranges)
     }
-    fn native(&self, index: usize) -> Option<Box<dyn Any>> {
+    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         (**self).native(index)
     }
 }
@@ -179,6 +186,23 @@ impl std::fmt::Debug for Tensors<'_> {
     }
 }
 
+/// What a tensor was, to compare it with what it becomes.
+pub enum Earlier {
+    /// The engine's own tensor.
+    Native(Box<dyn Any + Send>),
+    /// A copy of its values.
+    Copied(Vec<f32>),
+}
+
+impl std::fmt::Debug for Earlier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Earlier::Native(_) => "Native",
+            Earlier::Copied(_) => "Copied",
+        })
+    }
+}
+
 /// One named tensor as a hook sees it.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
@@ -244,6 +268,27 @@ impl<'a> Tensor<'a> {
         self.list.source.read(self.index)
     }
 
+    /// Its values as they are now, to compare them with later: without a copy where the engine shares its tensors.
+    #[must_use]
+    pub fn keep(&self) -> Earlier {
+        match self.native() {
+            Some(native) => Earlier::Native(native),
+            None => Earlier::Copied(self.to_vec()),
+        }
+    }
+
+    /// How it has changed since it was kept.
+    #[must_use]
+    pub fn change_since(&self, earlier: &Earlier) -> Option<Change> {
+        match earlier {
+            Earlier::Native(native) => {
+                ledger::tensor_read();
+                self.list.source.change_since(self.index, &**native)
+            }
+            Earlier::Copied(before) => Some(Change::between(before, &self.to_vec())),
+        }
+    }
+
     /// How its values are spread, over so many bins of equal width.
     #[must_use]
     pub fn histogram(&self, bins: usize) -> Histogram {
@@ -280,7 +325,7 @@ impl<'a> Tensor<'a> {
     /// the values and is apart from any graph. What is done with the engine itself from here on (drawing from its
     /// generator, above all) is no longer kept from disturbing training: `tenter verify-neutral` finds it.
     #[must_use]
-    pub fn native(&self) -> Option<Box<dyn Any>> {
+    pub fn native(&self) -> Option<Box<dyn Any + Send>> {
         self.list.source.native(self.index)
     }
 }

@@ -160,6 +160,31 @@ pub fn norm(values: &[f32]) -> f64 {
     values.chunks(NEAR).map(squares).sum::<f64>().sqrt()
 }
 
+/// How a tensor has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Change {
+    /// The norm of what it was.
+    pub from: f64,
+    /// The norm of the difference.
+    pub by: f64,
+}
+
+impl Change {
+    /// How one becomes the other; values that only one of them has are left out.
+    #[must_use]
+    pub fn between(before: &[f32], after: &[f32]) -> Change {
+        let (mut from, mut by, mut difference) = (0.0, 0.0, [0.0; NEAR]);
+        for (before, after) in before.chunks(NEAR).zip(after.chunks(NEAR)) {
+            let pairs = before.iter().zip(after);
+            let difference = &mut difference[..pairs.len()];
+            difference.iter_mut().zip(pairs).for_each(|(by, (before, after))| *by = after - before);
+            from += squares(before);
+            by += squares(difference);
+        }
+        Change { from: from.sqrt(), by: by.sqrt() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +216,15 @@ mod tests {
             assert!((stats.max - wide.iter().copied().fold(f64::MIN, f64::max)).abs() < f64::EPSILON);
             assert_eq!(stats.zeros, values.iter().filter(|value| **value == 0.0).count());
         }
+    }
+
+    #[test]
+    fn a_change_is_the_norm_of_the_difference_beside_that_of_what_was() {
+        let before: Vec<f32> = (0..9000_u16).map(|i| f32::from(i % 17) - 8.0).collect();
+        let after: Vec<f32> = before.iter().map(|value| value * 1.5 + 0.25).collect();
+        let difference: Vec<f32> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
+        assert_eq!(Change::between(&before, &after), Change { from: norm(&before), by: norm(&difference) });
+        assert_eq!(Change::between(&[], &[]), Change::default());
     }
 
     #[test]

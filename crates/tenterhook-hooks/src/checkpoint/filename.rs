@@ -3,7 +3,7 @@
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{Moment, OptionError};
 
-use super::format::{EXAMPLES, formatted};
+use crate::format::{EXAMPLES, formatted};
 
 pub(super) const DEFAULT: &str = "{epoch}-{step}";
 

@@ -2,7 +2,6 @@
 
 mod due;
 mod filename;
-mod format;
 mod ledger;
 mod naming;
 mod options;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
-use tenterhook_core::tensor::{Tensor, norm};
+use tenterhook_core::tensor::{Change, Earlier, Tensor, norm};
 use tenterhook_core::{
     Access, BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, Moment, Observer, OptionError,
     StepEnd, Tier, TrainStart, hook,
@@ -36,9 +36,10 @@ use crate::text::listed;
 ///   `grad/<name>`, `update_ratio/<name>` (the norm of a parameter's change over its norm; none while that is
 ///   0), `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It says the names when gradients begin to
 ///   vanish or to explode.
-/// - **Cost** on the steps it looks at: one reading of each gradient it watches (only its statistics where
-///   norms are enough, as for the total of those it does not watch), a pass over the copy per percentile, and for the update ratio a copy of the weights
-///   before and one after. On all others a comparison; nothing is computed or copied for it.
+/// - **Cost** on the steps it looks at: a pass over each gradient, where norms are enough without a copy; for
+///   histograms and percentiles a copy of each that it watches and a pass per percentile. For the update ratio the
+///   weights before the update are kept, which engines that share their tensors do without a copy, and a pass over
+///   both. On all other steps a comparison; nothing is computed or copied for it.
 /// - **When it fails** it is disabled after three failures, and training goes on.
 ///
 /// ```toml
@@ -55,7 +56,7 @@ use crate::text::listed;
 /// exploding_threshold = 1000.0
 /// log_clipping = true
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GradientMonitor {
     options: GradientMonitorOptions,
     filters: Vec<Filter>,
@@ -64,7 +65,7 @@ pub struct GradientMonitor {
 }
 
 /// What is gathered over the optimizers of one step.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Work {
     /// The step and the batch it belongs to: a step whose update was skipped is tried again by another batch.
     at: (u64, u64),
@@ -74,7 +75,7 @@ struct Work {
     exploding: usize,
     clip: StepClip,
     /// The weights before the update.
-    weights: BTreeMap<String, Vec<f32>>,
+    weights: BTreeMap<String, Earlier>,
 }
 
 /// What a checkpoint keeps.
@@ -240,7 +241,7 @@ impl Observer for GradientMonitor {
             watched.sort_unstable();
             let params = cx.params();
             let own = params.iter().filter(|param| watched.binary_search(&param.name()).is_ok());
-            self.work.weights.extend(own.map(|param| (param.name().to_owned(), param.to_vec())));
+            self.work.weights.extend(own.map(|param| (param.name().to_owned(), param.keep())));
         }
     }
 
@@ -258,11 +259,9 @@ impl Observer for GradientMonitor {
         let mut weights = std::mem::take(&mut self.work.weights);
         for param in cx.params().iter() {
             let Some(before) = weights.remove(param.name()) else { continue };
-            let whole = norm(&before);
-            if whole > 0.0 {
-                let mut change = param.to_vec();
-                change.iter_mut().zip(&before).for_each(|(after, before)| *after -= before);
-                cx.log(&format!("update_ratio/{}", param.name()), norm(&change) / whole);
+            if let Some(Change { from, by }) = param.change_since(&before).filter(|change| change.from > 0.0)
+            {
+                cx.log(&format!("update_ratio/{}", param.name()), by / from);
             }
         }
     }

@@ -6,8 +6,9 @@ use tenterhook_core::AnyHook;
 use tenterhook_core::update::Identity;
 use tenterhook_hooks::{
     ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, Csv, EarlyStopping,
-    EmaWeights, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor, ModelSummary,
-    NanGuard, PlateauDetector, Profiler, Scale, TensorBoard, Throughput, Timer,
+    EmaWeights, Exec, Freeze, GradientMonitor, GradientNoise, Heartbeat, Jsonl, Logging, LossSpike,
+    LrMonitor, ModelSummary, NanGuard, Notify, PlateauDetector, Profiler, Scale, TensorBoard, Throughput,
+    Timer, Upload,
 };
 
 use super::Registry;
@@ -25,6 +26,10 @@ const HOOKS: &[BuiltIn] = &[
     ("logging", Maker::of_type::<Logging>),
     ("tensorboard", Maker::of_type::<TensorBoard>),
     ("csv", Maker::of_type::<Csv>),
+    ("notify", Maker::of_type::<Notify>),
+    ("heartbeat", Maker::of_type::<Heartbeat>),
+    ("exec", Maker::of_type::<Exec>),
+    ("upload", Maker::of_type::<Upload>),
     ("checkpoint", Maker::of_type::<Checkpoint>),
     ("early_stopping", Maker::of_type::<EarlyStopping>),
     ("lr_monitor", Maker::of_type::<LrMonitor>),

@@ -35,6 +35,9 @@ mod lab;
 mod line;
 mod listening;
 mod loaders;
+/// The other side of a connection, as the hooks' own tests have it.
+#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+mod loopback;
 mod losses;
 mod matrix;
 mod metrics;
@@ -45,6 +48,7 @@ mod optimizers;
 mod plan;
 mod points;
 mod rates_and_plateaus;
+mod reaching;
 mod reading;
 mod rehearsals;
 mod resume;
@@ -59,4 +63,5 @@ mod step_end;
 mod tape;
 mod update_hooks;
 mod updates;
+mod upload;
 mod verify_neutral;

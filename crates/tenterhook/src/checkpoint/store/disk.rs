@@ -11,8 +11,10 @@ pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
 pub(crate) trait Disk: Send + Sync {
     /// Makes a directory and those that it lies in.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// Makes a file, fills it, and waits until it is on the disk.
+    /// Makes a file and fills it.
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()>;
+    /// Waits until the content of a file is on the disk.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
     /// Waits until the names in a directory are on the disk.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
     /// Gives something another name. A file or link of that name makes way.
@@ -36,8 +38,11 @@ impl Disk for RealDisk {
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
         let mut made = File::create(path)?;
-        fill(&mut made)?;
-        made.sync_all()
+        fill(&mut made)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

@@ -184,7 +184,9 @@ proptest! {
 /// The failures that were contained.
 fn failures(report: &Report) -> Vec<String> {
     let failed = report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
-    failed.map(ToString::to_string).collect()
+    // Nobody here has a chat, and that is what the hook must say.
+    let all = failed.map(ToString::to_string);
+    all.filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set")).collect()
 }
 
 #[test]

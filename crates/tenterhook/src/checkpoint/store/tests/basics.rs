@@ -13,6 +13,10 @@ fn everything_is_synced_before_it_gets_its_name_and_the_older_one_goes_last() {
         "write optimizer.safetensors",
         "write state.json",
         "write manifest.json",
+        "sync weights.safetensors",
+        "sync optimizer.safetensors",
+        "sync state.json",
+        "sync manifest.json",
         "sync .a.unfinished",
     ];
     let root_name = root.path().file_name().unwrap().to_string_lossy();

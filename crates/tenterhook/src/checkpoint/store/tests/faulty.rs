@@ -122,6 +122,10 @@ impl Disk for Faulty {
         self.ask("write", path, whole, half)
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.ask("sync", path, || File::open(path).map(drop), || ())
+    }
+
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.ask("sync", path, || File::open(path).map(drop), || ())
     }

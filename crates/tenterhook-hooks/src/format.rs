@@ -1,14 +1,14 @@
-//! Numbers in the formats that names may ask for, as Python writes them.
+//! Numbers in the formats that names and messages may ask for, as Python writes them.
 
 /// Wider than any name needs.
 const WIDEST: usize = 40;
 
 /// What can be written, for messages.
-pub(super) const EXAMPLES: &str = "`.2f`, `04d`, `.3e`, `.4g` or `.1%`";
+pub(crate) const EXAMPLES: &str = "`.2f`, `04d`, `.3e`, `.4g` or `.1%`";
 
 /// A number in a format such as `.2f`, `04d`, `e`, `.3g` or `.1%`; as short as it can be without one. `None`
 /// when that is no format.
-pub(super) fn formatted(value: f64, spec: &str) -> Option<String> {
+pub(crate) fn formatted(value: f64, spec: &str) -> Option<String> {
     let (numbers, kind) = match spec.char_indices().next_back() {
         Some((at, kind)) if !kind.is_ascii_digit() => (&spec[..at], Some(kind)),
         _ => (spec, None),

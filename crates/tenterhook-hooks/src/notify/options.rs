@@ -1,0 +1,243 @@
+//! What a [`Notify`](super::Notify) is told.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::OptionError;
+
+use super::limit::Limit;
+use super::template::Template;
+use crate::worker::{Queue, WhenFull};
+use crate::{outbox, secret, time};
+
+/// The options of [`Notify`](super::Notify).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NotifyOptions {
+    /// The environment variable that holds the address of the webhook. The address itself is a secret and is written
+    /// down nowhere.
+    #[schemars(extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub url_env: String,
+    /// What to send a message about: any of `training_end`, `best_model`, `exception`, `early_stop`, `checkpoint` and
+    /// `hook_disabled`. A run that was stopped early is told as `early_stop`, where that is chosen, and not as
+    /// `training_end` as well; so is the best model, and not as `checkpoint`.
+    #[serde(default = "ends")]
+    #[schemars(length(min = 1))]
+    pub notify_on: Vec<NotifyOn>,
+    /// What messages say, where something else is wanted than usual.
+    #[serde(default)]
+    pub templates: NotifyTemplates,
+    /// How long an attempt may take.
+    #[serde(default = "ten_seconds")]
+    #[schemars(extend("pattern" = time::PATTERN))]
+    pub timeout: String,
+    /// How many more attempts a message gets where the server cannot be reached, is too busy (429) or fails (5xx),
+    /// after longer and longer pauses.
+    #[serde(default = "three")]
+    pub retries: u32,
+    /// A message that comes sooner after the last one is held back and only counted; that training has ended or failed
+    /// never is.
+    #[serde(default = "one_second")]
+    #[schemars(extend("pattern" = time::PATTERN))]
+    pub min_interval: String,
+    /// So many messages within an hour; more are held back and counted.
+    #[serde(default = "sixty")]
+    #[schemars(range(min = 1))]
+    pub max_per_hour: usize,
+    /// How many messages may wait to be sent.
+    #[serde(default = "hundred")]
+    #[schemars(range(min = 1))]
+    pub queue_size: usize,
+    /// What happens when that many wait: the oldest makes way (`drop_oldest`), or training waits (`block`).
+    #[serde(default)]
+    pub when_full: WhenFull,
+    /// How long the end of the run waits for messages that are still to be sent.
+    #[serde(default = "fifteen_seconds")]
+    #[schemars(extend("pattern" = time::PATTERN))]
+    pub flush_timeout: String,
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotifyOn {
+    /// Training has ended without a failure.
+    TrainingEnd,
+    /// The best model so far has been saved.
+    BestModel,
+    /// The run has failed.
+    Exception,
+    /// Somebody asked to stop training.
+    EarlyStop,
+    /// A checkpoint has been saved.
+    Checkpoint,
+    /// A hook was disabled.
+    HookDisabled,
+}
+
+/// What messages say. Every one knows `{run}`, `{step}`, `{epoch}` and metrics such as `{val/loss}` or
+/// `{val/loss:.4}`; one that has no value is `n/a`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotifyTemplates {
+    /// Besides, there are `{outcome}` and `{reason}`.
+    #[schemars(example = &"{run}: {outcome}, val/loss {val/loss:.4}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub training_end: Option<String>,
+    /// Besides, there is `{path}`.
+    #[schemars(example = &"{run}: val/loss {val/loss:.4} in {path}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_model: Option<String>,
+    /// Besides, there is `{error}`.
+    #[schemars(example = &"<!here> {run}: {error}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exception: Option<String>,
+    /// Besides, there are `{outcome}`, `{reason}` and `{hook}`, which asked for it.
+    #[schemars(example = &"{run}: {hook} stopped it: {reason}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<String>,
+    /// Besides, there is `{path}`.
+    #[schemars(example = &"{run}: {path}")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// Besides, there are `{hook}` and `{reason}`.
+    #[schemars(example = &"{run}: without {hook} from here on")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_disabled: Option<String>,
+}
+
+fn ends() -> Vec<NotifyOn> {
+    vec![NotifyOn::TrainingEnd, NotifyOn::Exception]
+}
+
+fn ten_seconds() -> String {
+    "10 s".to_owned()
+}
+
+fn one_second() -> String {
+    "1 s".to_owned()
+}
+
+fn fifteen_seconds() -> String {
+    "15 s".to_owned()
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn sixty() -> usize {
+    60
+}
+
+fn hundred() -> usize {
+    100
+}
+
+impl NotifyOptions {
+    /// The defaults, with the address in this environment variable.
+    pub fn of(url_env: impl Into<String>) -> NotifyOptions {
+        NotifyOptions {
+            url_env: url_env.into(),
+            notify_on: ends(),
+            templates: NotifyTemplates::default(),
+            timeout: ten_seconds(),
+            retries: three(),
+            min_interval: one_second(),
+            max_per_hour: sixty(),
+            queue_size: hundred(),
+            when_full: WhenFull::default(),
+            flush_timeout: fifteen_seconds(),
+        }
+    }
+
+    /// What they come to, or what is wrong with them.
+    pub(super) fn check(&self) -> Result<Settled, OptionError> {
+        secret::check_variable("url_env", &self.url_env, "SLACK_WEBHOOK_URL")?;
+        if self.notify_on.is_empty() {
+            return Err(OptionError::new(
+                "`notify_on` is empty; name at least one of training_end, best_model, exception, early_stop, checkpoint \
+                 and hook_disabled, or write `enabled = false`",
+            ));
+        }
+        if self.max_per_hour == 0 {
+            return Err(OptionError::new("`max_per_hour` must be 1 or more"));
+        }
+        let templates = NotifyOn::ALL.map(|on| Template::parse(on, self.templates.of(on)));
+        let [a, b, c, d, e, f] = templates;
+        Ok(Settled {
+            templates: Templates([a?, b?, c?, d?, e?, f?]),
+            timeout: time::parse("timeout", &self.timeout)?,
+            limit: Limit::new(time::parse("min_interval", &self.min_interval)?, self.max_per_hour),
+            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
+        })
+    }
+}
+
+/// Options that have been understood.
+pub(super) struct Settled {
+    pub(super) templates: Templates,
+    pub(super) timeout: Duration,
+    pub(super) limit: Limit,
+    pub(super) queue: Queue,
+}
+
+/// A template for everything that there are messages about.
+#[derive(Clone, Debug)]
+pub(super) struct Templates([Template; 6]);
+
+impl Templates {
+    pub(super) fn of(&self, on: NotifyOn) -> &Template {
+        &self.0[on as usize]
+    }
+}
+
+impl NotifyOn {
+    pub(super) const ALL: [NotifyOn; 6] = [
+        NotifyOn::TrainingEnd,
+        NotifyOn::BestModel,
+        NotifyOn::Exception,
+        NotifyOn::EarlyStop,
+        NotifyOn::Checkpoint,
+        NotifyOn::HookDisabled,
+    ];
+
+    /// As it is written.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            NotifyOn::TrainingEnd => "training_end",
+            NotifyOn::BestModel => "best_model",
+            NotifyOn::Exception => "exception",
+            NotifyOn::EarlyStop => "early_stop",
+            NotifyOn::Checkpoint => "checkpoint",
+            NotifyOn::HookDisabled => "hook_disabled",
+        }
+    }
+
+    /// Whether it is told whatever has been told before.
+    pub(super) fn is_an_end(self) -> bool {
+        matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop | NotifyOn::Exception)
+    }
+}
+
+impl NotifyTemplates {
+    /// What is said about this.
+    fn of(&self, on: NotifyOn) -> &str {
+        let (own, usual) = match on {
+            NotifyOn::TrainingEnd => {
+                (&self.training_end, "{run}: training {outcome} at step {step} (epoch {epoch}): {reason}")
+            }
+            NotifyOn::BestModel => (&self.best_model, "{run}: the best model so far, of step {step}: {path}"),
+            NotifyOn::Exception => (&self.exception, "{run}: failed at step {step} (epoch {epoch}): {error}"),
+            NotifyOn::EarlyStop => {
+                (&self.early_stop, "{run}: stopped at step {step} (epoch {epoch}) by {hook}: {reason}")
+            }
+            NotifyOn::Checkpoint => (&self.checkpoint, "{run}: a checkpoint of step {step}: {path}"),
+            NotifyOn::HookDisabled => {
+                (&self.hook_disabled, "{run}: {hook} is disabled at step {step}: {reason}")
+            }
+        };
+        own.as_deref().unwrap_or(usual)
+    }
+}

@@ -1,0 +1,236 @@
+use tenterhook_core::{RunInfo, Stage};
+use tenterhook_testkit::{Effect, Fit, Rig};
+
+use super::*;
+use crate::http::loopback::{Answer, Server};
+
+fn options(on: &[NotifyOn]) -> NotifyOptions {
+    NotifyOptions { notify_on: on.to_vec(), ..NotifyOptions::of("TENTERHOOK_NEVER_SET") }
+}
+
+fn notify(options: NotifyOptions) -> Notify {
+    Notify::from_options(options).expect("the options fit")
+}
+
+/// A rig whose hook sends to this server, set up.
+fn rig(options: NotifyOptions, server: &Server) -> Rig<Notify> {
+    let mut rig = Rig::new(notify(options).to(Secret::new(server.url("/T0K3N"))));
+    rig.run(RunInfo { id: "r1".into(), ..RunInfo::default() }).setup();
+    rig
+}
+
+/// What the server was told, once the hook has finished.
+fn texts(rig: &mut Rig<Notify>, server: &Server) -> Vec<String> {
+    rig.finish();
+    let texts = server.received().into_iter().map(|request| {
+        assert_eq!(request.line, "POST /T0K3N");
+        let json: serde_json::Value = serde_json::from_str(&request.body).expect("it is JSON");
+        assert_eq!(json.as_object().map(serde_json::Map::len), Some(1), "{json}");
+        json["text"].as_str().expect("a text").to_owned()
+    });
+    texts.collect()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn everything_that_is_chosen_is_told() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig = rig(options(&NotifyOn::ALL), &server);
+    rig.step(7).epoch(2).checkpoint(6, "runs/r1/checkpoints/a", "runs/r1/checkpoints");
+    rig.best(true).on_checkpoint_saved();
+    rig.elapsed(seconds(5)).best(false).on_checkpoint_saved();
+    rig.elapsed(seconds(10)).disabled("console_log", "it failed").on_hook_disabled();
+    rig.on_exception();
+    rig.on_train_end();
+    rig.outcome(Outcome::Stopped { by: "early_stopping".into(), reason: "no better".into() }).on_train_end();
+    rig.outcome(Outcome::Interrupted { signal: "SIGINT".into() }).on_train_end();
+    let expected = [
+        "r1: the best model so far, of step 6: runs/r1/checkpoints/a",
+        "r1: a checkpoint of step 6: runs/r1/checkpoints/a",
+        "r1: console_log is disabled at step 7: it failed",
+        "r1: failed at step 7 (epoch 2): module failed in training_step (epoch 0, step 0): a made-up failure",
+        "r1: training completed at step 7 (epoch 2): it came to its end",
+        "r1: stopped at step 7 (epoch 2) by early_stopping: no better",
+        "r1: training interrupted at step 7 (epoch 2): SIGINT",
+    ];
+    assert_eq!(texts(&mut rig, &server), expected);
+    let sent = rig.sent().expect("it has a worker");
+    assert_eq!(
+        (sent.sent, sent.delivered, sent.failed, sent.lost, sent.waited),
+        (7, 7, 0, 0, Duration::ZERO)
+    );
+    assert!(rig.failures().is_empty(), "{:?}", rig.failures());
+}
+
+#[test]
+fn what_is_not_chosen_is_not_even_received() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig = rig(options(&[NotifyOn::EarlyStop, NotifyOn::BestModel]), &server);
+    assert!(!rig.on_exception().delivered);
+    assert!(!rig.on_hook_disabled().delivered);
+    assert!(rig.on_train_end().delivered, "it may have been stopped");
+    assert!(rig.on_checkpoint_saved().delivered, "it may be the best");
+    assert_eq!(texts(&mut rig, &server), [""; 0]);
+    assert_eq!(rig.sent(), None, "no thread was started");
+}
+
+#[test]
+fn a_run_that_was_stopped_is_told_by_its_end_where_only_that_is_chosen() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig = rig(options(&[NotifyOn::TrainingEnd]), &server);
+    rig.outcome(Outcome::Stopped { by: "timer".into(), reason: "late".into() }).on_train_end();
+    assert_eq!(texts(&mut rig, &server), ["r1: training stopped at step 0 (epoch 0): late"]);
+}
+
+#[test]
+fn a_template_has_the_metrics_that_it_names() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let templates = NotifyTemplates {
+        training_end: Some("{run} {val/loss:.2f} {missing}".into()),
+        ..NotifyTemplates::default()
+    };
+    let mut rig = rig(NotifyOptions { templates, ..options(&[NotifyOn::TrainingEnd]) }, &server);
+    rig.metric("val/loss", 0.126).on_train_end();
+    assert_eq!(texts(&mut rig, &server), ["r1 0.13 n/a"]);
+}
+
+#[test]
+fn too_many_are_held_back_and_told_of_by_the_next_and_an_end_never_is() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let on = [NotifyOn::Checkpoint, NotifyOn::TrainingEnd];
+    let mut first = rig(NotifyOptions { max_per_hour: 2, ..options(&on) }, &server);
+    first.on_checkpoint_saved();
+    first.on_checkpoint_saved();
+    first.elapsed(seconds(1)).on_checkpoint_saved();
+    first.elapsed(seconds(100)).on_checkpoint_saved();
+    // What was told within the last hour is known after a resume.
+    let mut resumed = first.resumed(notify(options(&on)).to(Secret::new(server.url("/T0K3N"))));
+    let told = texts(&mut first, &server);
+    assert_eq!(told.len(), 2);
+    assert!(
+        told[1].ends_with("\n(held back before this, as too many in too short a time: 1 message)"),
+        "{told:?}"
+    );
+    resumed.setup();
+    resumed.elapsed(seconds(200)).on_train_end();
+    assert!(texts(&mut resumed, &server)[2].ends_with("time: 1 message)"));
+}
+
+#[test]
+fn what_was_held_back_and_never_told_of_is_said_at_the_end() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig = rig(options(&[NotifyOn::Checkpoint]), &server);
+    for _ in 0..3 {
+        rig.on_checkpoint_saved();
+    }
+    rig.teardown();
+    let said = rig.said();
+    assert_eq!(said.len(), 1);
+    assert_eq!(said[0].1, "2 messages held back and never sent: too many in too short a time");
+}
+
+#[test]
+fn nothing_is_sent_in_a_dry_run_or_a_rehearsal() {
+    let server = Server::start(&[Answer::Status(200)]);
+    for (fast_dev_run, rehearsal) in [(true, false), (false, true)] {
+        let mut rig = rig(options(&NotifyOn::ALL), &server);
+        rig.run(RunInfo { fast_dev_run, rehearsal, ..RunInfo::default() });
+        rig.play(&Fit::new(1, 2).script());
+        rig.on_exception();
+        assert_eq!((texts(&mut rig, &server).len(), rig.sent()), (0, None));
+    }
+}
+
+#[test]
+fn a_variable_that_is_missing_is_a_failure_at_setup_and_a_rehearsal_does_not_need_it() {
+    let mut rig = Rig::new(notify(options(&NotifyOn::ALL)));
+    let failure = rig.setup().failure.clone().expect("it fails");
+    assert!(
+        failure.contains("in setup") && failure.contains("`TENTERHOOK_NEVER_SET` is not set"),
+        "{failure}"
+    );
+    assert_eq!(rig.failures()[0].effect, Effect::Warned);
+    rig.on_train_end();
+    rig.finish();
+    assert_eq!((rig.failures().len(), rig.sent()), (1, None), "nothing is sent, and that is known");
+    let mut rehearsed = Rig::new(notify(options(&NotifyOn::ALL)));
+    rehearsed.run(RunInfo { rehearsal: true, ..RunInfo::default() });
+    assert_eq!(rehearsed.setup().failure, None);
+    let mut given = Rig::new(notify(options(&NotifyOn::ALL)).to(Secret::new("hooks.example/T0K3N")));
+    let failure = given.setup().failure.clone().expect("no address");
+    assert!(failure.contains("begins with https://") && !failure.contains("T0K3N"), "{failure}");
+}
+
+#[test]
+fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
+    let server = Server::start(&[Answer::Status(503), Answer::Status(200), Answer::Status(404)]);
+    let mut rig = rig(options(&[NotifyOn::Exception]), &server);
+    rig.on_exception();
+    rig.on_exception();
+    assert_eq!(texts(&mut rig, &server).len(), 3);
+    let sent = rig.sent().expect("it has a worker");
+    assert_eq!((sent.delivered, sent.failed), (1, 1));
+    let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
+    assert!(failed.failure.to_string().ends_with(
+        "the message about exception did not get to the address that it was given: the server answered 404"
+    ));
+    let shown = format!("{failed:?} {:?} {:?}", rig.hook(), rig.replies());
+    assert!(!shown.contains("T0K3N") && shown.contains("***"), "{shown}");
+}
+
+#[test]
+fn the_end_waits_no_longer_than_it_is_told_to() {
+    let server = Server::start(&[Answer::Hang]);
+    let options = NotifyOptions {
+        timeout: "1 h".into(),
+        flush_timeout: "1 s".into(),
+        ..options(&[NotifyOn::Exception])
+    };
+    let mut rig = rig(options, &server);
+    let start = std::time::Instant::now();
+    rig.on_exception();
+    rig.on_exception();
+    rig.finish();
+    assert!(start.elapsed() < seconds(60));
+    let sent = rig.sent().expect("it has a worker");
+    assert_eq!((sent.sent, sent.delivered, sent.failed + sent.lost), (2, 0, 2));
+    assert_eq!(rig.failures().len(), 1, "{:?}", rig.failures());
+}
+
+#[test]
+fn a_second_call_has_a_worker_of_its_own() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig = rig(options(&NotifyOn::ALL), &server);
+    rig.on_train_end();
+    assert_eq!(texts(&mut rig, &server).len(), 1);
+    rig.stage(Stage::Test).setup();
+    assert_eq!(rig.sent(), None, "nothing in this call so far");
+    rig.on_exception();
+    assert_eq!(texts(&mut rig, &server).len(), 2);
+    assert_eq!(rig.sent().map(|sent| sent.sent), Some(1));
+}
+
+#[test]
+fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+    let bad = |change: fn(&mut NotifyOptions)| {
+        let mut options = NotifyOptions::of("SLACK_WEBHOOK_URL");
+        change(&mut options);
+        Notify::from_options(options).expect_err("refused").to_string()
+    };
+    assert!(
+        bad(|o| o.url_env = "https://hooks.example/T0K3N".into()).starts_with("`url_env` must be the name")
+    );
+    assert!(bad(|o| o.notify_on.clear()).starts_with("`notify_on` is empty"));
+    assert!(bad(|o| o.timeout = "soon".into()).starts_with("`timeout` is \"soon\""));
+    assert!(bad(|o| o.min_interval = "0 s".into()).starts_with("`min_interval` is \"0 s\""));
+    assert!(bad(|o| o.max_per_hour = 0).starts_with("`max_per_hour` must be 1"));
+    assert!(bad(|o| o.queue_size = 0).starts_with("`queue_size` must be 1"));
+    assert!(bad(|o| o.flush_timeout = String::new()).starts_with("`flush_timeout` is"));
+    assert!(
+        bad(|o| o.templates.checkpoint = Some("{error}".into()))
+            .starts_with("`templates` has for checkpoint")
+    );
+}

@@ -1,0 +1,80 @@
+//! What a hook sends away: a worker that is started when there is something for it, once per call of the trainer.
+
+use tenterhook_core::{HookResult, Moment, OptionError, Phase, Sent};
+
+use crate::time;
+use crate::worker::{Queue, WhenFull, Work, Worker};
+
+/// The worker of a hook, while there is one.
+#[derive(Debug)]
+pub(crate) struct Outbox<T> {
+    worker: Option<Worker<T>>,
+    /// What became of the things that were sent in the last call.
+    sent: Option<Sent>,
+}
+
+impl<T> Default for Outbox<T> {
+    fn default() -> Outbox<T> {
+        Outbox { worker: None, sent: None }
+    }
+}
+
+impl<T: Send + 'static> Outbox<T> {
+    /// Hands something to the worker, and starts it if it is the first thing. The error is what failed since.
+    pub(crate) fn send<W: Work<Item = T>>(
+        &mut self,
+        item: T,
+        (name, queue): (&str, Queue),
+        work: impl FnOnce() -> W,
+    ) -> HookResult {
+        let worker = match &mut self.worker {
+            Some(worker) => worker,
+            None => self.worker.insert(Worker::start(name, queue, work())?),
+        };
+        worker.send(item)
+    }
+
+    /// What failed since it was last asked.
+    pub(crate) fn check(&mut self) -> HookResult {
+        self.worker.as_mut().map_or(Ok(()), Worker::check)
+    }
+
+    /// Waits for the rest, and lets the worker go.
+    pub(crate) fn finish(&mut self) -> HookResult {
+        let Some(mut worker) = self.worker.take() else { return Ok(()) };
+        let finished = worker.finish();
+        self.sent = Some(worker.sent());
+        finished
+    }
+
+    /// A call begins: what became of the last one's things has been told.
+    pub(crate) fn begin(&mut self) {
+        self.sent = None;
+    }
+
+    /// What became of what was sent in this call.
+    pub(crate) fn sent(&self) -> Option<Sent> {
+        self.worker.as_ref().map(Worker::sent).or(self.sent)
+    }
+}
+
+/// The queue that options ask for.
+pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Result<Queue, OptionError> {
+    if size == 0 {
+        return Err(OptionError::new("`queue_size` must be 1 or more"));
+    }
+    Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
+}
+
+/// Nothing leaves the machine in a rehearsal, a dry run or a sanity check.
+pub(crate) fn is_closed(cx: &Moment<'_>) -> bool {
+    cx.run.rehearsal || cx.run.fast_dev_run || cx.phase == Phase::SanityCheck
+}
+
+/// Both, where both failed.
+pub(crate) fn both(first: HookResult, second: HookResult) -> HookResult {
+    match (first, second) {
+        (Err(first), Err(second)) => Err(format!("{first}; and then, {second}").into()),
+        (first, second) => first.and(second),
+    }
+}

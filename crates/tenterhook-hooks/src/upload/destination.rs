@@ -1,0 +1,235 @@
+//! Where checkpoints go to: what `to` says, and the store that it leads to.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Key;
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+use reqwest::Url;
+use tenterhook_core::OptionError;
+
+/// The environment, as it was when the worker began.
+pub(super) type Variables = Vec<(String, String)>;
+
+/// S3 takes a request for so long after it was signed; a little less.
+const SIGNED_FOR: Duration = Duration::from_mins(14);
+/// Who does not even take a connection for so long will not take one.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What `to` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// A directory, as it was written.
+    Directory(PathBuf),
+    /// A bucket of one of the clouds, and where in it.
+    Bucket { cloud: Cloud, name: String, prefix: Key },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cloud {
+    S3,
+    #[cfg(feature = "gcp")]
+    Google,
+    #[cfg(feature = "azure")]
+    Azure,
+}
+
+/// How patient requests are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) timeout: Duration,
+    pub(super) retries: usize,
+}
+
+impl Destination {
+    /// Reads `to`.
+    pub(super) fn parse(to: &str) -> Result<Destination, OptionError> {
+        let Some((scheme, rest)) = to.split_once("://") else {
+            if to.is_empty() {
+                return Err(refused("is empty"));
+            }
+            return Ok(Destination::Directory(to.into()));
+        };
+        if rest.split('/').next().is_some_and(|host| host.contains('@')) {
+            return Err(OptionError::new(
+                "`to` must not hold credentials: it is written down with the run; leave them to the environment, \
+                 such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            ));
+        }
+        let cloud = match scheme {
+            "file" => {
+                let path = Url::parse(to).ok().and_then(|url| url.to_file_path().ok());
+                let path =
+                    path.ok_or_else(|| refused(&format!("is \"{to}\", which names no directory here")))?;
+                return Ok(Destination::Directory(path));
+            }
+            "s3" | "s3a" => Cloud::S3,
+            #[cfg(feature = "gcp")]
+            "gs" => Cloud::Google,
+            #[cfg(feature = "azure")]
+            "az" => Cloud::Azure,
+            #[cfg(not(feature = "gcp"))]
+            "gs" => return Err(not_built(to, "gcp")),
+            #[cfg(not(feature = "azure"))]
+            "az" => return Err(not_built(to, "azure")),
+            "http" | "https" => {
+                return Err(refused(&format!(
+                    "is \"{to}\"; name the bucket, and the server in the environment, as AWS_ENDPOINT_URL"
+                )));
+            }
+            _ => return Err(refused(&format!("is \"{to}\", and `{scheme}` is not known here"))),
+        };
+        let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if name.is_empty() {
+            return Err(refused(&format!("is \"{to}\", which names no bucket")));
+        }
+        let prefix = Key::parse(prefix).map_err(|_| {
+            refused(&format!(
+                "is \"{to}\", whose path has an empty part, \".\", \"..\" or a control character"
+            ))
+        })?;
+        Ok(Destination::Bucket { cloud, name: name.to_owned(), prefix })
+    }
+
+    /// The store, and the key in it that everything is below.
+    pub(super) fn open(
+        &self,
+        patience: Patience,
+        variables: &Variables,
+    ) -> Result<(Arc<dyn ObjectStore>, Key), String> {
+        match self {
+            Destination::Directory(path) => {
+                let cannot =
+                    |error: &dyn std::fmt::Display| format!("cannot use {}: {error}", path.display());
+                fs::create_dir_all(path).map_err(|error| cannot(&error))?;
+                let store = LocalFileSystem::new_with_prefix(path).map_err(|error| cannot(&error))?;
+                Ok((Arc::new(store.with_fsync(true)), Key::default()))
+            }
+            Destination::Bucket { cloud, name, prefix } => {
+                // TLS needs a provider of its arithmetic; one that the program has chosen stays.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                let store = match cloud {
+                    Cloud::S3 => s3(name, patience, variables)?,
+                    #[cfg(feature = "gcp")]
+                    Cloud::Google => google(name, patience, variables)?,
+                    #[cfg(feature = "azure")]
+                    Cloud::Azure => azure(name, patience, variables)?,
+                };
+                Ok((store, prefix.clone()))
+            }
+        }
+    }
+
+    /// The directory, where it is one.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        match self {
+            Destination::Directory(path) => Some(path),
+            Destination::Bucket { .. } => None,
+        }
+    }
+}
+
+fn refused(problem: &str) -> OptionError {
+    OptionError::new(format!(
+        "`to` {problem}; write for example \"s3://bucket/checkpoints\" or \"/mnt/backup\""
+    ))
+}
+
+#[cfg(not(all(feature = "gcp", feature = "azure")))]
+fn not_built(to: &str, feature: &str) -> OptionError {
+    OptionError::new(format!(
+        "`to` is \"{to}\", which this program was built without; build it with `--features {feature}`"
+    ))
+}
+
+fn retrying(patience: Patience) -> RetryConfig {
+    RetryConfig { max_retries: patience.retries, retry_timeout: SIGNED_FOR, ..RetryConfig::default() }
+}
+
+/// The options of requests, as stores take them.
+fn client_options(patience: Patience) -> [(ClientConfigKey, String); 2] {
+    let text = |time: Duration| format!("{}ms", time.as_millis());
+    [
+        (ClientConfigKey::Timeout, text(patience.timeout)),
+        (ClientConfigKey::ConnectTimeout, text(patience.timeout.min(CONNECT))),
+    ]
+}
+
+fn s3(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn ObjectStore>, String> {
+    // As `from_env` of the builder does, with the variables that are given.
+    let mut builder = AmazonS3Builder::new();
+    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    for (key, value) in client_options(patience) {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
+    }
+    let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
+    let endpoint = endpoint.iter().find_map(|key| builder.get_config_value(key));
+    let allowed = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://")) {
+        if is_this_machine(&endpoint) {
+            builder = builder.with_allow_http(true);
+        } else if allowed.is_none_or(|allowed| allowed != "true") {
+            return Err(
+                "the endpoint is not encrypted; write https:// in AWS_ENDPOINT_URL, or allow it with \
+                        AWS_ALLOW_HTTP=true"
+                    .to_owned(),
+            );
+        }
+    }
+    let store = builder
+        .with_bucket_name(bucket)
+        // Not every server that speaks S3 has the other way to delete.
+        .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true")
+        .with_retry(retrying(patience))
+        .build();
+    Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+}
+
+/// Whether what is sent there does not leave this machine.
+fn is_this_machine(url: &str) -> bool {
+    let Some(url) = Url::parse(url).ok() else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+#[cfg(feature = "gcp")]
+fn google(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn ObjectStore>, String> {
+    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+
+    let mut builder = GoogleCloudStorageBuilder::new();
+    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("GOOGLE_")) {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    for (key, value) in client_options(patience) {
+        builder = builder.with_config(GoogleConfigKey::Client(key), value);
+    }
+    let store = builder.with_bucket_name(bucket).with_retry(retrying(patience)).build();
+    Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+}
+
+#[cfg(feature = "azure")]
+fn azure(container: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn ObjectStore>, String> {
+    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+
+    let mut builder = MicrosoftAzureBuilder::new();
+    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AZURE_")) {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    for (key, value) in client_options(patience) {
+        builder = builder.with_config(AzureConfigKey::Client(key), value);
+    }
+    let store = builder.with_container_name(container).with_retry(retrying(patience)).build();
+    Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+}

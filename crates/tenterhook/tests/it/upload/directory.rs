@@ -1,0 +1,135 @@
+//! Uploads to another directory.
+
+use std::fs;
+
+use tenterhook::checkpoint::{newest_whole, problems};
+
+use super::job::{End, ID, Job};
+use super::{assert_same, files, whole};
+use crate::lab::{data, epochs, trainer};
+
+/// A place, and options that lead there.
+fn job(root: &tempfile::TempDir) -> Job {
+    let to = root.path().join("backup");
+    let mut job = Job::new(root.path(), Some(format!("to = \"{}\"", to.display())));
+    job.checkpoint = "save_top_k = -1".into();
+    job
+}
+
+#[test]
+fn every_checkpoint_arrives_byte_for_byte_and_training_is_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let job = job(&root);
+    let ended = job.run();
+    let here = files(&job.checkpoints());
+    assert_eq!(whole(&here).len(), 3);
+    assert_same(&files(&root.path().join("backup").join(ID)), &here);
+    let sink = ended.sink();
+    assert_eq!((&*sink.hook, sink.sent, sink.delivered), ("upload", 3, 3));
+    assert_eq!((sink.failed, sink.dropped, sink.lost), (0, 0, 0));
+    assert!(sink.waited_s == 0.0, "training waited for {} s", sink.waited_s);
+
+    let other = tempfile::tempdir().unwrap();
+    let without = Job { hook: None, ..Job::new(other.path(), None) }.run();
+    assert_eq!((&ended.bits, &ended.how), (&without.bits, &without.how));
+}
+
+#[test]
+fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
+    let root = tempfile::tempdir().unwrap();
+    let job = job(&root);
+    let ended = job.run();
+    fs::remove_dir_all(job.checkpoints()).unwrap();
+    let backup = root.path().join("backup").join(ID);
+    assert_eq!(newest_whole(&backup).skipped, []);
+    let newest = newest_whole(&backup).path.unwrap();
+    assert!(problems(&newest).is_empty());
+    let mut toy = tenterhook::toy::Toy::default();
+    let mut trainer = trainer(epochs(3)).restoring(&newest).accepting_other_hooks();
+    trainer.fit(&mut toy, &mut data(2, 1)).unwrap();
+    assert_eq!(crate::lab::bits(&toy), ended.bits);
+}
+
+#[test]
+fn the_one_that_is_written_on_a_signal_or_after_a_failure_arrives_too() {
+    for (end, name) in [(End::Interrupted, "emergency-"), (End::Failed, "epoch=1-")] {
+        let root = tempfile::tempdir().unwrap();
+        let mut job = Job { end, ..job(&root) };
+        job.checkpoint = "save_top_k = -1\nsave_on_exception = true".into();
+        let ended = job.run();
+        let there = files(&root.path().join("backup").join(ID));
+        assert!(whole(&there).iter().any(|found| found.starts_with(name)), "{end:?}: {:?}", there.keys());
+        assert_same(&there, &files(&job.checkpoints()));
+        assert_eq!(ended.sink().delivered, ended.sink().sent, "{end:?}");
+    }
+}
+
+#[test]
+fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
+    let root = tempfile::tempdir().unwrap();
+    let mut job = job(&root);
+    job.hook = job.hook.map(|hook| format!("{hook}\nonly = \"best\""));
+    // The toy's validation gets worse.
+    job.checkpoint = "monitor = \"val/loss\"\nsave_top_k = -1".into();
+    job.run();
+    assert_eq!(whole(&files(&job.checkpoints())).len(), 3);
+    assert_eq!(whole(&files(&root.path().join("backup").join(ID))), ["epoch=0-step=2"]);
+}
+
+#[test]
+fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let job = job(&root);
+    // A directory that stands where a file is to go, in one of the three.
+    let in_the_way = root.path().join("backup").join(ID).join("epoch=1-step=4/weights.safetensors/x");
+    fs::create_dir_all(in_the_way).unwrap();
+    let ended = job.run();
+    let there = files(&root.path().join("backup").join(ID));
+    assert_eq!(whole(&there), ["epoch=0-step=2", "epoch=2-step=6"]);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (2, 1));
+    assert!(ended.said().contains("cannot upload checkpoint epoch=1-step=4 to "), "{}", ended.said());
+    let other = tempfile::tempdir().unwrap();
+    assert_eq!(ended.bits, Job::new(other.path(), None).run().bits);
+}
+
+#[test]
+fn one_that_is_removed_before_its_turn_is_no_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let mut job = job(&root);
+    // Only the newest stays, and each is announced when the next has replaced it already or not, as it comes.
+    job.checkpoint = "every_n_train_steps = 1".into();
+    let ended = job.run();
+    let sink = ended.sink();
+    assert_eq!((sink.failed, sink.lost), (0, 0), "{}", ended.said());
+    assert_eq!(sink.delivered + sink.dropped, sink.sent);
+    let there = files(&root.path().join("backup").join(ID));
+    let newest = files(&job.checkpoints());
+    assert!(newest.iter().all(|(file, bytes)| there.get(file) == Some(bytes)), "{:?}", there.keys());
+    for checkpoint in whole(&there) {
+        let path = root.path().join("backup").join(ID).join(checkpoint);
+        assert!(problems(&path).is_empty(), "{checkpoint}");
+    }
+}
+
+#[test]
+fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    // As one that was killed before it could.
+    let first = Job { hook: None, epochs: 2, ..job(&root) };
+    first.run();
+    let job = Job { resume: true, ..job(&root) };
+    let ended = job.run();
+    assert_eq!(whole(&files(&job.checkpoints())).len(), 3, "{}", ended.how);
+    assert_same(&files(&root.path().join("backup").join(ID)), &files(&job.checkpoints()));
+    assert_eq!(ended.sink().failed, 0);
+}
+
+#[test]
+fn among_the_checkpoints_themselves_is_no_place_for_them() {
+    let root = tempfile::tempdir().unwrap();
+    let mut job = job(&root);
+    job.hook = Some(format!("to = \"{}\"", job.checkpoints().join("backup").display()));
+    let ended = job.run();
+    assert!(ended.said().contains("choose another directory"), "{}", ended.said());
+    assert!(!job.checkpoints().join("backup").exists());
+}

@@ -1,0 +1,168 @@
+//! A training that uploads, in a process of its own where the environment matters: it belongs to the whole process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, Upload};
+use tenterhook::run::{RunDirectoryPlan, SentByHook};
+use tenterhook::toy::Toy;
+use tenterhook::{FromOptions, RunError, closure};
+
+use crate::lab::{Lab, bits, data, epochs, trainer};
+use crate::run_directory::plan;
+use crate::tape::Tape;
+
+pub const ID: &str = "the-run";
+/// What the child is to do.
+const JOB: &str = "TENTERHOOK_TEST_OF_UPLOAD";
+pub const SECRETS: [(&str, &str); 3] = [
+    ("AWS_ACCESS_KEY_ID", "AKIDTHATNOBODYSEES"),
+    ("AWS_SECRET_ACCESS_KEY", "secret/that+nobody=sees"),
+    ("AWS_SESSION_TOKEN", "token-that-nobody-sees"),
+];
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Job {
+    pub root: PathBuf,
+    /// The options of the hook; without it where there are none.
+    pub hook: Option<String>,
+    pub epochs: i64,
+    pub resume: bool,
+    pub end: End,
+    /// What the hook `checkpoint` is told besides.
+    pub checkpoint: String,
+    /// So many bytes are in each checkpoint besides what a toy has.
+    pub ballast: usize,
+}
+
+/// How the training ends, in its second epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum End {
+    #[default]
+    ByItself,
+    Interrupted,
+    Failed,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    pub bits: Vec<u32>,
+    pub how: String,
+    pub told: Vec<String>,
+    pub sinks: Vec<SentByHook>,
+}
+
+impl Ended {
+    pub fn sink(&self) -> &SentByHook {
+        &self.sinks[0]
+    }
+
+    /// All that people are told.
+    pub fn said(&self) -> String {
+        self.told.join("\n")
+    }
+}
+
+impl Job {
+    pub fn new(root: &Path, hook: Option<String>) -> Job {
+        Job { root: root.to_owned(), hook, epochs: 3, ..Job::default() }
+    }
+
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("runs").join(ID).join("checkpoints")
+    }
+
+    /// Trains.
+    pub fn run(&self) -> Ended {
+        let plan = RunDirectoryPlan { id: Some(ID.into()), resume: self.resume, ..plan(&self.root) };
+        let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
+        if self.resume {
+            let newest = tenterhook::checkpoint::newest_whole(&self.checkpoints());
+            trainer = trainer.restoring(newest.path.expect("a checkpoint")).accepting_other_hooks();
+        }
+        let checkpoint: CheckpointOptions = toml::from_str(&self.checkpoint).unwrap();
+        trainer.add_hook(Checkpoint::new(checkpoint).unwrap()).unwrap();
+        if let Some(hook) = &self.hook {
+            trainer.add_hook(Upload::from_options(toml::from_str(hook).unwrap()).unwrap()).unwrap();
+        }
+        let ballast = "x".repeat(self.ballast);
+        let carry =
+            closure::on_save_checkpoint("carry", move |cx| cx.entries.put("ballast", &ballast).unwrap());
+        trainer.add_hook(carry).unwrap();
+        let (handle, end) = (trainer.interrupt_handle(), self.end);
+        let tape = Tape::default();
+        let fails = tape.clone();
+        let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, cx| {
+            if place == "training_step" && cx.epoch() == 1 {
+                match end {
+                    End::ByItself => {}
+                    End::Interrupted => handle.request("SIGINT"),
+                    End::Failed => fails.fails_at("module", "on_step_end"),
+                }
+            }
+        });
+        let fitted = trainer.fit(&mut lab, &mut data(2, 1));
+        let (how, report) = match fitted {
+            Ok(report) => (format!("{:?}", report.outcome), report),
+            Err(RunError::Failed { failure, report, .. }) => (failure.to_string(), *report),
+            Err(error) => panic!("{error}"),
+        };
+        let told = report.notices.iter().map(ToString::to_string).collect();
+        Ended { bits: bits(&lab.toy), how, told, sinks: report.sinks }
+    }
+
+    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves.
+    pub fn run_with(&self, variables: &[(&str, &str)]) -> Ended {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "upload::job::does_its_job", "--nocapture"]);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("AWS_") {
+                child.env_remove(name);
+            }
+        }
+        child.envs(SECRETS).envs(variables.iter().copied());
+        child.env("AWS_REGION", "us-east-1").env("NO_PROXY", "127.0.0.1");
+        let output = child.env(JOB, serde_json::to_string(self).unwrap()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "{said}");
+        let result = std::fs::read_to_string(self.root.join("result.json")).unwrap();
+        hold_no_secret("its output", said.as_bytes());
+        hold_no_secret("its report", result.as_bytes());
+        search(&self.root.join("runs"));
+        serde_json::from_str(&result).unwrap()
+    }
+}
+
+fn hold_no_secret(what: &str, bytes: &[u8]) {
+    for (name, secret) in SECRETS {
+        let found = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!found, "{what} holds {name}: {}", String::from_utf8_lossy(bytes));
+    }
+}
+
+/// Looks into every file below a directory.
+fn search(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            search(&path);
+        } else {
+            hold_no_secret(&path.display().to_string(), &std::fs::read(&path).unwrap());
+        }
+    }
+}
+
+/// The child; for whoever else runs it there is nothing to do.
+#[test]
+fn does_its_job() {
+    let Ok(job) = std::env::var(JOB) else { return };
+    let job: Job = serde_json::from_str(&job).unwrap();
+    let ended = job.run();
+    std::fs::write(job.root.join("result.json"), serde_json::to_string(&ended).unwrap()).unwrap();
+}

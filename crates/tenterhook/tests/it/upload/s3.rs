@@ -1,0 +1,264 @@
+//! Uploads to a real S3 server, with and without somebody who disturbs.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::job::{Ended, ID, Job};
+use super::server::{Bucket, Fate, Moto, Proxy};
+use super::{assert_same, files, whole};
+
+struct Place {
+    root: tempfile::TempDir,
+    bucket: Bucket,
+    job: Job,
+}
+
+impl Place {
+    fn new(moto: &Moto, options: &str) -> Place {
+        let (root, bucket) = (tempfile::tempdir().unwrap(), moto.bucket());
+        let mut job =
+            Job::new(root.path(), Some(format!("to = \"s3://{}/some/where\"\n{options}", bucket.name)));
+        job.checkpoint = "save_top_k = -1".into();
+        Place { root, bucket, job }
+    }
+
+    fn train(&self, port: u16) -> Ended {
+        self.job.run_with(&[("AWS_ENDPOINT_URL", &format!("http://127.0.0.1:{port}"))])
+    }
+
+    /// What is in the bucket, by its path below the run.
+    fn there(&self) -> BTreeMap<String, Vec<u8>> {
+        let below = format!("some/where/{ID}/");
+        let name = |key: &str| key.strip_prefix(&below).expect("nothing is elsewhere").to_owned();
+        self.bucket.keys().iter().map(|key| (name(key), self.bucket.get(key))).collect()
+    }
+
+    fn has_everything(&self) {
+        let here = files(&self.job.checkpoints());
+        assert_eq!(whole(&here).len(), 3);
+        assert_same(&self.there(), &here);
+    }
+
+    fn trained_as_without(&self, ended: &Ended) {
+        let other = tempfile::tempdir().unwrap();
+        let without = Job { epochs: self.job.epochs, ..Job::new(other.path(), None) }.run();
+        assert_eq!((&ended.bits, &ended.how), (&without.bits, &without.how));
+        let waited = ended.sink().waited_s;
+        assert!(waited == 0.0, "training waited for {waited} s");
+        assert!(self.root.path().join("runs").exists());
+    }
+}
+
+#[test]
+fn every_checkpoint_arrives_byte_for_byte_and_its_manifest_last() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "");
+    let proxy = Proxy::start(moto.port, |_| Fate::Pass);
+    let ended = place.train(proxy.port);
+    place.has_everything();
+    place.trained_as_without(&ended);
+    assert_eq!((ended.sink().sent, ended.sink().delivered), (3, 3), "{}", ended.said());
+    let passed = proxy.passed();
+    let puts: Vec<_> = passed.iter().filter_map(|what| what.strip_prefix("PUT ")).collect();
+    let checkpoint = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
+    for (index, put) in puts.iter().enumerate() {
+        let later = puts[index + 1..].iter().any(|other| checkpoint(other) == checkpoint(put));
+        assert_eq!(later, !put.ends_with("/manifest.json"), "{puts:#?}");
+    }
+}
+
+#[test]
+fn an_encrypted_server_is_believed_by_its_certificate_alone() {
+    let Some(moto) = Moto::shared() else { return };
+    let endpoint = format!("https://localhost:{}", moto.tls_port);
+    let place = Place::new(moto, "retries = 0");
+    let ended = place.job.run_with(&[("AWS_ENDPOINT_URL", &endpoint)]);
+    assert!(ended.said().contains("the storage cannot be reached"), "{}", ended.said());
+    assert_eq!(place.bucket.keys(), Vec::<String>::new());
+
+    let place = Place::new(moto, "retries = 0");
+    let known = place.root.path().join("known.pem");
+    std::fs::write(&known, &moto.certificate).unwrap();
+    let known = [("AWS_ENDPOINT_URL", &*endpoint), ("SSL_CERT_FILE", known.to_str().unwrap())];
+    let ended = place.job.run_with(&known);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (3, 0), "{}", ended.said());
+    place.has_everything();
+}
+
+#[test]
+fn what_goes_wrong_now_and_then_is_repeated() {
+    let Some(moto) = Moto::shared() else { return };
+    for fate in [Fate::Answer(500), Fate::Answer(503), Fate::Reset, Fate::Dribble] {
+        let place = Place::new(moto, "retries = 3");
+        let number = AtomicU32::new(0);
+        let proxy = Proxy::start(moto.port, move |_| {
+            if number.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) { fate } else { Fate::Pass }
+        });
+        let ended = place.train(proxy.port);
+        place.has_everything();
+        place.trained_as_without(&ended);
+        assert_eq!(ended.sink().failed, 0, "{fate:?}: {}", ended.said());
+    }
+}
+
+#[test]
+fn a_request_that_is_never_answered_is_given_up_and_repeated() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "retries = 1\ntimeout = \"1 s\"");
+    let mut hung = false;
+    let proxy = Proxy::start(moto.port, move |what| {
+        let hangs = !hung && what.ends_with("/weights.safetensors");
+        hung |= hangs;
+        if hangs { Fate::Hang } else { Fate::Pass }
+    });
+    let ended = place.train(proxy.port);
+    place.has_everything();
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn a_server_that_always_fails_is_told_and_nothing_half_has_a_manifest() {
+    let Some(moto) = Moto::shared() else { return };
+    for (fate, words) in [
+        (Fate::Answer(500), "the storage answered 500, 2 times"),
+        (Fate::Reset, "the connection broke, 2 times"),
+        (Fate::Hang, "the storage did not answer within 1s, 2 times"),
+    ] {
+        let place = Place::new(moto, "retries = 1\ntimeout = \"1 s\"");
+        let proxy =
+            Proxy::start(
+                moto.port,
+                move |what| {
+                    if what.contains("weights.safetensors") { fate } else { Fate::Pass }
+                },
+            );
+        let ended = place.train(proxy.port);
+        let there = place.there();
+        assert!(!there.is_empty(), "some files came before");
+        assert_eq!(whole(&there), Vec::<&str>::new(), "{fate:?}");
+        assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 3), "{fate:?}");
+        let said = ended.said();
+        assert!(said.contains("cannot upload checkpoint epoch=0-step=2 to s3://"), "{said}");
+        assert!(said.contains(words), "{fate:?}: {said}");
+        place.trained_as_without(&ended);
+    }
+}
+
+#[test]
+fn a_manifest_that_does_not_get_through_leaves_none() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "retries = 0");
+    let proxy = Proxy::start(moto.port, |what| {
+        let of_manifest = what.starts_with("PUT") && what.ends_with("/manifest.json");
+        if of_manifest { Fate::Answer(500) } else { Fate::Pass }
+    });
+    let ended = place.train(proxy.port);
+    let mut here = files(&place.job.checkpoints());
+    here.retain(|file, _| !file.ends_with("/manifest.json"));
+    assert_same(&place.there(), &here);
+    assert_eq!(ended.sink().failed, 3);
+}
+
+#[test]
+fn where_nobody_listens_training_goes_on_and_the_failure_names_the_way_out() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "retries = 1");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let ended = place.train(closed);
+    place.trained_as_without(&ended);
+    let said = ended.said();
+    assert!(said.contains("the storage cannot be reached, tried 2 times"), "{said}");
+    assert!(said.contains("check AWS_ENDPOINT_URL"), "{said}");
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 3));
+
+    // The next part of the run brings what is missing, with what comes new.
+    let again = Place { job: Job { resume: true, epochs: 4, ..place.job.clone() }, ..place };
+    again.train(moto.port);
+    let here = files(&again.job.checkpoints());
+    assert_eq!(whole(&here).len(), 4);
+    assert_same(&again.there(), &here);
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "");
+    place.job.hook = Some("to = \"s3://nowhere\"".into());
+    let ended = place.train(moto.port);
+    let said = ended.said();
+    assert!(said.contains("404 (NoSuchBucket); make the bucket, or correct `to`"), "{said}");
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn credentials_that_are_refused_are_told_and_not_shown() {
+    // The first thing that is asked is allowed, which makes the bucket.
+    let Some(moto) = Moto::start(&[("INITIAL_NO_AUTH_ACTION_COUNT", "1")]) else { return };
+    let place = Place::new(&moto, "");
+    let ended = place.train(moto.port);
+    let said = ended.said();
+    assert!(said.contains("the storage refused it with 403 ("), "{said}");
+    assert!(said.contains("check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"), "{said}");
+    assert_eq!(ended.sink().failed, 3);
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn a_server_that_repeats_what_it_was_sent_gives_nothing_away() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "");
+    let proxy = Proxy::start(moto.port, |_| Fate::Repeat);
+    let ended = place.train(proxy.port);
+    assert!(ended.said().contains("the storage refused it with 403 (Nope)"), "{}", ended.said());
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn what_does_not_get_through_in_time_is_lost_and_said() {
+    let Some(moto) = Moto::shared() else { return };
+    let place = Place::new(moto, "flush_timeout = \"1 s\"");
+    let proxy = Proxy::start(moto.port, |_| Fate::Hang);
+    let ended = place.train(proxy.port);
+    assert_eq!((ended.sink().lost, ended.sink().delivered), (3, 0));
+    assert!(ended.said().contains("3 of 3 were lost"), "{}", ended.said());
+    assert!(ended.sink().flushed_s < 30.0, "{} s", ended.sink().flushed_s);
+    place.trained_as_without(&ended);
+}
+
+#[test]
+fn a_large_file_goes_in_parts_of_which_one_may_be_repeated() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "retries = 2");
+    (place.job.epochs, place.job.ballast) = (1, 20 << 20);
+    let number = AtomicU32::new(0);
+    let proxy = Proxy::start(moto.port, move |what| {
+        let fails = what.contains("partNumber=2") && number.fetch_add(1, Ordering::Relaxed) == 0;
+        if fails { Fate::Answer(500) } else { Fate::Pass }
+    });
+    let ended = place.train(proxy.port);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (1, 0), "{}", ended.said());
+    assert_same(&place.there(), &files(&place.job.checkpoints()));
+    let parts = proxy.passed().iter().filter(|what| what.contains("partNumber=")).count();
+    assert_eq!(parts, 3);
+}
+
+#[test]
+fn parts_that_are_of_no_use_are_not_left_there() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "retries = 0");
+    (place.job.epochs, place.job.ballast) = (1, 20 << 20);
+    let proxy =
+        Proxy::start(
+            moto.port,
+            |what| {
+                if what.contains("partNumber=2") { Fate::Answer(500) } else { Fate::Pass }
+            },
+        );
+    let ended = place.train(proxy.port);
+    assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 1), "{}", ended.said());
+    assert!(
+        !place.there().keys().any(|file| file.ends_with("/state.json") || file.ends_with("/manifest.json"))
+    );
+    assert!(proxy.passed().iter().any(|what| what.starts_with("DELETE ") && what.contains("uploadId=")));
+}
