@@ -1,4 +1,5 @@
 mod copying;
+mod hook;
 mod options;
 mod store;
 
