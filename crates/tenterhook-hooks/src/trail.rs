@@ -27,7 +27,7 @@ pub(crate) struct Trail<T> {
     current: Option<Current>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Current {
     path: PathBuf,
     found: Arc<OnceLock<u64>>,
@@ -77,15 +77,14 @@ impl<T: Send + 'static> Trail<T> {
         path: PathBuf,
         work: impl FnOnce(Opening) -> W,
     ) -> HookResult {
-        let known = self.known.take().filter(|known| known.path == path);
+        let known = self.known.clone().filter(|known| known.path == path);
         // An evaluation of an older checkpoint must not cut off what came after it.
         let keep = match &known {
             Some(known) if moment.stage == Stage::Fit => Keep::until(known),
             None if self.anew.is_some() => Keep::Nothing,
             _ => Keep::All,
         };
-        self.anew = None;
-        let same = self.current.take().filter(|current| current.path == path && known.is_none());
+        let same = self.current.clone().filter(|current| current.path == path && known.is_none());
         let current = same.unwrap_or_else(|| {
             let found = match keep {
                 Keep::Nothing => Some(0),
@@ -100,6 +99,7 @@ impl<T: Send + 'static> Trail<T> {
         let opening = Opening { path, keep, found: Arc::clone(&current.found) };
         self.outbox.open(&moment.hook_name(), queue, work(opening))?;
         self.current = Some(current);
+        (self.known, self.anew) = (None, None);
         Ok(())
     }
 

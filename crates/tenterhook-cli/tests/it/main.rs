@@ -11,9 +11,13 @@ mod failures;
 mod hooks;
 #[cfg(target_os = "linux")]
 mod kills;
+/// The other side of a connection, as the hooks' own tests have it.
+#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+mod loopback;
 mod plan;
 mod points;
 mod python;
+mod reaching;
 mod resume;
 mod runs;
 mod signals;

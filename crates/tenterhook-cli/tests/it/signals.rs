@@ -15,7 +15,11 @@ pub(crate) struct UnderWay {
 
 impl UnderWay {
     pub(crate) fn start(place: &Place, arguments: &[&str]) -> UnderWay {
-        let mut child = place.command(arguments).spawn().expect("it starts");
+        UnderWay::of(&mut place.command(arguments))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> UnderWay {
+        let mut child = command.spawn().expect("it starts");
         let said = BufReader::new(child.stderr.take().expect("standard error")).lines();
         UnderWay { child, said }
     }

@@ -77,7 +77,8 @@ impl Accounting {
 /// What happens once per batch or more often.
 fn is_frequent(place: usize) -> bool {
     let in_batches = |event: &&Event| {
-        event.is_within_train_batch() || event.is_within_evaluation_batch() || **event == Event::Activation
+        let recurs = [Event::Activation, Event::Log].contains(event);
+        recurs || event.is_within_train_batch() || event.is_within_evaluation_batch()
     };
     place == UPDATE || Event::ALL.get(place).is_some_and(|event| in_batches(&event))
 }

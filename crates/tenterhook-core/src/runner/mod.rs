@@ -184,7 +184,10 @@ impl HookRunner {
 
     fn deliver_to_all<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
         self.publish_changes(cx.moment().shared);
-        self.measured(cx.moment(), |runner| runner.deliver_from(cx, cursor))
+        if self.accounting.on || self.measuring || self.received.is_some() {
+            return self.measured(cx.moment(), |runner| runner.deliver_from::<C, true>(cx, cursor));
+        }
+        self.deliver_from::<C, false>(cx, cursor)
     }
 
     /// Lets hooks run, and adds the time they take to the time in hooks, if any hook wants to know it.
@@ -199,12 +202,20 @@ impl HookRunner {
         result
     }
 
-    fn deliver_from<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
-        let weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
+    /// `NOTED` where anything is to be known of it besides what hooks answer.
+    fn deliver_from<C: Context, const NOTED: bool>(
+        &mut self,
+        cx: &C,
+        cursor: &mut Cursor,
+    ) -> Result<(), Otherwise> {
+        let weight = match NOTED {
+            true => *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize)),
+            false => 0,
+        };
         let mut watch = Watch::begin(weight, cx.moment().shared);
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
-            match catch_unwind(AssertUnwindSafe(|| self.walk(cx, cursor, &mut watch))) {
+            match catch_unwind(AssertUnwindSafe(|| self.walk::<C, NOTED>(cx, cursor, &mut watch))) {
                 Ok(Ok(())) => break,
                 interrupted => {
                     let (event, moment) = (C::EVENT, cx.moment());
@@ -254,11 +265,16 @@ impl HookRunner {
 
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
     /// who they are, so they are looked up once.
-    fn walk<C: Context>(&mut self, cx: &C, cursor: &mut Cursor, watch: &mut Watch) -> Reply {
-        if watch.runs() || self.received.is_some() {
+    fn walk<C: Context, const NOTED: bool>(
+        &mut self,
+        cx: &C,
+        cursor: &mut Cursor,
+        watch: &mut Watch,
+    ) -> Reply {
+        if NOTED && (watch.runs() || self.received.is_some()) {
             return self.walk_counting::<C, true>(cx, cursor, watch);
         }
-        if self.accounting.on {
+        if NOTED && self.accounting.on {
             return self.walk_counting::<C, false>(cx, cursor, watch);
         }
         let current = &cx.moment().shared.current;

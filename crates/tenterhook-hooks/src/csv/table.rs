@@ -52,6 +52,8 @@ impl Table {
             Ok(there) if !there.is_file() => return Err(io::Error::other("it is no file")),
             there => there.map_or(0, |there| there.len()),
         };
+        // Of a table that was being written anew when its run was killed.
+        let _ = fs::remove_file(unfinished(path));
         if size == 0 || *keep == Keep::Nothing {
             let header = FIXED.map(str::to_owned);
             write_whole(path, |writer| writer.write_record(&header))?;
@@ -221,13 +223,18 @@ fn copy(
     })
 }
 
+/// The name of a table that is not whole yet.
+fn unfinished(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.unfinished"))
+}
+
 /// Writes a table whole or not at all: under another name first. What stood there makes way.
 fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut Writer<BufWriter<File>>) -> ::csv::Result<()>,
 ) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let unfinished = path.with_file_name(format!(".{name}.unfinished"));
+    let unfinished = unfinished(path);
     let written = File::create(&unfinished).and_then(|file| {
         let mut writer = Writer::from_writer(BufWriter::new(file));
         write(&mut writer)?;

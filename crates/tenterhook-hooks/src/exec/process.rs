@@ -40,8 +40,8 @@ pub(super) fn run(mut command: Command, input: Vec<u8>, patience: &Patience<'_>)
     // A group of its own: a Ctrl-C in our terminal is not meant for it, and it can be killed with all its children.
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| format!("could not be started: {error}"))?;
-    let piped = pipe(&mut child, input).map_err(|error| format!("could not be talked to: {error}"));
-    let (output, errors) = match piped {
+    let talking = pipe(&mut child, input).map_err(|error| format!("could not be talked to: {error}"));
+    let (output, errors) = match talking {
         Ok(pipes) => pipes,
         Err(error) => {
             kill(&mut child);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     /// More than any of these commands takes by itself.
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     fn sh(script: &str, input: &[u8], timeout: Duration) -> Result<Said, String> {
         let mut command = Command::new("sh");

@@ -131,7 +131,7 @@ fn one_that_takes_too_long_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
         let mut rig = rig(Exec::from_options(options).expect("it fits"), dir.path());
         rig.on_train_end();
         rig.finish();
-        assert!(start.elapsed() < Duration::from_secs(120));
+        assert!(start.elapsed() < Duration::from_mins(2));
         let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
         assert!(failed.failure.to_string().contains(why), "{}", failed.failure);
         assert_eq!(rig.sent().map(|sent| (sent.failed, sent.lost)), Some((1, 0)));

@@ -164,7 +164,7 @@ impl Heartbeat {
         self.pulse.epoch.store(cx.epoch, Ordering::Relaxed);
     }
 
-    fn send(&mut self, cx: &Moment<'_>, word: Word) -> HookResult {
+    fn send(&mut self, cx: &Moment<'_>, said: Word) -> HookResult {
         self.note(cx);
         let file = self.options.file.as_deref().and_then(|file| own_file::place(cx.run, file));
         if outbox::is_closed(cx) || cx.stage != Stage::Fit || self.address.is_none() && file.is_none() {
@@ -187,7 +187,7 @@ impl Heartbeat {
             pulse: Arc::clone(&self.pulse),
             failing: false,
         };
-        self.outbox.send(word, ("heartbeat", self.queue), work)
+        self.outbox.send(said, ("heartbeat", self.queue), work)
     }
 }
 

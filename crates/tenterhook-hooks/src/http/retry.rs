@@ -8,7 +8,7 @@ use super::Trouble;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 /// Nobody is left alone for longer than this; what wants more has failed.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Why nothing more is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

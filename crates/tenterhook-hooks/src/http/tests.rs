@@ -3,7 +3,7 @@ use super::*;
 
 const PATH: &str = "/services/T0K3N";
 /// More than any answer on loopback takes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(300);
 
 fn posted(url: &str, within: Duration) -> Result<(), Trouble> {

@@ -165,10 +165,9 @@ impl NotifyOptions {
         if self.max_per_hour == 0 {
             return Err(OptionError::new("`max_per_hour` must be 1 or more"));
         }
-        let templates = NotifyOn::ALL.map(|on| Template::parse(on, self.templates.of(on)));
-        let [a, b, c, d, e, f] = templates;
+        let parsed = NotifyOn::ALL.iter().map(|on| Template::parse(*on, self.templates.of(*on)));
         Ok(Settled {
-            templates: Templates([a?, b?, c?, d?, e?, f?]),
+            templates: Templates(parsed.collect::<Result<_, _>>()?),
             timeout: time::parse("timeout", &self.timeout)?,
             limit: Limit::new(time::parse("min_interval", &self.min_interval)?, self.max_per_hour),
             queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
@@ -184,9 +183,9 @@ pub(super) struct Settled {
     pub(super) queue: Queue,
 }
 
-/// A template for everything that there are messages about.
+/// A template for everything that there are messages about, in the order of [`NotifyOn::ALL`].
 #[derive(Clone, Debug)]
-pub(super) struct Templates([Template; 6]);
+pub(super) struct Templates(Vec<Template>);
 
 impl Templates {
     pub(super) fn of(&self, on: NotifyOn) -> &Template {

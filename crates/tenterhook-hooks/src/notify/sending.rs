@@ -1,5 +1,6 @@
 //! What happens to messages on the thread that sends them.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
@@ -40,7 +41,7 @@ impl Work for Sending {
         let mut text = self.templates.of(message.on).fill(&message.facts);
         if message.held_back > 0 {
             let before = text::many(message.held_back, "message");
-            text.push_str(&format!("\n(held back before this, as too many in too short a time: {before})"));
+            let _ = write!(text, "\n(held back before this, as too many in too short a time: {before})");
         }
         let json = serde_json::to_vec(&json!({ "text": text }))?;
         let attempt = || self.client.post(&self.address, &json, within(self.timeout, desk));

@@ -90,7 +90,7 @@ impl FromOptions for TensorBoard {
 histograms = ["gradients", "weights"]
 histogram_every_n_steps = 10
 params = ["**.weight"]
-images = "x"
+images = "images"
 "#;
 
     fn from_options(options: TensorBoardOptions) -> Result<TensorBoard, OptionError> {

@@ -1,6 +1,5 @@
 //! The options of uploads, and what is wrong with them.
 
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::OptionError;

@@ -45,6 +45,7 @@ mod nan_guard;
 mod neutral_proofs;
 mod neutrality;
 mod optimizers;
+mod passing_on;
 mod plan;
 mod points;
 mod rates_and_plateaus;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// What differs in `state.json` because it is a time, a length of a file with times in it, a count of what really
 /// happened, or who has been told so far. `*` stands for any one part.
-const OF_TIME: [&str; 8] = [
+const OF_TIME: [&str; 10] = [
     "elapsed",
     "loops.train_began",
     "loops.last_validation",
@@ -18,6 +18,9 @@ const OF_TIME: [&str; 8] = [
     // Of `checkpoint`, for `train_time_interval`, and of `every`, for times.
     "hooks.*.data.last_time_ns",
     "hooks.*.data.$gate.last_ns",
+    // Of `csv` and `tensorboard`: where their file is, which is named by a time, and when they last wrote.
+    "hooks.*.data.file.path",
+    "hooks.*.data.file.time",
 ];
 
 /// What `run.json` says of the result.
@@ -32,6 +35,8 @@ pub(super) fn differences(untouched: &Path, run: &Path, except: &[&str]) -> Vec<
     for file in ["metrics.jsonl", "histograms.jsonl", "updates.jsonl"] {
         found.lines(untouched, run, file);
     }
+    found.same("metrics.csv", [untouched, run].map(table_without_time));
+    found.same("tensorboard", [untouched, run].map(events_without_time));
     let [one, other] = [untouched, run].map(|run| json(&run.join("run.json")));
     for key in RESULT {
         found.values(&format!("run.json: {key}"), &one[key], &other[key]);
@@ -58,6 +63,18 @@ impl Differences {
         if one != other {
             let lengths = [one, other].map(|bytes| bytes.map(|bytes| bytes.len()));
             self.found.push(format!("{file}: other bytes, lengths {lengths:?}"));
+        }
+    }
+
+    fn same<T: PartialEq>(&mut self, what: &str, [one, other]: [Vec<T>; 2]) {
+        let first = one.iter().zip(&other).position(|(one, other)| one != other);
+        if first.is_some() || one.len() != other.len() {
+            let first = first.map_or_else(|| one.len().min(other.len()), |first| first);
+            self.found.push(format!(
+                "{what}: {} entries, and {}; they part at {first}",
+                one.len(),
+                other.len()
+            ));
         }
     }
 
@@ -144,6 +161,31 @@ fn without_id(run: &Path, mut bytes: Vec<u8>) -> Vec<u8> {
         from += found + id.len();
     }
     bytes
+}
+
+/// The rows of the table, without the fourth column.
+fn table_without_time(run: &Path) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(run.join("metrics.csv")).unwrap_or_default();
+    let cells = text.lines().map(|row| row.split(',').enumerate().filter(|(column, _)| *column != 3));
+    cells.map(|cells| cells.map(|(_, cell)| cell.to_owned()).collect()).collect()
+}
+
+/// The records of all event files, without the time that each begins with.
+fn events_without_time(run: &Path) -> Vec<Vec<u8>> {
+    let files = fs::read_dir(run.join("tensorboard")).into_iter().flatten().flatten();
+    let mut records = Vec::new();
+    for file in files {
+        let bytes = without_id(run, fs::read(file.path()).expect("it is there"));
+        let mut rest = bytes.as_slice();
+        while let Some((length, after)) = rest.split_first_chunk::<8>() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).expect("it is short");
+            // Two checksums of four bytes, and the time with its key.
+            let record = after.get(4..4 + length).expect("whole records");
+            records.push(record[9..].to_vec());
+            rest = &after[4 + length + 4..];
+        }
+    }
+    records
 }
 
 fn without_time(line: &str) -> Value {

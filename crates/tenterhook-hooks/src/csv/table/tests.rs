@@ -147,6 +147,7 @@ proptest! {
                 Act::Kill(bytes) => {
                     let half = &b"77,0,train,77.5,,,,,,,,,,,,,,,"[..*bytes];
                     fs::write(&path, [text(&path).as_bytes(), half].concat()).expect("it is written");
+                    fs::write(directory.path().join(".t.csv.unfinished"), half).expect("it is written");
                     table = Table::open(&path, &Keep::All).expect("it opens");
                 }
                 Act::Mark => {
@@ -161,6 +162,9 @@ proptest! {
                 }
             }
         }
+        drop(table);
+        Table::open(&path, &Keep::All).expect("it opens");
+        prop_assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 1, "nothing else is left");
         let (header, rows) = read(&path);
         for row in &mut expected {
             let metrics = std::mem::take(&mut row.metrics).into_iter();

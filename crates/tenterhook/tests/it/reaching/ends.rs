@@ -50,9 +50,10 @@ fn an_interruption() {
     let report = trainer.fit(&mut Toy::default(), &mut data(6, 2)).unwrap();
     assert_eq!(report.failures.kinds, [], "{:?}", report.failures);
     let (texts, statuses) = heard(&server);
+    let last = texts.last().unwrap();
     assert!(
-        texts.last().unwrap().contains(": training interrupted at step 3 (epoch 0): SIGINT"),
-        "{texts:?}"
+        last.contains(": training interrupted at step 3 (epoch ") && last.ends_with(": SIGINT"),
+        "{last}"
     );
     assert_eq!(statuses.last().unwrap(), "interrupted");
     let told = std::fs::read_to_string(latest(root.path()).join("told")).unwrap();
@@ -141,7 +142,7 @@ fn a_heart_beats_while_a_step_takes_as_long_as_it_likes() {
         // The second step is not over before three hearts have beaten in it.
         let before = other_side.received().len();
         while cx.progress().step == 1 && *counted.lock().unwrap() < 3 {
-            assert!(start.elapsed() < Duration::from_secs(60), "it does not beat");
+            assert!(start.elapsed() < Duration::from_mins(1), "it does not beat");
             std::thread::sleep(Duration::from_millis(10));
             *counted.lock().unwrap() = other_side.received().len() - before;
         }

@@ -39,15 +39,14 @@ fn in_the_process() {
 fn process(root: &Path, hooks: &str, webhook: Option<&str>) -> String {
     let runs = root.join("runs");
     let text = format!(
-        "task = \"toy\"\nruns_dir = {runs:?}\n[trainer]\nmax_epochs = 2\n[data]\ntrain = [4]\nvalidate = [1]\n{hooks}"
+        "task = \"toy\"\nruns_dir = \"{}\"\n[trainer]\nmax_epochs = 2\n[data]\ntrain = [4]\nvalidate = [1]\n{hooks}",
+        runs.display()
     );
     std::fs::write(root.join("train.toml"), text).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "reaching::own_process::in_the_process", "--nocapture"]);
     command.env(CHILD, root).env("RUST_BACKTRACE", "1").env_remove("WEBHOOK");
-    if let Some(url) = webhook {
-        command.env("WEBHOOK", url);
-    }
+    command.envs(webhook.map(|url| ("WEBHOOK", url)));
     let output = command.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();
@@ -116,7 +115,7 @@ fn an_address_in_the_place_of_the_variable_is_refused_and_not_repeated() {
     let printed = process(root.path(), &hooks, None);
     assert!(
         printed.contains("refused: ")
-            && printed.contains("`url_env` must be the name of an environment variable")
+            && printed.contains("url_env must be the name of an environment variable")
     );
     assert!(!printed.contains(TOKEN), "{printed}");
 }
