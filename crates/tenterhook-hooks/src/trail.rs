@@ -58,6 +58,11 @@ impl<T: Send + 'static> Trail<T> {
         self.known.is_some() || self.current.is_some()
     }
 
+    /// Whether a checkpoint knew a file that is not opened again yet.
+    pub(crate) fn takes_up(&self) -> bool {
+        self.known.is_some()
+    }
+
     /// The file in this directory that it goes on with.
     pub(crate) fn path_in(&self, directory: &Path) -> Option<&Path> {
         let current = self.current.as_ref().map(|current| &current.path);
@@ -109,6 +114,12 @@ impl<T: Send + 'static> Trail<T> {
         current.sent += 1;
         current.time = time;
         self.outbox.pass(entry)
+    }
+
+    /// Hands over what is no entry: the order to open the file, so that what does not stay is gone even if nothing
+    /// follows.
+    pub(crate) fn order(&mut self, order: T) -> HookResult {
+        self.outbox.pass(order)
     }
 
     pub(crate) fn finish(&mut self) -> HookResult {

@@ -75,7 +75,8 @@ impl Default for CsvOptions {
 pub struct Csv {
     options: CsvOptions,
     queue: Queue,
-    trail: Trail<Row>,
+    /// Without a row the file is only opened.
+    trail: Trail<Option<Row>>,
 }
 
 /// What a checkpoint keeps.
@@ -133,6 +134,9 @@ impl Observer for Csv {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let own = self.place(cx)?.filter(|path| trail::is_own(cx, path));
         self.trail.begin(cx, own);
+        if self.trail.takes_up() && self.is_open(cx)? {
+            return self.trail.order(None);
+        }
         Ok(())
     }
 
@@ -142,7 +146,7 @@ impl Observer for Csv {
         }
         let time = cx.elapsed().as_secs_f64();
         let row = Row { step: cx.step, epoch: cx.epoch, stage: cx.of, time, metrics: cx.metrics.clone() };
-        self.trail.send(time, row)
+        self.trail.send(time, Some(row))
     }
 
     fn finish(&mut self) -> HookResult {
@@ -171,9 +175,9 @@ struct Rows {
 }
 
 impl Work for Rows {
-    type Item = Row;
+    type Item = Option<Row>;
 
-    fn take(&mut self, row: Row, _: &Desk) -> HookResult {
+    fn take(&mut self, row: Option<Row>, _: &Desk) -> HookResult {
         let Opening { path, keep, found } = &self.opening;
         let table = match &mut self.table {
             Some(table) => Ok(table),
@@ -182,7 +186,7 @@ impl Work for Rows {
                 none.insert(table)
             }),
         };
-        let written = table.and_then(|table| table.push(&row));
+        let written = table.and_then(|table| row.map_or(Ok(()), |row| table.push(&row)));
         Ok(written.map_err(|error| {
             format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
         })?)

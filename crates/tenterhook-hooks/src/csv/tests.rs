@@ -92,10 +92,17 @@ fn a_resumed_run_cuts_its_table_back_and_an_evaluation_does_not() {
     evaluated.finish();
     assert_eq!(text(&path).lines().count(), whole.lines().count() + 1, "nothing is lost");
 
+    let mut idle = first.resumed(fresh());
     again.on_train_start();
     play(&mut again, &script[cut..]);
     again.finish();
     assert_eq!(text(&path), whole, "as if nothing had happened");
+
+    play(&mut again, &script[cut..]);
+    again.finish();
+    idle.on_train_start();
+    idle.finish();
+    assert_eq!(text(&path), whole, "also where nothing more is logged");
 }
 
 #[test]

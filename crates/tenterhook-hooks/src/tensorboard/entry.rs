@@ -27,10 +27,22 @@ pub(super) struct Entry {
 }
 
 pub(super) enum What {
-    Line { metrics: BTreeMap<String, f64>, histograms: BTreeMap<String, Histogram> },
-    Values { of: Vec<(String, Spread)>, bins: usize },
-    Images { tag: String, layout: Layout, values: Vec<f32> },
+    Line {
+        metrics: BTreeMap<String, f64>,
+        histograms: BTreeMap<String, Histogram>,
+    },
+    Values {
+        of: Vec<(String, Spread)>,
+        bins: usize,
+    },
+    Images {
+        tag: String,
+        layout: Layout,
+        values: Vec<f32>,
+    },
     Config(Value),
+    /// The file is only opened.
+    Opening,
 }
 
 /// The memory that all values take up together which wait.
@@ -81,9 +93,10 @@ impl Spread {
 }
 
 impl Entry {
-    fn into_event(self) -> HookResult<Vec<u8>> {
+    fn into_event(self) -> HookResult<Option<Vec<u8>>> {
         let mut summary = Summary::new(self.wall_time, self.step);
         match self.what {
+            What::Opening => return Ok(None),
             What::Line { metrics, histograms } => {
                 for (name, value) in &metrics {
                     summary.scalar(name, *value);
@@ -107,7 +120,7 @@ impl Entry {
                 summary.text("config", &lines.join("\n"));
             }
         }
-        Ok(summary.into_event())
+        Ok(Some(summary.into_event()))
     }
 }
 
@@ -136,7 +149,7 @@ impl Work for Events {
                 none.insert(file)
             }),
         };
-        let written = file.and_then(|file| file.push(&event));
+        let written = file.and_then(|file| event.map_or(Ok(()), |event| file.push(&event)));
         Ok(written.map_err(|error| {
             format!("cannot write {}: {error}; make room, or choose another `dir`", path.display())
         })?)

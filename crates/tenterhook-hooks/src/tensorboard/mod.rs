@@ -126,8 +126,16 @@ impl TensorBoard {
     /// Hands over what `what` makes, if the file is written in this call.
     fn send(&mut self, moment: &Moment<'_>, step: u64, what: impl FnOnce() -> What) -> HookResult {
         let wall_time = (self.now)();
+        if !self.is_open(moment, wall_time)? {
+            return Ok(());
+        }
+        self.trail.send(wall_time, Entry { wall_time, step, what: what() })
+    }
+
+    /// Whether the file is written in this call; its worker runs from here on.
+    fn is_open(&mut self, moment: &Moment<'_>, wall_time: f64) -> HookResult<bool> {
         if !self.trail.is_open() {
-            let Some((directory, _)) = self.directory(moment)? else { return Ok(()) };
+            let Some((directory, _)) = self.directory(moment)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
             let path = match self.trail.path_in(&directory) {
                 Some(path) => path.to_owned(),
@@ -135,7 +143,7 @@ impl TensorBoard {
             };
             self.trail.open(moment, self.choice.queue, path, entry::Events::new)?;
         }
-        self.trail.send(wall_time, Entry { wall_time, step, what: what() })
+        Ok(true)
     }
 
     fn is_due(&self, moment: &Moment<'_>, what: HistogramOf) -> bool {
@@ -242,6 +250,10 @@ impl Observer for TensorBoard {
         }
         if goes_on {
             // Its configuration stands in the file already.
+            let wall_time = (self.now)();
+            if self.trail.takes_up() && self.is_open(cx, wall_time)? {
+                return self.trail.order(Entry { wall_time, step: cx.step, what: What::Opening });
+            }
             return Ok(());
         }
         self.send(cx, cx.step, || What::Config(cx.config.clone()))

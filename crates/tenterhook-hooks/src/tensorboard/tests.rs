@@ -86,10 +86,17 @@ fn a_resumed_run_goes_on_in_its_file_and_an_evaluation_adds_to_it() {
     let longer = std::fs::read(only(&place)).expect("it is there");
     assert!(longer.len() > whole.len() && longer.starts_with(&whole), "nothing is lost");
 
+    let mut idle = first.resumed(made(json!({})));
     again.on_train_start();
     play(&mut again, &script[cut..]);
     again.finish();
     assert!(std::fs::read(only(&place)).expect("it is there") == whole, "as if nothing had happened");
+
+    play(&mut again, &script[cut..]);
+    again.finish();
+    idle.on_train_start();
+    idle.finish();
+    assert!(std::fs::read(only(&place)).expect("it is there") == whole, "also where nothing more is logged");
 
     let mut anew = rig(dir.path(), json!({}));
     play(&mut anew, &script[..cut]);

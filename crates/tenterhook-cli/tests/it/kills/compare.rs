@@ -69,7 +69,7 @@ impl Differences {
     fn same<T: PartialEq>(&mut self, what: &str, [one, other]: [Vec<T>; 2]) {
         let first = one.iter().zip(&other).position(|(one, other)| one != other);
         if first.is_some() || one.len() != other.len() {
-            let first = first.map_or_else(|| one.len().min(other.len()), |first| first);
+            let first = first.unwrap_or_else(|| one.len().min(other.len()));
             self.found.push(format!(
                 "{what}: {} entries, and {}; they part at {first}",
                 one.len(),
