@@ -179,7 +179,7 @@ fn the_real_tensorboard_shows_what_was_logged() {
     assert!(tags[&run]["val/loss"].is_object(), "{tags}");
     let mut asked = 0;
     for tag in tags[&run].as_object().unwrap().keys() {
-        let query: String = tag.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let query = tag.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let shown =
             server.ask(&format!("/data/plugin/scalars/scalars?run={}&tag={query}", run.replace('/', "%2F")));
         let shown: Vec<_> = shown
