@@ -23,6 +23,7 @@ mod runs;
 mod signals;
 mod tenter;
 mod train;
+mod uploads;
 mod verify_neutral;
 
 use std::path::{Path, PathBuf};
