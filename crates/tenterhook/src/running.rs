@@ -113,6 +113,8 @@ pub struct Running<M: Module> {
     told_not_finite: bool,
     /// Hooks that were disabled, and why, until the others are told.
     pub(crate) disabled: Vec<(String, String)>,
+    /// They are being told.
+    telling: bool,
     /// Hooks are being torn down, or the run has failed: no other event follows.
     pub(crate) closing: bool,
     who: Who,
@@ -166,6 +168,7 @@ impl<M: Module> Running<M> {
             watch,
             told_not_finite: false,
             disabled: Vec::new(),
+            telling: false,
             closing: false,
             who: Who::Trainer,
             place: "start",
@@ -256,12 +259,23 @@ impl<M: Module> Running<M> {
             self.note(Notice::Changed(changed));
         }
         // Below a delivery that waits for a save nobody changes places, so that one would hear of itself.
-        if self.hooks.is_paused() {
+        if self.hooks.is_paused() || self.telling {
             return Ok(());
         }
-        for (hook, reason) in std::mem::take(&mut self.disabled) {
-            if !self.closing {
-                emit!(self, module, HookDisabled { hook: &hook, reason: &reason });
+        self.telling = true;
+        let told = self.tell_disabled(module);
+        self.telling = false;
+        told
+    }
+
+    /// Tells hooks which of them were disabled, and of those that are disabled in being told. Hooks that enable each other
+    /// again and again wait for the next event.
+    fn tell_disabled(&mut self, module: &mut M) -> Result<(), Failure> {
+        for _ in 0..=self.hooks.list().len() {
+            for (hook, reason) in std::mem::take(&mut self.disabled) {
+                if !self.closing {
+                    emit!(self, module, HookDisabled { hook: &hook, reason: &reason });
+                }
             }
         }
         Ok(())

@@ -208,10 +208,10 @@ impl HookRunner {
         cx: &C,
         cursor: &mut Cursor,
     ) -> Result<(), Otherwise> {
-        let weight = match NOTED {
-            true => *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize)),
-            false => 0,
-        };
+        let mut weight = 0;
+        if NOTED {
+            weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
+        }
         let mut watch = Watch::begin(weight, cx.moment().shared);
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.

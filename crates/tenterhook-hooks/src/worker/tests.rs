@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use super::*;
 
 /// Long enough for every machine, and never waited for where all is well.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Deals with numbers once it is let; fails and panics where it is told to.
 struct Numbers {

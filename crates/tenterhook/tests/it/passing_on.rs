@@ -8,8 +8,8 @@ use serde_json::Value;
 use tenterhook::run::Run;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    HookDisabled, HookExt, HookResult, Log, Observer, OnError, Outcome, Phase, Policy, RunError, Sent, Settings,
-    TrainStart, hook,
+    HookDisabled, HookExt, HookResult, Log, Observer, OnError, Outcome, Phase, Policy, RunError, Sent,
+    Settings, TrainStart, hook,
 };
 
 use crate::lab::{data, trainer};
@@ -169,16 +169,33 @@ impl Observer for Hears {
 }
 
 #[test]
-fn the_others_hear_who_was_disabled_and_why() {
+fn hooks_that_disable_and_enable_each_other_keep_nobody() {
     let hears = Hears::default();
     let mut trainer = trainer(settings());
     trainer.add_hook(hears.clone()).unwrap();
+    trainer.add_hook(Lines::default()).unwrap();
+    let asks = |cx: &tenterhook::Moment<'_>| {
+        cx.hooks().enable("lines");
+        cx.hooks().disable("lines");
+    };
+    trainer.add_hook(tenterhook::closure::on_hook_disabled("again", move |cx| asks(cx))).unwrap();
+    trainer.add_hook(tenterhook::closure::on_train_start("begins", move |cx| asks(cx))).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    assert_eq!(report.outcome, Outcome::Completed);
+    assert!(hears.0.lock().unwrap().len() > 4);
+}
+
+#[test]
+fn the_others_hear_who_was_disabled_and_why() {
+    let ears = Hears::default();
+    let mut trainer = trainer(settings());
+    trainer.add_hook(ears.clone()).unwrap();
     trainer.add_hook(Sends { fails_at_start: true, ..sends(GIVE_UP) }).unwrap();
     trainer.add_hook(Lines::default()).unwrap();
     let asks = tenterhook::closure::on_step_end("asks", |cx| cx.hooks().disable("lines"));
     trainer.add_hook(asks.once()).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
-    let heard = hears.0.lock().unwrap();
+    let heard = ears.0.lock().unwrap();
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert_eq!(heard[0].0, "sends");
     assert!(heard[0].1.contains("it cannot begin"), "{heard:?}");
