@@ -27,6 +27,8 @@ pub(super) struct State<T> {
     pub(super) failures: Option<Failures>,
     /// One is being dealt with.
     pub(super) busy: bool,
+    /// Nobody waits any more: what is still done counts as lost.
+    pub(super) abandoned: bool,
     pub(super) end: End,
 }
 
@@ -51,6 +53,7 @@ impl<T> Default for Line<T> {
             lost: 0,
             failures: None,
             busy: false,
+            abandoned: false,
             end: End::No,
         };
         Line { state: Mutex::new(state), news: Condvar::new(), progress: Condvar::new() }
@@ -104,6 +107,7 @@ impl<T> Line<T> {
         if !ended {
             state.lost += state.items.len() as u64 + u64::from(state.busy);
             state.items.clear();
+            state.abandoned = true;
         }
         (ended, state.lost)
     }

@@ -89,10 +89,11 @@ pub(super) fn run<W: Work>(line: &Arc<Line<W::Item>>, mut work: W) {
                 let taken = guarded(|| work.take(item, &desk));
                 let mut state = line.lock();
                 state.busy = false;
+                let counts = u64::from(!state.abandoned);
                 match taken {
-                    Ok(()) => state.delivered += 1,
+                    Ok(()) => state.delivered += counts,
                     Err(error) => {
-                        state.failed += 1;
+                        state.failed += counts;
                         state.note_failure(error);
                     }
                 }
