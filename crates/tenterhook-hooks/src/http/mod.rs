@@ -28,7 +28,7 @@ pub(crate) enum Trouble {
         /// How long it wants to be left alone.
         retry_after: Option<Duration>,
     },
-    #[error("there was no answer within {} s", .0.as_secs_f64())]
+    #[error("there was no answer within {} s", (.0.as_secs_f64() * 10.0).round() / 10.0)]
     NoAnswer(Duration),
     #[error("{0}")]
     Connection(&'static str),

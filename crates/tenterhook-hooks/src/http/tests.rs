@@ -57,6 +57,8 @@ fn a_server_that_hangs_or_answers_too_slowly_is_given_up() {
         assert_eq!((trouble, trouble.may_pass()), (Trouble::NoAnswer(SHORT), true));
         assert_eq!(trouble.to_string(), "there was no answer within 0.3 s");
     }
+    let odd = Trouble::NoAnswer(Duration::from_secs_f64(13.498_76));
+    assert_eq!(odd.to_string(), "there was no answer within 13.5 s");
 }
 
 #[test]
