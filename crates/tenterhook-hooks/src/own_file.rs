@@ -63,6 +63,29 @@ pub(crate) fn place(run: &RunInfo, path: &Path) -> Option<PathBuf> {
     (!leaves_nothing).then(|| run.file(path))
 }
 
+/// The directory that a run's files lie in, by which a checkpoint names them: a run that was moved or copied goes on with
+/// its own files and not with those where it was.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base(Option<PathBuf>);
+
+impl Base {
+    /// That of this run.
+    pub(crate) fn of(run: &RunInfo) -> Base {
+        Base(run.files().and_then(|files| std::path::absolute(files).ok()))
+    }
+
+    /// As a checkpoint names it.
+    pub(crate) fn name(&self, path: &Path) -> PathBuf {
+        let below = self.0.as_ref().and_then(|base| path.strip_prefix(base).ok());
+        below.unwrap_or(path).to_owned()
+    }
+
+    /// Where what a checkpoint named is now.
+    pub(crate) fn place(&self, name: &Path) -> PathBuf {
+        self.0.as_ref().map_or_else(|| name.to_owned(), |base| base.join(name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

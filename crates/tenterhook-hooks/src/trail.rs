@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tenterhook_core::{HookResult, Moment, Sent, Stage};
 
 use crate::bookmark::{Bookmark, Keep};
+use crate::own_file::Base;
 use crate::worker::{Outbox, Queue, Work};
 
 /// What a worker needs to know to open its file.
@@ -20,6 +21,7 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 pub(crate) struct Trail<T> {
     outbox: Outbox<T>,
+    base: Base,
     /// The file as a checkpoint knew it, until it is opened.
     known: Option<Bookmark>,
     /// What is there is of a first attempt of this run, until the file is opened.
@@ -37,7 +39,7 @@ struct Current {
 
 impl<T> Default for Trail<T> {
     fn default() -> Trail<T> {
-        Trail { outbox: Outbox::default(), known: None, anew: None, current: None }
+        Trail { outbox: Outbox::default(), base: Base::default(), known: None, anew: None, current: None }
     }
 }
 
@@ -50,6 +52,7 @@ impl<T: Send + 'static> Trail<T> {
     /// At `on_train_start`, with the place where nobody else writes, if it is one. A run that begins in its own
     /// directory finds nothing there but what it wrote itself, before it was killed without a checkpoint to go on from.
     pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) {
+        self.base = Base::of(moment.run);
         self.anew = own.filter(|_| moment.total_batches == 0 && !self.goes_on());
     }
 
@@ -64,10 +67,10 @@ impl<T: Send + 'static> Trail<T> {
     }
 
     /// The file in this directory that it goes on with.
-    pub(crate) fn path_in(&self, directory: &Path) -> Option<&Path> {
-        let current = self.current.as_ref().map(|current| &current.path);
-        let known = self.known.as_ref().map(|known| &known.path);
-        known.or(current).map(PathBuf::as_path).filter(|path| path.parent() == Some(directory))
+    pub(crate) fn path_in(&self, moment: &Moment<'_>, directory: &Path) -> Option<PathBuf> {
+        let current = || self.current.as_ref().map(|current| current.path.clone());
+        let known = self.known.as_ref().map(|known| Base::of(moment.run).place(&known.path));
+        known.or_else(current).filter(|path| path.parent() == Some(directory))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -82,7 +85,8 @@ impl<T: Send + 'static> Trail<T> {
         path: PathBuf,
         work: impl FnOnce(Opening) -> W,
     ) -> HookResult {
-        let known = self.known.clone().filter(|known| known.path == path);
+        let base = Base::of(moment.run);
+        let known = self.known.clone().filter(|known| base.place(&known.path) == path);
         // An evaluation of an older checkpoint must not cut off what came after it.
         let keep = match &known {
             Some(known) if moment.stage == Stage::Fit => Keep::until(known),
@@ -103,7 +107,7 @@ impl<T: Send + 'static> Trail<T> {
         });
         let opening = Opening { path, keep, found: Arc::clone(&current.found) };
         self.outbox.open(&moment.hook_name(), queue, work(opening))?;
-        self.current = Some(current);
+        (self.current, self.base) = (Some(current), base);
         (self.known, self.anew) = (None, None);
         Ok(())
     }
@@ -133,13 +137,14 @@ impl<T: Send + 'static> Trail<T> {
     /// For a checkpoint.
     pub(crate) fn mark(&self) -> Option<Bookmark> {
         let of = |Current { path, found, sent, time }: &Current| Bookmark {
-            path: path.clone(),
+            path: self.base.name(path),
             before: found.get().copied(),
             sent: *sent,
             time: *time,
         };
         // Nothing was handed over yet, and whoever goes on from here keeps nothing.
-        let none = |path: &PathBuf| Bookmark { path: path.clone(), before: Some(0), sent: 0, time: 0.0 };
+        let none =
+            |path: &PathBuf| Bookmark { path: self.base.name(path), before: Some(0), sent: 0, time: 0.0 };
         let current = self.current.as_ref().map(of);
         current.or_else(|| self.known.clone()).or_else(|| self.anew.as_ref().map(none))
     }

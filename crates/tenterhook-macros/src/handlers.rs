@@ -113,7 +113,6 @@ const FOREIGN: &[(&str, &str)] = &[
     ("on_save", "on_checkpoint_saved"),
     ("on_checkpoint_load", "on_checkpoint_loaded"),
     ("on_load", "on_checkpoint_loaded"),
-    ("on_log", "on_step_end"),
     ("on_optimizer_step", "on_after_optimizer_step"),
     ("on_pre_optimizer_step", "on_before_optimizer_step"),
     ("on_grad_computed", "on_after_backward"),
@@ -200,6 +199,9 @@ fn methods() -> impl Iterator<Item = &'static str> {
 }
 
 fn reword(name: &str) -> String {
+    if !name.contains('_') {
+        return name.to_owned();
+    }
     let ours = |word| WORDS.iter().find(|(theirs, _)| *theirs == word).map_or(word, |(_, ours)| *ours);
     name.split('_').map(ours).collect::<Vec<_>>().join("_")
 }

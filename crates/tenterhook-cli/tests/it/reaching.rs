@@ -79,9 +79,10 @@ fn a_training_tells_of_its_end() {
     let sinks = place.json("runs/latest/run.json")["sinks"].clone();
     let sent: Vec<_> =
         sinks.as_array().expect("a list").iter().map(|sink| (&sink["hook"], &sink["delivered"])).collect();
+    // The command also heard of the teardown of training, and of the test after it.
     assert_eq!(
         sent,
-        [(&"notify".into(), &1.into()), (&"heartbeat".into(), &2.into()), (&"exec".into(), &2.into())]
+        [(&"notify".into(), &1.into()), (&"heartbeat".into(), &2.into()), (&"exec".into(), &3.into())]
     );
     assert!(place.read("runs/latest/config.toml").contains("TENTERHOOK_TEST_WEBHOOK"));
     kept_secret(&place, &[&ran.stdout, &ran.stderr]);

@@ -18,7 +18,7 @@ use tenterhook_core::{
 use file::Lines;
 use line::{Line, What};
 
-use crate::own_file;
+use crate::own_file::{self, Base};
 
 /// The options of [`Jsonl`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +72,7 @@ impl From<u64> for JsonlOptions {
 #[derive(Debug)]
 pub struct Jsonl {
     options: JsonlOptions,
+    base: Base,
     lines: Option<Lines>,
     /// The file as a checkpoint knew it; taken when it is opened again.
     known: Option<Known>,
@@ -112,7 +113,8 @@ path = "training.jsonl"
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let mark = Mark::default();
-        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
+        let base = Base::default();
+        Ok(Jsonl { options, base, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
     }
 }
 
@@ -133,7 +135,8 @@ impl Jsonl {
         let Some(path) = self.place(cx)? else { return Ok(None) };
         if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
             // An evaluation of an older checkpoint must not cut off what came after it.
-            let same = |known: &&Known| known.path == path && cx.stage == Stage::Fit;
+            self.base = Base::of(cx.run);
+            let same = |known: &&Known| self.base.place(&known.path) == path && cx.stage == Stage::Fit;
             let keep = self.known.as_ref().filter(same).map(|known| known.length);
             self.lines = Some(Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?);
             self.known = None;
@@ -158,8 +161,8 @@ impl Jsonl {
     fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
         let Some(known) = self.known.clone() else { return Ok(false) };
         let lines = self.open(cx)?;
-        Ok(known.length > 0
-            && lines.is_some_and(|lines| (&lines.path, lines.length) == (&known.path, known.length)))
+        let place = Base::of(cx.run).place(&known.path);
+        Ok(known.length > 0 && lines.is_some_and(|lines| lines.path == place && lines.length == known.length))
     }
 
     /// Adds a line.
@@ -266,7 +269,7 @@ impl Observer for Jsonl {
 
     fn state_dict(&self) -> HookResult<State> {
         let open = self.lines.as_ref();
-        let file = open.map(|lines| Known { path: lines.path.clone(), length: lines.length });
+        let file = open.map(|lines| Known { path: self.base.name(&lines.path), length: lines.length });
         let memory = Memory { file: file.or(self.known.clone()), epoch: self.epoch, batch: self.batch };
         Ok(State::of(VERSION, &memory)?)
     }

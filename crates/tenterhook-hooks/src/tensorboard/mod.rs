@@ -137,10 +137,8 @@ impl TensorBoard {
         if !self.trail.is_open() {
             let Some((directory, _)) = self.directory(moment)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
-            let path = match self.trail.path_in(&directory) {
-                Some(path) => path.to_owned(),
-                None => directory.join(file::name(wall_time, &host())),
-            };
+            let known = self.trail.path_in(moment, &directory);
+            let path = known.unwrap_or_else(|| directory.join(file::name(wall_time, &host())));
             self.trail.open(moment, self.choice.queue, path, entry::Events::new)?;
         }
         Ok(true)
