@@ -142,7 +142,7 @@ impl Server {
 
     /// What it answers, once that is more than nothing; it reads files when it likes.
     fn ask(&self, path: &str) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_mins(2);
         loop {
             let mut stream = TcpStream::connect(&self.address).unwrap();
             write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address).unwrap();
