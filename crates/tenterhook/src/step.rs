@@ -175,7 +175,8 @@ impl<M: Module> Running<M> {
     fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<Duration, Failure> {
         let rule = self.limits.clip;
         let wanted = self.hooks.wants_at(Event::GradientClip, &self.progress);
-        if wanted || self.hooks.wants_at(Event::StepEnd, &self.progress) {
+        let wanted_later = self.hooks.wants_at(Event::StepEnd, &self.progress);
+        if wanted || wanted_later {
             self.norms.push(module.grad_norm(optimizer));
         }
         let mut took = Duration::ZERO;
@@ -201,7 +202,8 @@ impl<M: Module> Running<M> {
                     gradients: Tensors::new(module.gradients(Some(optimizer))),
                 }
             );
-            self.norms.push(before.scalar);
+            // It holds the gradients, so it is kept for nobody but who will be told.
+            self.norms.extend(wanted_later.then_some(before.scalar));
         }
         tell!(self, module, on_gradient_clip);
         Ok(took)

@@ -173,16 +173,45 @@ impl Change {
     /// How one becomes the other; values that only one of them has are left out.
     #[must_use]
     pub fn between(before: &[f32], after: &[f32]) -> Change {
-        let (mut from, mut by, mut difference) = (0.0, 0.0, [0.0; NEAR]);
-        for (before, after) in before.chunks(NEAR).zip(after.chunks(NEAR)) {
-            let pairs = before.iter().zip(after);
-            let difference = &mut difference[..pairs.len()];
-            difference.iter_mut().zip(pairs).for_each(|(by, (before, after))| *by = after - before);
-            from += squares(before);
-            by += squares(difference);
+        let (mut from, mut by) = (0.0, 0.0);
+        for (before, after) in before.chunks(SHORT).zip(after.chunks(SHORT)) {
+            let (of_before, of_difference) = narrow_squares(before, after);
+            from += f64::from(of_before);
+            by += f64::from(of_difference);
         }
-        Change { from: from.sqrt(), by: by.sqrt() }
+        let change = Change { from: f64::sqrt(from), by: f64::sqrt(by) };
+        // Squares leave the range of 32 bits long before the values do, on either side.
+        let is_sure = |norm: f64| norm.is_finite() && norm > 1e-12;
+        if is_sure(change.from) && is_sure(change.by) { change } else { Change::wide(before, after) }
     }
+
+    /// The same for any values.
+    #[cold]
+    fn wide(before: &[f32], after: &[f32]) -> Change {
+        let difference: Vec<f32> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+        Change { from: norm(before), by: norm(&difference) }
+    }
+}
+
+/// How many values are summed in 32 bits before the sum is added up in 64: few enough for six digits.
+const SHORT: usize = 256;
+
+/// The sums of the squares of what was, and of the difference.
+fn narrow_squares(before: &[f32], after: &[f32]) -> (f32, f32) {
+    let (mut of_before, mut of_difference) = ([0.0; LANES], [0.0; LANES]);
+    let ((before, rest), (after, rest_after)) = (before.as_chunks::<LANES>(), after.as_chunks::<LANES>());
+    for (before, after) in before.iter().zip(after) {
+        for lane in 0..LANES {
+            let difference = after[lane] - before[lane];
+            of_before[lane] += before[lane] * before[lane];
+            of_difference[lane] += difference * difference;
+        }
+    }
+    for (lane, (before, after)) in rest.iter().zip(rest_after).enumerate() {
+        of_before[lane] += before * before;
+        of_difference[lane] += (after - before).powi(2);
+    }
+    (of_before.iter().sum(), of_difference.iter().sum())
 }
 
 #[cfg(test)]
@@ -223,8 +252,28 @@ mod tests {
         let before: Vec<f32> = (0..9000_u16).map(|i| f32::from(i % 17) - 8.0).collect();
         let after: Vec<f32> = before.iter().map(|value| value * 1.5 + 0.25).collect();
         let difference: Vec<f32> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-        assert_eq!(Change::between(&before, &after), Change { from: norm(&before), by: norm(&difference) });
+        let wide = Change { from: norm(&before), by: norm(&difference) };
+        let is_near = |one: f64, other: f64| (one - other).abs() <= 1e-5 * other;
+        let change = Change::between(&before, &after);
+        assert!(is_near(change.from, wide.from) && is_near(change.by, wide.by), "{change:?}, {wide:?}");
+        for length in [1, 7, 8, 9, 255, 257] {
+            let change = Change::between(&before[..length], &after[..length]);
+            assert!(is_near(change.from, norm(&before[..length])), "{length}: {change:?}");
+            assert!(is_near(change.by, norm(&difference[..length])), "{length}: {change:?}");
+        }
         assert_eq!(Change::between(&[], &[]), Change::default());
+    }
+
+    #[test]
+    fn a_change_of_very_large_and_very_small_values_is_measured_too() {
+        for size in [1e25_f32, 1e-25] {
+            let change = Change::between(&[3.0 * size, 4.0 * size], &[3.0 * size, 5.0 * size]);
+            let [from, by] = [change.from, change.by].map(|norm| norm / f64::from(size));
+            assert!((from - 5.0).abs() < 1e-5 && (by - 1.0).abs() < 1e-5, "{change:?}");
+        }
+        assert!(Change::between(&[f32::NAN], &[1.0]).by.is_nan());
+        let nothing = Change::between(&[2.0], &[2.0]);
+        assert_eq!(nothing, Change { from: 2.0, by: 0.0 });
     }
 
     #[test]
