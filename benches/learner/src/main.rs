@@ -214,8 +214,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let tiny = Span::timed(5000, 500);
-    let cnn = Span::timed(100, 5);
-    let gpt = Span::timed(5, 1);
+    let cnn = Span::timed(200, 20);
+    let gpt = Span::timed(20, 4);
     let seconds_per_step = match words[..] {
         ["learner", "tiny"] => learn::<LearnedTiny>(tiny)?,
         ["learner", "cnn"] => learn::<LearnedCnn>(cnn)?,

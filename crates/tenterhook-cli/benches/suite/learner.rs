@@ -38,7 +38,7 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
         Ok(serde_json::from_slice(&output.stdout)?)
     };
     let mut lines = Vec::new();
-    for (model, name, rounds) in [("tiny", "Linear 32→2", 21), ("cnn", "CNN", 21), ("gpt", "GPT", 11)] {
+    for (model, name, rounds) in [("tiny", "Linear 32→2", 21), ("cnn", "CNN", 21), ("gpt", "GPT", 21)] {
         let (mut times, mut peaks) = (Vec::new(), Vec::new());
         for round in 0..=effort.rounds(rounds) {
             let (ours, theirs) = (train("trainer", model)?, train("learner", model)?);
