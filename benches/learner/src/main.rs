@@ -25,7 +25,9 @@ use burn::train::metric::MetricDefinition;
 use burn::train::renderer::{
     EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining,
 };
-use burn::train::{InferenceStep, ItemLazy, Learner, LearnerModel, SupervisedTraining, TrainOutput, TrainStep};
+use burn::train::{
+    InferenceStep, ItemLazy, Learner, LearnerModel, SupervisedTraining, TrainOutput, TrainStep,
+};
 use tenterhook::Trainer;
 use tenterhook_tasks::digits::model::Classifier;
 use tenterhook_tasks::text::model::Gpt;
@@ -206,7 +208,8 @@ fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
 fn peak_kib() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")).ok_or("no peak of memory is told here")?;
+    let peak =
+        peak.and_then(|peak| peak.trim().strip_suffix(" kB")).ok_or("no peak of memory is told here")?;
     Ok(peak.parse()?)
 }
 

@@ -9,7 +9,7 @@ use tenterhook::module::{
 };
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::schedule::{Scheduler, Tick};
-use tenterhook::tensors::TensorMap;
+use tenterhook::tensors::{Buffers, TensorMap};
 use tenterhook::{
     BoxError, ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, OptimizerSource, ParamGroup,
     Stage, TensorSource,
@@ -18,7 +18,6 @@ use tenterhook::{
 use crate::gradients::Gradients;
 use crate::module::{BurnModule, Step};
 use crate::optimizer::Optimizers;
-use crate::optimizer_state::HeldOptimizers;
 use crate::params::{self, Live};
 use crate::saved::Held;
 use crate::scalar::Loss;
@@ -250,7 +249,11 @@ macro_rules! implement_module {
             fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult {
                 let Burn { live, gradients, optimizers, .. } = self;
                 let stepper = optimizers.0.get_mut(optimizer).ok_or_else(|| no_such(optimizer))?;
-                live.model = live.changing().take().map(|model| stepper.step(optimizer, model, gradients, keep_gradients));
+                let mut followed = live.followed.take();
+                live.model = live.changing().take().map(|model| {
+                    stepper.step(optimizer, model, gradients, keep_gradients, &mut followed)
+                });
+                live.followed.replace(followed);
                 Ok(())
             }
 
@@ -305,7 +308,7 @@ macro_rules! implement_module {
             }
 
             fn weights(&self) -> ModuleResult<TensorMap> {
-                saved::weights(&self.live)?.read()
+                saved::weights(&self.live)?.read(&Buffers::default())
             }
 
             fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
@@ -321,7 +324,7 @@ macro_rules! implement_module {
             }
 
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
-                optimizer_state::optimizers(self)?.read()
+                optimizer_state::optimizers(self)?.read(&Buffers::default())
             }
 
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
@@ -332,7 +335,7 @@ macro_rules! implement_module {
                 true
             }
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
-                self.gradients.held().read()
+                self.gradients.held().read(&Buffers::default())
             }
 
             fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
@@ -344,11 +347,14 @@ macro_rules! implement_module {
                 let weights = wanted.weights.then(|| saved::weights(&self.live)).transpose()?;
                 let optimizers = wanted.optimizers.then(|| optimizer_state::optimizers(self)).transpose()?;
                 let gradients = wanted.gradients.then(|| self.gradients.held());
-                Ok(Snapshot::new(move || {
+                Ok(Snapshot::new(move |buffers| {
+                    let read = |held: Held| held.read(buffers);
+                    // What training changes in place goes first: it is copied there if it is still shared by then.
+                    let optimizers = optimizers.map(|held| held.read(buffers)).transpose()?.unwrap_or_default();
                     Ok(Saved {
-                        weights: weights.map(Held::read).transpose()?.unwrap_or_default(),
-                        optimizers: optimizers.map(HeldOptimizers::read).transpose()?.unwrap_or_default(),
-                        gradients: gradients.map(Held::read).transpose()?.unwrap_or_default(),
+                        optimizers,
+                        weights: weights.map(read).transpose()?.unwrap_or_default(),
+                        gradients: gradients.map(read).transpose()?.unwrap_or_default(),
                     })
                 }))
             }

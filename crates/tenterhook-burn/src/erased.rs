@@ -6,11 +6,13 @@
 use std::ops::Range;
 
 use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
-use burn_flex::Flex;
+use burn_flex::{Flex, FlexTensor};
 use tenterhook::tensor::{Change, norm};
-use tenterhook::{DType, Stats};
+use tenterhook::tensors::{Buffers, TensorBytes};
+use tenterhook::{BoxError, DType, Stats};
 
 use crate::native::MapGradient;
+use crate::saved::{bytes, dtypes};
 
 /// Runs a block with the rank as a constant.
 macro_rules! with_rank {
@@ -51,6 +53,8 @@ macro_rules! with_rank {
         }
     };
 }
+pub(crate) use with_rank;
+
 /// A float tensor of any rank from 1 to 8.
 #[derive(Clone, Debug)]
 pub(crate) struct Erased {
@@ -148,15 +152,27 @@ impl Erased {
     /// Looks at the values where they lie, if that is in this process's memory and in order; else in a copy. A tensor is
     /// shared nearly always, and Burn itself copies what is shared.
     fn with_values<T>(&self, look: impl FnOnce(&[f32]) -> T) -> T {
-        let in_memory = self.handle.clone().try_into_primitive::<Flex>().ok();
-        let in_order = in_memory.as_ref().filter(|tensor| {
-            tensor.dtype() == BurnDType::F32 && tensor.is_contiguous() && tensor.layout().start_offset() == 0
-        });
-        if let Some(tensor) = in_order {
+        if let Some(tensor) = self.in_order().filter(|tensor| tensor.dtype() == BurnDType::F32) {
             return look(&tensor.storage::<f32>()[..tensor.layout().num_elements()]);
         }
         let copied = self.floats();
         look(copied.as_slice().unwrap_or_default())
+    }
+
+    /// Its memory, if that is this process's and its numbers lie there one after the other.
+    fn in_order(&self) -> Option<FlexTensor> {
+        let in_memory = self.handle.clone().try_into_primitive::<Flex>().ok();
+        in_memory.filter(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
+    }
+
+    /// Its numbers as a checkpoint holds them: copied into a buffer from this process's memory, and from elsewhere as they
+    /// are handed over.
+    pub(crate) fn save(self, buffers: &Buffers) -> Result<TensorBytes, BoxError> {
+        let Some(tensor) = self.in_order() else { return bytes(self.into_data()) };
+        let dtype = dtypes::ours(tensor.dtype())?;
+        let length = tensor.layout().num_elements() * dtype.size();
+        let copy = buffers.copy_of(&tensor.bytes()[..length]);
+        Ok(TensorBytes { dtype, shape: self.shape(), bytes: copy })
     }
 
     fn floats(&self) -> TensorData {

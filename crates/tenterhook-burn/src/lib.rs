@@ -4,6 +4,7 @@
 //! [`Burn::new`] to `Trainer::fit`. This crate absorbs Burn's breaking changes; nothing else in the
 //! workspace but the built-in tasks knows Burn.
 
+mod algorithm;
 mod assign;
 mod device;
 mod engine;

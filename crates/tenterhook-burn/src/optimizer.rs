@@ -6,6 +6,8 @@ use burn::optim::DynOptimizer;
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::schedule::Scheduler;
 
+use crate::algorithm::AnyAlgorithm;
+
 /// The optimizers of a module, each over parameters of its own.
 ///
 /// ```
@@ -63,7 +65,7 @@ impl Optimizer {
         Optimizer::shared(name, Arc::new(algorithm), lr)
     }
 
-    pub(crate) fn shared(name: impl Into<String>, algorithm: Arc<dyn DynOptimizer>, lr: f64) -> Optimizer {
+    pub(crate) fn shared(name: impl Into<String>, algorithm: Arc<dyn AnyAlgorithm>, lr: f64) -> Optimizer {
         let rest = Group { lr: Some(lr), algorithm: Some(algorithm), ..Group::new("rest", ["**"]) };
         Optimizer { name: name.into(), only: Vec::new(), rest, groups: Vec::new(), schedules: Vec::new() }
     }
@@ -102,7 +104,7 @@ pub struct Group {
     pub(crate) name: String,
     pub(crate) patterns: Vec<String>,
     pub(crate) lr: Option<f64>,
-    pub(crate) algorithm: Option<Arc<dyn DynOptimizer>>,
+    pub(crate) algorithm: Option<Arc<dyn AnyAlgorithm>>,
     pub(crate) momentum: Option<f64>,
     pub(crate) weight_decay: Option<f64>,
 }

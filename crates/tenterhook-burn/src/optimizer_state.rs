@@ -6,17 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use burn::optim::{DynOptimizer, DynState, StateSink, StateSource};
+use burn::optim::{DynOptimizer, DynState, StateSource};
 use burn::tensor::Device;
 use burn_pack::Scalar;
 use serde::{Deserialize, Serialize};
 use tenterhook::BoxError;
 use tenterhook::module::{ModuleResult, OptimizerState};
-use tenterhook::tensors::TensorMap;
+use tenterhook::tensors::{Buffers, TensorMap};
 
+use crate::algorithm::{AnyAlgorithm, parts};
 use crate::engine::Burn;
 use crate::module::BurnModule;
-use crate::saved::{bytes, data};
+use crate::saved::data;
 use crate::stepper::Stepper;
 
 /// What is not a tensor of the optimizers' state.
@@ -95,7 +96,7 @@ struct HeldOptimizer {
 /// What an algorithm remembers of one parameter, if it has come across it.
 pub(crate) struct HeldSlot {
     pub(crate) name: String,
-    pub(crate) algorithm: Arc<dyn DynOptimizer>,
+    pub(crate) algorithm: Arc<dyn AnyAlgorithm>,
     pub(crate) state: Option<DynState>,
 }
 
@@ -116,10 +117,10 @@ pub(crate) fn optimizers<M: BurnModule>(burn: &Burn<M>) -> ModuleResult<HeldOpti
 }
 
 impl HeldOptimizers {
-    /// Their numbers; every tensor is copied once.
-    pub(crate) fn read(self) -> ModuleResult<OptimizerState> {
+    /// Their numbers; every tensor is copied once, and let go of.
+    pub(crate) fn read(self, buffers: &Buffers) -> ModuleResult<OptimizerState> {
         let mut tensors = TensorMap::default();
-        let optimizers = self.optimizers.into_iter().map(|held| held.read(&mut tensors));
+        let optimizers = self.optimizers.into_iter().map(|held| held.read(&mut tensors, buffers));
         let optimizers = optimizers.collect::<Result<_, _>>()?;
         let rest = Rest { optimizers, schedules: self.schedules };
         Ok(OptimizerState { tensors, rest: serde_json::to_value(rest)? })
@@ -127,7 +128,7 @@ impl HeldOptimizers {
 }
 
 impl HeldOptimizer {
-    fn read(self, tensors: &mut TensorMap) -> ModuleResult<RestOfOptimizer> {
+    fn read(self, tensors: &mut TensorMap, buffers: &Buffers) -> ModuleResult<RestOfOptimizer> {
         let mut rest = RestOfOptimizer { base_lrs: self.base_lrs, ..RestOfOptimizer::default() };
         let mut untouched = Vec::new();
         for HeldSlot { name, algorithm, state } in self.slots {
@@ -135,13 +136,13 @@ impl HeldOptimizer {
                 untouched.push(name);
                 continue;
             };
-            let mut sink = StateSink::default();
-            algorithm.state_flatten(&name, &state, &mut sink);
+            let parts = parts(&*algorithm, &name, &state);
+            drop(state);
             rest.parameters.push(name);
-            rest.scalars.extend(sink.scalars.into_iter().map(|(name, scalar)| (name, scalar.into())));
-            for (name, data) in sink.tensors {
+            rest.scalars.extend(parts.scalars.into_iter().map(|(name, scalar)| (name, scalar.into())));
+            for (name, part) in parts.tensors {
                 rest.tensors.push(name.clone());
-                tensors.insert(name, bytes(data)?);
+                tensors.insert(name, part.save(buffers)?);
             }
         }
         rest.untouched = Some(untouched);

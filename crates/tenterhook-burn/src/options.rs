@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
-use burn::optim::{
-    AdaGradConfig, AdamConfig, AdamWConfig, DynOptimizer, LionConfig, RmsPropConfig, SgdConfig,
-};
+use burn::optim::{AdaGradConfig, AdamConfig, AdamWConfig, LionConfig, RmsPropConfig, SgdConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,6 +12,7 @@ use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::registry::Registry;
 use tenterhook::task::Problem;
 
+use crate::algorithm::AnyAlgorithm;
 use crate::optimizer::{Group, Optimizer, Optimizers, Schedule};
 
 /// Which algorithm.
@@ -196,7 +195,7 @@ impl OptimizerOptions {
     }
 
     #[allow(clippy::cast_possible_truncation)] // Burn's settings are 32-bit
-    fn algorithm(&self, weight_decay: f64) -> Arc<dyn DynOptimizer> {
+    fn algorithm(&self, weight_decay: f64) -> Arc<dyn AnyAlgorithm> {
         let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
         let [beta_1, beta_2] = self.means().unwrap_or_default();
         let (beta_1, beta_2) = (beta_1 as f32, beta_2 as f32);

@@ -1,12 +1,12 @@
 //! The parameters of a Burn model by name, in the order in which the model visits them.
 
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use tenterhook::tensor::Change;
+use tenterhook::tensor::NextChange;
 use tenterhook::{BoxError, DType, Stats, TensorSource};
 
 use crate::erased::{Erased, dtype};
@@ -73,6 +73,8 @@ pub(crate) struct Live<M> {
     /// Its parameters, shared, once somebody has looked at one: Burn visits the whole model to find it. Given up before
     /// anything may change, so that nothing stale is shown, and nothing copied because it is shared.
     shown: OnceCell<Vec<Erased>>,
+    /// Whoever waits for the next update of a parameter, by its index.
+    pub(crate) followed: RefCell<Vec<Option<NextChange>>>,
 }
 
 /// Said of a model that an optimizer had when it panicked.
@@ -80,7 +82,7 @@ const LOST: &str = "the model was lost when a step of its optimizer panicked; go
 
 impl<M> Live<M> {
     pub(crate) fn new(model: M, facts: Vec<ParamFacts>) -> Live<M> {
-        Live { model: Some(model), facts, shown: OnceCell::new() }
+        Live { model: Some(model), facts, shown: OnceCell::new(), followed: RefCell::default() }
     }
 
     /// The model may be changed from here on.
@@ -137,8 +139,10 @@ impl<M: Module> TensorSource for Live<M> {
     fn stats(&self, index: usize) -> Stats {
         self.one(index).map(Erased::stats).unwrap_or_default()
     }
-    fn change_since(&self, index: usize, before: &dyn Any) -> Option<Change> {
-        Some(self.one(index)?.change_since(before.downcast_ref::<Erased>()?))
+    fn follow(&self, index: usize) -> Option<NextChange> {
+        let mut followed = self.followed.borrow_mut();
+        followed.resize(self.facts.len(), None);
+        Some(followed.get_mut(index)?.insert(NextChange::default()).clone())
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let tensor = self.one(index)?.clone();

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
 use tenterhook::BoxError;
 use tenterhook::module::{LoadReport, ModuleResult};
-use tenterhook::tensors::{Bytes, TensorBytes, TensorMap};
+use tenterhook::tensors::{Buffers, Bytes, TensorBytes, TensorMap};
 
 use crate::erased::Erased;
 use crate::params::{Live, each};
@@ -18,9 +18,9 @@ impl Held {
         Held(tensors.into_iter().collect())
     }
 
-    /// Their numbers. They are copied once where somebody else holds the tensor too, and else not at all.
-    pub(crate) fn read(self) -> ModuleResult<TensorMap> {
-        self.0.into_iter().map(|(name, tensor)| Ok((name, bytes(tensor.into_data())?))).collect()
+    /// Their numbers, copied; each tensor is let go of right after.
+    pub(crate) fn read(self, buffers: &Buffers) -> ModuleResult<TensorMap> {
+        self.0.into_iter().map(|(name, tensor)| Ok((name, tensor.save(buffers)?))).collect()
     }
 }
 

@@ -4,12 +4,14 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::optim::{DynOptimizer, DynState, StateSink};
+use burn::optim::{DynOptimizer, DynState};
 use burn::tensor::Tensor;
+use tenterhook::tensor::NextChange;
 use tenterhook::{BoxError, DType, Lr, ParamGroup, TensorSource};
 
+use crate::algorithm::{AnyAlgorithm, Parts, parts};
 use crate::assign::Owners;
-use crate::erased::dtype;
+use crate::erased::Erased;
 use crate::gradients::Gradients;
 use crate::optimizer::{Group, Optimizer};
 use crate::optimizer_state::HeldSlot;
@@ -20,7 +22,7 @@ pub(crate) struct LiveGroup {
     pub(crate) name: String,
     /// Before schedules.
     pub(crate) base_lr: f64,
-    algorithm: Arc<dyn DynOptimizer>,
+    algorithm: Arc<dyn AnyAlgorithm>,
     momentum: Option<f64>,
     weight_decay: Option<f64>,
 }
@@ -120,16 +122,18 @@ impl Stepper {
             .collect()
     }
 
-    /// Moves its parameters of the model, and consumes their gradients unless they are to be kept.
+    /// Moves its parameters of the model, and consumes their gradients unless they are to be kept. Those that are followed
+    /// are compared with what they were while both are near.
     pub(crate) fn step<M: Module>(
         &mut self,
         index: usize,
         model: M,
         gradients: &mut Gradients,
         keep: bool,
+        followed: &mut [Option<NextChange>],
     ) -> M {
         self.leaves.take();
-        model.map(&mut Apply { parameter: 0, optimizer: index, stepper: self, gradients, keep })
+        model.map(&mut Apply { parameter: 0, optimizer: index, stepper: self, gradients, keep, followed })
     }
 
     /// The names of its parameters.
@@ -146,10 +150,9 @@ impl Stepper {
         })
     }
 
-    fn flattened(&self, slot: &Slot) -> Option<StateSink> {
-        let mut sink = StateSink::default();
-        self.groups[slot.group].algorithm.state_flatten(&slot.name, slot.state.as_ref()?, &mut sink);
-        Some(sink)
+    fn parts(&self, slot: &Slot) -> Parts {
+        let of = |state| parts(&*self.groups[slot.group].algorithm, &slot.name, state);
+        slot.state.as_ref().map(of).unwrap_or_default()
     }
 
     /// Gives every parameter back what its algorithm remembered; `read` yields it. All of them, or none.
@@ -170,14 +173,9 @@ impl Stepper {
         self.leaves.get_or_init(|| {
             let mut leaves = Vec::new();
             for (slot, of_slot) in self.slots.iter().enumerate() {
-                let tensors = self.flattened(of_slot).map(|sink| sink.tensors).unwrap_or_default();
-                leaves.extend(tensors.into_iter().enumerate().map(|(at, (name, data))| Leaf {
-                    name,
-                    shape: data.shape().iter().copied().collect(),
-                    dtype: dtype(data.dtype()),
-                    slot,
-                    at,
-                }));
+                for (at, (name, part)) in self.parts(of_slot).tensors.into_iter().enumerate() {
+                    leaves.push(Leaf { name, shape: part.shape(), dtype: part.dtype(), slot, at });
+                }
             }
             leaves
         })
@@ -200,10 +198,8 @@ impl TensorSource for Stepper {
     }
     fn read(&self, index: usize) -> Vec<f32> {
         let Leaf { slot, at, .. } = &self.leaves()[index];
-        let sink = self.flattened(&self.slots[*slot]);
-        let leaf =
-            sink.and_then(|mut sink| (*at < sink.tensors.len()).then(|| sink.tensors.swap_remove(*at)));
-        leaf.map(|(_, data)| data.iter::<f32>().collect()).unwrap_or_default()
+        let Parts { tensors, .. } = self.parts(&self.slots[*slot]);
+        tensors.get(*at).map(|(_, part)| part.to_vec()).unwrap_or_default()
     }
 }
 
@@ -213,14 +209,23 @@ struct Apply<'a> {
     stepper: &'a mut Stepper,
     gradients: &'a mut Gradients,
     keep: bool,
+    followed: &'a mut [Option<NextChange>],
 }
 
 impl ModuleMapper for Apply<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let place = self.gradients.place(self.parameter);
+        let parameter = self.parameter;
         self.parameter += 1;
+        let place = self.gradients.place(parameter);
         let Some((_, slot)) = place.filter(|(part, _)| *part == self.optimizer) else { return param };
-        let Some(gradient) = self.gradients.parts[self.optimizer].take(slot, self.keep) else { return param };
+        let awaited = self.followed.get_mut(parameter).and_then(Option::take).filter(NextChange::is_awaited);
+        let followed = awaited.map(|awaited| (awaited, Erased::new(param.val().inner())));
+        let Some(gradient) = self.gradients.parts[self.optimizer].take(slot, self.keep) else {
+            if let Some((awaited, unchanged)) = followed {
+                awaited.happened(unchanged.change_since(&unchanged));
+            }
+            return param;
+        };
         let Stepper { slots, groups, factor, .. } = &mut *self.stepper;
         let Slot { group, state, .. } = &mut slots[slot];
         let group = &groups[*group];
@@ -234,7 +239,11 @@ impl ModuleMapper for Apply<'_> {
             state.take(),
         );
         *state = new_state;
-        let mut tensor = Tensor::<D>::from_inner(Tensor::from_bridge(tensor));
+        let tensor = Tensor::<D>::from_bridge(tensor);
+        if let Some((awaited, before)) = followed {
+            awaited.happened(Erased::new(tensor.clone()).change_since(&before));
+        }
+        let mut tensor = Tensor::from_inner(tensor);
         if let Some(strategy) = strategy {
             tensor = tensor.with_gradient_checkpointing_strategy(strategy);
         }

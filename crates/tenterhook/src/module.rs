@@ -16,7 +16,7 @@ use tenterhook_core::{
 
 use crate::cx::Cx;
 use crate::data::BatchData;
-use crate::tensors::TensorMap;
+use crate::tensors::{Buffers, TensorMap};
 
 /// What a module's handlers and actions return.
 pub type ModuleResult<T = ()> = Result<T, BoxError>;
@@ -142,17 +142,20 @@ pub struct Saved {
 
 /// A module as it was at one moment. Taking it should copy nothing; what it takes to bring the numbers over is done
 /// by whoever writes them, on another thread, while training goes on.
-pub struct Snapshot(Box<dyn FnOnce() -> ModuleResult<Saved> + Send>);
+pub struct Snapshot(Box<Read>);
+
+type Read = dyn FnOnce(&Buffers) -> ModuleResult<Saved> + Send;
 
 impl Snapshot {
-    /// One whose numbers are brought over when they are needed. Nothing that training does afterwards may change them.
-    pub fn new(read: impl FnOnce() -> ModuleResult<Saved> + Send + 'static) -> Snapshot {
+    /// One whose numbers are brought over when they are needed; copies may lie in these buffers, which are kept from one
+    /// save to the next. Nothing that training does afterwards may change them.
+    pub fn new(read: impl FnOnce(&Buffers) -> ModuleResult<Saved> + Send + 'static) -> Snapshot {
         Snapshot(Box::new(read))
     }
 
     /// Brings the numbers over.
-    pub fn read(self) -> ModuleResult<Saved> {
-        (self.0)()
+    pub fn read(self, buffers: &Buffers) -> ModuleResult<Saved> {
+        (self.0)(buffers)
     }
 }
 
@@ -317,7 +320,7 @@ macro_rules! define_module {
                     optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
                     gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
                 };
-                Ok(Snapshot::new(move || Ok(saved)))
+                Ok(Snapshot::new(move |_| Ok(saved)))
             }
 
             /// Whether gradients can be saved and loaded, so that a checkpoint can be taken within an accumulation

@@ -2,6 +2,7 @@
 //!
 //! The file format is safetensors. The same tensors always give the same file, to the byte.
 
+mod buffers;
 mod bytes;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
 
+pub use buffers::Buffers;
 pub use bytes::Bytes;
 
 /// What stands in every file that this program writes.

@@ -7,6 +7,7 @@
 
 mod accumulation;
 mod by_hand;
+mod changes;
 mod clipping;
 mod devices;
 mod evaluation;

@@ -2,6 +2,7 @@
 
 use burn::optim::AdamWConfig;
 use tenterhook::module::{OptimizerState, Saved, Wanted};
+use tenterhook::tensors::Buffers;
 use tenterhook::{Module as _, TensorMap};
 use tenterhook_burn::{Burn, Optimizer};
 
@@ -47,9 +48,9 @@ fn what_is_read_after_more_training_is_what_was_there_before_it() {
         backward(&mut module, &bench);
         module.optimizer_step(0, false).unwrap();
     }
-    let read = std::thread::spawn(|| snapshot.read().map_err(|error| error.to_string()));
+    let read = std::thread::spawn(|| snapshot.read(&Buffers::default()).map_err(|error| error.to_string()));
     assert!(read.join().unwrap().unwrap() == then, "on another thread");
-    assert!(second.read().unwrap() == then, "and once more, when the first is gone");
+    assert!(second.read(&Buffers::default()).unwrap() == then, "and once more, when the first is gone");
     let now = copied(&module);
     for (name, tensor) in now.weights.iter().chain(now.optimizers.tensors.iter()) {
         let before = then.weights.get(name).or_else(|_| then.optimizers.tensors.get(name)).unwrap();
@@ -67,7 +68,11 @@ fn only_what_is_wanted_is_in_it() {
     for (weights, optimizers, gradients) in
         [(true, false, false), (false, true, false), (false, false, true), (false, false, false)]
     {
-        let read = module.snapshot(Wanted { weights, optimizers, gradients }).unwrap().read().unwrap();
+        let read = module
+            .snapshot(Wanted { weights, optimizers, gradients })
+            .unwrap()
+            .read(&Buffers::default())
+            .unwrap();
         assert_eq!(read.weights, if weights { then.weights.clone() } else { TensorMap::default() });
         let expected = if optimizers { then.optimizers.clone() } else { OptimizerState::default() };
         assert_eq!(read.optimizers, expected);

@@ -1,5 +1,5 @@
-//! What saving costs a training of ten million parameters with `AdamW`: how long training waits for a save that it
-//! writes itself, how long for one that is written beside it, and what it loses until that one is durable.
+//! What saving costs a training of ten million parameters with `AdamW`: how long training waits for a checkpoint that it
+//! writes itself (a plain save), how long for one that is written beside it, and what it loses until that one is durable.
 //!
 //! ```text
 //! cargo run --release --example save_cost                 in a temporary directory
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! It fails when training waits more than a twentieth of a plain save, or when that and the following steps cost
-//! more than a fifth of it. On two cores, both of which training uses, the second is not reached yet: the numbers must
-//! be copied out of the engine's memory, by whomever. With `--blocked` only the first decides.
+//! more than a fifth of it. With `--blocked` only the first decides: the second is a difference of times, and a busy machine
+//! shows in it.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ const BATCH: usize = 32;
 /// Steps before anything is measured, steps between saves, and saves of a training.
 const WARM_UP: u64 = 5;
 const APART: u64 = 20;
-const SAVES: u64 = 4;
+const SAVES: u64 = 8;
 /// Trainings of each kind; they take turns, so that what else the machine does falls on both.
 const ROUNDS: usize = 3;
 
@@ -155,12 +155,26 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
 /// The times of one kind of training, in milliseconds.
 #[derive(Default)]
 struct Times {
-    /// How long training waited, by save.
-    blocked: Vec<f64>,
-    /// The steps while each save was written, without what training waited.
-    while_saving: Vec<Vec<f64>>,
-    /// All other steps.
+    saves: Vec<Save>,
+}
+
+/// One save, and the steps around it.
+#[derive(Default)]
+struct Save {
+    /// How long training waited for it.
+    blocked: f64,
+    /// The steps while it was written, without what training waited.
+    while_saving: Vec<f64>,
+    /// The steps without a save from the one before to the next: the machine may be slower at another time.
     quiet: Vec<f64>,
+}
+
+impl Save {
+    /// What the steps lost while it was written: what they took, less what as many quiet steps around it take in the mean.
+    fn lost(&self) -> f64 {
+        let usual = self.quiet.iter().sum::<f64>() / self.quiet.len() as f64;
+        self.while_saving.iter().map(|step| step - usual).sum()
+    }
 }
 
 impl Times {
@@ -171,13 +185,19 @@ impl Times {
         // Whether a save is being written, and whether one was when the step began.
         let (mut saving, mut within) = (false, false);
         let (mut waited, mut steps) = (0.0, 0);
+        let mut saves: Vec<Save> = Vec::new();
+        let mut quiet = Vec::new();
         for (at, what) in happened {
             match what {
                 What::Asked => asked = Some(*at),
                 What::GoesOn => {
                     waited = asked.take().map_or(0.0, |asked| milliseconds(asked, *at));
-                    self.blocked.push(waited);
-                    self.while_saving.push(Vec::new());
+                    // Between two saves the steps are around both.
+                    if let Some(before) = saves.last_mut() {
+                        before.quiet.extend_from_slice(&quiet);
+                    }
+                    let quiet = std::mem::take(&mut quiet);
+                    saves.push(Save { blocked: waited, quiet, ..Save::default() });
                     saving = true;
                 }
                 What::Durable => saving = false,
@@ -185,21 +205,29 @@ impl Times {
                     let lasted = began.replace(*at).map(|began| milliseconds(began, *at) - waited);
                     steps += 1;
                     if let Some(lasted) = lasted.filter(|_| steps > WARM_UP) {
-                        match self.while_saving.last_mut().filter(|_| within) {
-                            Some(steps) => steps.push(lasted),
-                            None => self.quiet.push(lasted),
+                        match saves.last_mut().filter(|_| within) {
+                            Some(save) => save.while_saving.push(lasted),
+                            None => quiet.push(lasted),
                         }
                     }
                     (within, waited) = (saving, 0.0);
                 }
             }
         }
+        if let Some(last) = saves.last_mut() {
+            last.quiet.append(&mut quiet);
+        }
+        self.saves.append(&mut saves);
     }
 
-    /// What the steps lost while each save was written: what they took, less what as many quiet steps take in the mean.
-    fn lost(&self) -> Vec<f64> {
-        let usual = self.quiet.iter().sum::<f64>() / self.quiet.len() as f64;
-        self.while_saving.iter().map(|steps| steps.iter().map(|step| step - usual).sum()).collect()
+    /// Something of every save.
+    fn of_saves(&self, of: impl Fn(&Save) -> f64) -> Vec<f64> {
+        self.saves.iter().map(of).collect()
+    }
+
+    /// Steps of all saves together.
+    fn steps(&self, of: impl Fn(&Save) -> &Vec<f64>) -> Vec<f64> {
+        self.saves.iter().flat_map(|save| of(save).iter().copied()).collect()
     }
 }
 
@@ -216,9 +244,9 @@ fn quantile(numbers: &[f64], share: f64) -> f64 {
 struct Measured {
     parameters: usize,
     saves: usize,
-    /// Training waited for a save that it wrote itself.
+    /// Training waited for a checkpoint that it wrote itself.
     plain_blocked: f64,
-    /// Training waited for a save that was written beside it.
+    /// Training waited for a checkpoint that was written beside it.
     background_blocked: f64,
     /// What the following steps lost until it was durable.
     background_lost: f64,
@@ -237,21 +265,20 @@ fn measure(root: &Path) -> Result<Measured, Box<dyn Error>> {
         plain.take_in(&train(&root.join(format!("plain{round}")), false)?);
         background.take_in(&train(&root.join(format!("background{round}")), true)?);
     }
-    let lost = background.lost();
-    let (plain_blocked, background_blocked) =
-        (quantile(&plain.blocked, 0.5), quantile(&background.blocked, 0.5));
-    let in_all: Vec<_> = background.blocked.iter().zip(&lost).map(|(blocked, lost)| blocked + lost).collect();
-    let saving: Vec<_> = background.while_saving.iter().flatten().copied().collect();
+    let blocked = |times: &Times| quantile(&times.of_saves(|save| save.blocked), 0.5);
+    let (plain_blocked, background_blocked) = (blocked(&plain), blocked(&background));
+    let in_all = background.of_saves(|save| save.blocked + save.lost());
+    let (quiet, saving) = (background.steps(|save| &save.quiet), background.steps(|save| &save.while_saving));
     Ok(Measured {
         parameters: INPUTS * HIDDEN * 2 + HIDDEN * HIDDEN + 2 * HIDDEN + INPUTS,
-        saves: background.blocked.len(),
+        saves: background.saves.len(),
         plain_blocked,
         background_blocked,
-        background_lost: quantile(&lost, 0.5),
+        background_lost: quantile(&background.of_saves(Save::lost), 0.5),
         blocked_share: background_blocked / plain_blocked,
         in_all_share: quantile(&in_all, 0.5) / plain_blocked,
-        step_p50: quantile(&background.quiet, 0.5),
-        step_p99: quantile(&background.quiet, 0.99),
+        step_p50: quantile(&quiet, 0.5),
+        step_p99: quantile(&quiet, 0.99),
         steps_while_saving: saving.len(),
         step_while_saving_p50: quantile(&saving, 0.5),
         step_while_saving_p99: quantile(&saving, 0.99),

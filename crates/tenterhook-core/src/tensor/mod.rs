@@ -18,7 +18,7 @@ use crate::metrics::Histogram;
 pub use dtype::DType;
 pub use model::{ModelView, OptimizerSource, ParamGroup};
 pub use scalar::{NormOfParts, ReadScalar, Scalar};
-pub use stats::{Change, Stats, norm};
+pub use stats::{Change, NextChange, Stats, norm};
 
 /// A list of named tensors that an engine lets us read.
 pub trait TensorSource {
@@ -42,8 +42,8 @@ pub trait TensorSource {
     fn norm(&self, index: usize) -> f64 {
         norm(&self.read(index))
     }
-    /// How one has changed since [`native`](TensorSource::native) gave this away, where the engine can tell.
-    fn change_since(&self, _index: usize, _before: &dyn Any) -> Option<Change> {
+    /// How the next update will change one, where the engine can tell: it knows both sides then, without holding either.
+    fn follow(&self, _index: usize) -> Option<NextChange> {
         None
     }
     /// A part of the values of one, in row-major order: a range for each dimension, all of them within its shape.
@@ -80,8 +80,8 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     fn norm(&self, index: usize) -> f64 {
         (**self).norm(index)
     }
-    fn change_since(&self, index: usize, before: &dyn Any) -> Option<Change> {
-        (**self).change_since(index, before)
+    fn follow(&self, index: usize) -> Option<NextChange> {
+        (**self).follow(index)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         (**self).slice(index, ranges)
@@ -186,21 +186,13 @@ impl std::fmt::Debug for Tensors<'_> {
     }
 }
 
-/// What a tensor was, to compare it with what it becomes.
-pub enum Earlier {
-    /// The engine's own tensor.
-    Native(Box<dyn Any + Send>),
-    /// A copy of its values.
+/// A tensor that somebody wants to see changed by its next update.
+#[derive(Clone, Debug)]
+pub enum Followed {
+    /// The engine tells.
+    ByEngine(NextChange),
+    /// Its values before.
     Copied(Vec<f32>),
-}
-
-impl std::fmt::Debug for Earlier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Earlier::Native(_) => "Native",
-            Earlier::Copied(_) => "Copied",
-        })
-    }
 }
 
 /// One named tensor as a hook sees it.
@@ -268,24 +260,24 @@ impl<'a> Tensor<'a> {
         self.list.source.read(self.index)
     }
 
-    /// Its values as they are now, to compare them with later: without a copy where the engine shares its tensors.
+    /// To ask after its next update [how it was changed](Tensor::change). Without a copy where the engine can tell.
     #[must_use]
-    pub fn keep(&self) -> Earlier {
-        match self.native() {
-            Some(native) => Earlier::Native(native),
-            None => Earlier::Copied(self.to_vec()),
+    pub fn follow(&self) -> Followed {
+        match self.list.source.follow(self.index) {
+            Some(next) => Followed::ByEngine(next),
+            None => Followed::Copied(self.to_vec()),
         }
     }
 
-    /// How it has changed since it was kept.
+    /// How the update has changed it that came after it was followed; `None` where none came.
     #[must_use]
-    pub fn change_since(&self, earlier: &Earlier) -> Option<Change> {
-        match earlier {
-            Earlier::Native(native) => {
+    pub fn change(&self, followed: &Followed) -> Option<Change> {
+        match followed {
+            Followed::ByEngine(next) => {
                 ledger::tensor_read();
-                self.list.source.change_since(self.index, &**native)
+                next.get()
             }
-            Earlier::Copied(before) => Some(Change::between(before, &self.to_vec())),
+            Followed::Copied(before) => Some(Change::between(before, &self.to_vec())),
         }
     }
 

@@ -5,11 +5,9 @@ mod clipping;
 mod flags;
 mod options;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
-use tenterhook_core::tensor::{Change, Earlier, Tensor, norm};
+use tenterhook_core::tensor::{Change, Followed, Tensor, norm};
 use tenterhook_core::{
     Access, BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, Moment, Observer, OptionError,
     StepEnd, Tier, TrainStart, hook,
@@ -37,9 +35,8 @@ use crate::text::listed;
 ///   0), `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It says the names when gradients begin to
 ///   vanish or to explode.
 /// - **Cost** on the steps it looks at: a pass over each gradient, where norms are enough without a copy; for
-///   histograms and percentiles a copy of each that it watches and a pass per percentile. For the update ratio the
-///   weights before the update are kept, which engines that share their tensors do without a copy, and a pass over
-///   both. On all other steps a comparison; nothing is computed or copied for it.
+///   histograms and percentiles a copy of each that it watches and a pass per percentile. For the update ratio a pass
+///   over each weight before and after its update, which Burn's engine makes while it updates it; other engines copy. On all other steps a comparison; nothing is computed or copied for it.
 /// - **When it fails** it is disabled after three failures, and training goes on.
 ///
 /// ```toml
@@ -74,8 +71,8 @@ struct Work {
     vanishing: usize,
     exploding: usize,
     clip: StepClip,
-    /// The weights before the update.
-    weights: BTreeMap<String, Earlier>,
+    /// Those that it watches of the weights that the update will change, in the module's order.
+    weights: Vec<Option<Followed>>,
 }
 
 /// What a checkpoint keeps.
@@ -240,8 +237,12 @@ impl Observer for GradientMonitor {
         if self.options.log_update_ratio {
             watched.sort_unstable();
             let params = cx.params();
-            let own = params.iter().filter(|param| watched.binary_search(&param.name()).is_ok());
-            self.work.weights.extend(own.map(|param| (param.name().to_owned(), param.keep())));
+            self.work.weights.resize(params.len(), None);
+            for (param, followed) in params.iter().zip(&mut self.work.weights) {
+                if watched.binary_search(&param.name()).is_ok() {
+                    *followed = Some(param.follow());
+                }
+            }
         }
     }
 
@@ -256,11 +257,10 @@ impl Observer for GradientMonitor {
         if !self.is_due(cx) {
             return;
         }
-        let mut weights = std::mem::take(&mut self.work.weights);
-        for param in cx.params().iter() {
-            let Some(before) = weights.remove(param.name()) else { continue };
-            if let Some(Change { from, by }) = param.change_since(&before).filter(|change| change.from > 0.0)
-            {
+        let weights = std::mem::take(&mut self.work.weights);
+        for (param, followed) in cx.params().iter().zip(weights) {
+            let change = followed.and_then(|followed| param.change(&followed));
+            if let Some(Change { from, by }) = change.filter(|change| change.from > 0.0) {
                 cx.log(&format!("update_ratio/{}", param.name()), by / from);
             }
         }

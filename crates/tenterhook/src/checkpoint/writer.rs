@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::disk;
 use super::hook_tensors;
 use super::store::{self, RealDisk};
 use crate::module::{Saved, Snapshot};
-use crate::tensors::TensorMap;
+use crate::tensors::{Buffers, TensorMap};
 
 /// How long to wait before each further attempt.
 const PAUSES: [Duration; 4] =
@@ -67,13 +67,15 @@ pub(super) struct Done {
 
 impl Job {
     /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
-    /// else may come first. Afterwards somebody may keep them.
-    fn carry_out(self, first: impl FnOnce(), afterwards: impl FnOnce(Contents)) -> Done {
+    /// else may come first.
+    fn carry_out(self, buffers: &Buffers, first: impl FnOnce()) -> Done {
         let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
         let write = || -> Result<(), BoxError> {
-            let read = snapshot.read();
+            let read = snapshot.read(buffers);
+            // Lengths that are asked for no more.
+            buffers.give_back();
             first();
             let Saved { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
@@ -103,7 +105,6 @@ impl Job {
                 (0..pause.as_millis() / SLICE.as_millis()).take_while(|_| waits()).for_each(|_| sleep(SLICE));
                 written = attempt();
             }
-            afterwards(contents);
             written
         };
         let written = catch_unwind(AssertUnwindSafe(write));
@@ -141,9 +142,8 @@ pub(super) struct Writer {
     running: VecDeque<JoinHandle<Done>>,
     /// Ends with the save that was begun last.
     before: Option<Receiver<()>>,
-    /// What the last save held. Memory that is used for the first time costs several times what it costs again, so it
-    /// is given back to the allocator only when the next save is about to ask for as much.
-    held: Arc<Mutex<Option<Contents>>>,
+    /// What saves copy into, each where the one before did.
+    buffers: Buffers,
     /// What was written here and now, because the run wants it so.
     done: Vec<Done>,
 }
@@ -152,24 +152,19 @@ impl Writer {
     /// Writes a checkpoint: in the background, or now.
     pub(super) fn start(&mut self, job: Job, background: bool) {
         if !background {
-            return self.done.push(job.carry_out(|| (), drop));
+            return self.done.push(job.carry_out(&Buffers::default(), || ()));
         }
         let (until_it_ends, ends) = channel();
         let before = self.before.replace(ends);
-        let held = Arc::clone(&self.held);
+        let buffers = self.buffers.clone();
         let Progress { step, epoch, .. } = job.contents.progress;
         let (path, weights_only) = (job.path.clone(), job.contents.weights_only);
         let work = move || {
-            let held = || held.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(held().take());
-            let done = job.carry_out(
-                || {
-                    yield_to_training();
-                    // It sends nothing: that it is gone is the news.
-                    let _ = before.map(|before| before.recv());
-                },
-                |contents| *held() = Some(contents),
-            );
+            let done = job.carry_out(&buffers, || {
+                yield_to_training();
+                // It sends nothing: that it is gone is the news.
+                let _ = before.map(|before| before.recv());
+            });
             drop(until_it_ends);
             done
         };

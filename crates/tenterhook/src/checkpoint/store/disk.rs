@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use super::large::LargeFile;
+
 /// What gives a file its content.
 pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
 
@@ -37,8 +39,9 @@ impl Disk for RealDisk {
     }
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
-        let mut made = File::create(path)?;
-        fill(&mut made)
+        let mut made = LargeFile::new(File::create(path)?);
+        fill(&mut made)?;
+        made.finish()
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {

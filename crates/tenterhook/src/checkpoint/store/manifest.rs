@@ -80,8 +80,8 @@ pub(super) struct Hashing<'a> {
 }
 
 impl<'a> Hashing<'a> {
-    /// So much at once: what has been hashed is still near when it is written.
-    const PART: usize = 1 << 20;
+    /// So much at once: what has been written is still near when it is hashed.
+    const PART: usize = 1 << 18;
 
     pub(super) fn new(out: &'a mut dyn Write) -> Hashing<'a> {
         Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 }
@@ -98,6 +98,8 @@ impl Write for Hashing<'_> {
         let written = self.out.write(&bytes[..bytes.len().min(Self::PART)])?;
         self.hasher.update(&bytes[..written]);
         self.bytes += written as u64;
+        // A thread of low priority that only computes is left running for milliseconds while training waits for its core.
+        std::thread::yield_now();
         Ok(written)
     }
 

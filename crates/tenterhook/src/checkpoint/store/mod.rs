@@ -7,6 +7,7 @@
 
 mod disk;
 mod glance;
+mod large;
 mod list;
 mod manifest;
 mod open;

@@ -1,0 +1,82 @@
+//! How an update has changed a parameter is told to whoever followed it.
+
+use burn::optim::{AdamWConfig, SgdConfig};
+use tenterhook::tensor::{Change, Followed, norm};
+use tenterhook::{ModelView as _, Module as _, Tensors};
+use tenterhook_burn::{Burn, Optimizer, Optimizers};
+
+use crate::lab::{Bench, Net, Pairs, epochs, trainer};
+
+/// A module whose optimizers have come to work, and that has gradients.
+fn ready(bench: &Bench, optimizers: fn() -> Optimizers) -> Burn<Net> {
+    let mut module = bench.burn(bench.net(1)).with_optimizers(move |_| Ok(optimizers()));
+    trainer(epochs(1)).fit(&mut module, &mut bench.pairs()).unwrap();
+    let loss = module.loss(&Pairs::new(&[1, 2, 3], &bench.device));
+    module.backward(&loss.into(), 1.0).unwrap();
+    module
+}
+
+fn follow(module: &Burn<Net>) -> Vec<Followed> {
+    Tensors::new(module.params()).iter().map(|param| param.follow()).collect()
+}
+
+fn changes(module: &Burn<Net>, followed: &[Followed]) -> Vec<Option<Change>> {
+    Tensors::new(module.params())
+        .iter()
+        .zip(followed)
+        .map(|(param, followed)| param.change(followed))
+        .collect()
+}
+
+fn values(module: &Burn<Net>) -> Vec<Vec<f32>> {
+    Tensors::new(module.params()).iter().map(|param| param.to_vec()).collect()
+}
+
+#[test]
+fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not() {
+    for algorithm in [
+        || Optimizer::new("adamw", AdamWConfig::new().build(), 0.01).into(),
+        || Optimizer::new("sgd", SgdConfig::new().build(), 0.01).into(),
+    ] {
+        let bench = Bench::new();
+        let mut module = ready(&bench, algorithm);
+        let (before, followed) = (values(&module), follow(&module));
+        assert!(changes(&module, &followed).iter().all(Option::is_none), "nothing has happened yet");
+        module.optimizer_step(0, true).unwrap();
+        let after = values(&module);
+        let told = changes(&module, &followed);
+        module.optimizer_step(0, true).unwrap();
+        assert_ne!(values(&module), after);
+        assert_eq!(changes(&module, &followed), told, "of the first update alone");
+        for ((before, after), change) in before.iter().zip(&after).zip(told) {
+            let difference: Vec<_> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+            let Change { from, by } = change.unwrap();
+            assert!(by > 0.0 && (by - norm(&difference)).abs() <= 1e-5 * by, "{by} of {difference:?}");
+            assert!((from - norm(before)).abs() <= 1e-5 * from, "{from} of {before:?}");
+        }
+    }
+}
+
+#[test]
+fn what_another_optimizer_moves_or_what_has_no_gradient_is_told_as_it_is() {
+    let bench = Bench::new();
+    let mut module = ready(&bench, || {
+        let sgd = |name: &str| Optimizer::new(name, SgdConfig::new().build(), 0.01);
+        Optimizers::one(sgd("biases").only(["**.bias"])).and(sgd("weights").only(["**.weight"]))
+    });
+    let followed = follow(&module);
+    module.optimizer_step(0, false).unwrap();
+    let names: Vec<_> = Tensors::new(module.params()).iter().map(|param| param.name().to_owned()).collect();
+    for (name, change) in names.iter().zip(changes(&module, &followed)) {
+        assert_eq!(change.is_some(), name.ends_with("bias"), "{name}");
+    }
+    module.optimizer_zero_grad(1).unwrap();
+    module.optimizer_step(1, false).unwrap();
+    for (name, change) in names.iter().zip(changes(&module, &followed)) {
+        assert_eq!(
+            change.unwrap().by > 0.0,
+            name.ends_with("bias"),
+            "{name}: an update without gradients moves nothing"
+        );
+    }
+}
