@@ -3,6 +3,7 @@
 //! ```text
 //! learner-bench learner gpt     prints the seconds per step and the peak of memory as JSON
 //! learner-bench trainer gpt
+//! learner-bench trainer gpt 3   so many steps, to count instructions
 //! ```
 //!
 //! The `Learner` is given as little to do as the trainer: no metrics, no checkpoints, nothing to print, no log, no
@@ -215,10 +216,12 @@ fn peak_kib() -> Result<u64, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let tiny = Span::timed(5000, 500);
-    let cnn = Span::timed(200, 20);
-    let gpt = Span::timed(20, 4);
+    let mut words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let (mut tiny, mut cnn, mut gpt) = (Span::timed(5000, 500), Span::timed(200, 20), Span::timed(20, 4));
+    if words.len() == 3 {
+        let steps = Span::of(words.remove(2).parse()?);
+        (tiny, cnn, gpt) = (steps, steps, steps);
+    }
     let seconds_per_step = match words[..] {
         ["learner", "tiny"] => learn::<LearnedTiny>(tiny)?,
         ["learner", "cnn"] => learn::<LearnedCnn>(cnn)?,

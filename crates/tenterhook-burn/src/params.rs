@@ -142,7 +142,8 @@ impl<M: Module> TensorSource for Live<M> {
     fn follow(&self, index: usize) -> Option<NextChange> {
         let mut followed = self.followed.borrow_mut();
         followed.resize(self.facts.len(), None);
-        Some(followed.get_mut(index)?.insert(NextChange::default()).clone())
+        // Everybody who follows it until then waits for the same.
+        Some(followed.get_mut(index)?.get_or_insert_default().clone())
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let tensor = self.one(index)?.clone();

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::{DynOptimizer, DynState};
@@ -203,6 +204,13 @@ impl TensorSource for Stepper {
     }
 }
 
+/// Tells how a weight has changed, and what it took to see it.
+fn tell(awaited: NextChange, before: &Erased, after: &Erased) {
+    let began = Instant::now();
+    let change = after.change_since(before);
+    awaited.happened(change, began.elapsed());
+}
+
 struct Apply<'a> {
     parameter: usize,
     optimizer: usize,
@@ -222,7 +230,7 @@ impl ModuleMapper for Apply<'_> {
         let followed = awaited.map(|awaited| (awaited, Erased::new(param.val().inner())));
         let Some(gradient) = self.gradients.parts[self.optimizer].take(slot, self.keep) else {
             if let Some((awaited, unchanged)) = followed {
-                awaited.happened(unchanged.change_since(&unchanged));
+                tell(awaited, &unchanged, &unchanged);
             }
             return param;
         };
@@ -241,7 +249,7 @@ impl ModuleMapper for Apply<'_> {
         *state = new_state;
         let tensor = Tensor::<D>::from_bridge(tensor);
         if let Some((awaited, before)) = followed {
-            awaited.happened(Erased::new(tensor.clone()).change_since(&before));
+            tell(awaited, &before, &Erased::new(tensor.clone()));
         }
         let mut tensor = Tensor::from_inner(tensor);
         if let Some(strategy) = strategy {

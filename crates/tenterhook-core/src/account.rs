@@ -116,6 +116,11 @@ impl Tally {
         self.spread[bucket(nanos)] += weight;
     }
 
+    /// So long was worked elsewhere for calls that are noted by themselves.
+    pub(crate) fn add(&mut self, nanos: u64) {
+        self.total = self.total.saturating_add(nanos);
+    }
+
     pub(crate) fn take_in(&mut self, other: &Tally) {
         self.total += other.total;
         self.longest = self.longest.max(other.longest);

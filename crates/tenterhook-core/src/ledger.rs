@@ -2,12 +2,15 @@
 //! over notes it here, and the runner, which knows whose turn it was, files it.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use crate::account::Materialised;
 
 thread_local! {
     /// Scalars in the lower half, tensors in the upper: the runner compares it after every hook.
     static READ: Cell<u64> = const { Cell::new(0) };
+    /// Nanoseconds that an engine has worked for what was read, and that nobody is charged for yet.
+    static WORKED: Cell<u64> = const { Cell::new(0) };
 }
 
 const TENSOR: u64 = 1 << 32;
@@ -22,6 +25,17 @@ pub fn scalar_read() {
 #[inline]
 pub fn tensor_read() {
     READ.set(READ.get().wrapping_add(TENSOR));
+}
+
+/// The engine has worked so long, before, for the tensor that is being read.
+pub fn worked(before: Duration) {
+    let nanos = u64::try_from(before.as_nanos()).unwrap_or(u64::MAX);
+    WORKED.set(WORKED.get().saturating_add(nanos));
+}
+
+/// How long the engine has worked for what was read since the last time this was asked.
+pub(crate) fn take_worked() -> u64 {
+    WORKED.take()
 }
 
 /// What has been noted in this thread.

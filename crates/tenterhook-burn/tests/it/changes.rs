@@ -40,11 +40,12 @@ fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not
     ] {
         let bench = Bench::new();
         let mut module = ready(&bench, algorithm);
-        let (before, followed) = (values(&module), follow(&module));
+        let (before, followed, by_another) = (values(&module), follow(&module), follow(&module));
         assert!(changes(&module, &followed).iter().all(Option::is_none), "nothing has happened yet");
         module.optimizer_step(0, true).unwrap();
         let after = values(&module);
         let told = changes(&module, &followed);
+        assert_eq!(changes(&module, &by_another), told, "everybody who asked is told");
         module.optimizer_step(0, true).unwrap();
         assert_ne!(values(&module), after);
         assert_eq!(changes(&module, &followed), told, "of the first update alone");

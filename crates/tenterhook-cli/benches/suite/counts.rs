@@ -8,7 +8,7 @@ use crate::table::Line;
 
 /// What a step costs in steady state: a training of `few` steps and one of so many `more` differ by it. Both are
 /// counted at once, which changes no count.
-fn per_step(few: u64, more: u64, count: impl Fn(u64) -> Result<u64> + Sync) -> Result<f64> {
+pub fn per_step(few: u64, more: u64, count: impl Fn(u64) -> Result<u64> + Sync) -> Result<f64> {
     let counted = |steps| count(steps).map_err(|error| error.to_string());
     let (short, long) = std::thread::scope(|scope| {
         let short = scope.spawn(|| counted(few));

@@ -1,12 +1,14 @@
 //! Against Burn's own `Learner`: in `benches/learner`, a package apart, because it needs parts of Burn that nothing else
 //! here does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use crate::measure::{Effort, Measured, Result};
+use crate::callgrind::valgrind;
+use crate::counts::per_step;
+use crate::measure::{Effort, Measured, Result, in_turns};
 use crate::table::Line;
 
 /// What that program says of one training.
@@ -32,37 +34,46 @@ fn program() -> Result<PathBuf> {
 }
 
 pub fn measure(effort: Effort) -> Result<Vec<Line>> {
+    valgrind::version()?;
     let program = program()?;
-    let train = |how: &str, model: &str| -> Result<Trained> {
-        let output = Command::new(&program).args([how, model]).stderr(Stdio::inherit()).output()?;
-        Ok(serde_json::from_slice(&output.stdout)?)
-    };
     let mut lines = Vec::new();
-    for (model, name, rounds) in [("tiny", "Linear 32→2", 21), ("cnn", "CNN", 21), ("gpt", "GPT", 21)] {
-        let (mut times, mut peaks) = (Vec::new(), Vec::new());
-        for round in 0..=effort.rounds(rounds) {
-            let (ours, theirs) = (train("trainer", model)?, train("learner", model)?);
-            if round > 0 {
-                times.push(match model {
-                    "tiny" => (theirs.seconds_per_step - ours.seconds_per_step) * 1e6,
-                    _ => ours.seconds_per_step / theirs.seconds_per_step,
-                });
-                peaks.push(ours.peak_kib / theirs.peak_kib);
-            }
-        }
-        let (times, peaks) = (Measured::of(times)?, Measured::of(peaks)?);
-        if model == "tiny" {
-            lines.push(Line::new(
-                "Burn's `Learner` step minus the trainer's, Linear 32→2",
-                "µs",
-                times,
-                None,
-            ));
-        } else {
-            let against = format!("trainer against Burn's `Learner`, built-in {name}");
-            lines.push(Line::new(format!("{against}, time"), "×", times, Some(1.0)));
-            lines.push(Line::new(format!("{against}, peak memory"), "×", peaks, Some(1.0)));
-        }
+    let (times, _) = compared(&program, effort.rounds(21), "tiny", |ours, theirs| (theirs - ours) * 1e6)?;
+    lines.push(Line::new("Burn's `Learner` step minus the trainer's, Linear 32→2", "µs", times, None));
+    for (model, name, rounds, few, more) in [("cnn", "CNN", 41, 2, 8), ("gpt", "GPT", 41, 1, 1)] {
+        let (times, peaks) = compared(&program, effort.rounds(rounds), model, |ours, theirs| ours / theirs)?;
+        let of = |how: &str| {
+            per_step(few, more, |steps| {
+                valgrind::count(&program, &[how, model, &steps.to_string()].map(str::to_owned))
+            })
+        };
+        let instructions = of("trainer")? / of("learner")?;
+        let against = format!("trainer against Burn's `Learner`, built-in {name}");
+        lines.push(Line::new(format!("{against}, time"), "×", times, Some(1.0)));
+        lines.push(Line::counted(format!("{against}, instructions"), "×", instructions, 1.0));
+        lines.push(Line::new(format!("{against}, peak memory"), "×", peaks, Some(1.0)));
     }
     Ok(lines)
+}
+
+/// Trains by turns, each time in a process of its own: seconds per step as `compare` has it, and the ratio of the peaks.
+fn compared(
+    program: &Path,
+    rounds: usize,
+    model: &str,
+    compare: impl Fn(f64, f64) -> f64,
+) -> Result<(Measured, Measured)> {
+    let train = |how: &str, peaks: &mut Vec<f64>| -> Result<f64> {
+        let output = Command::new(program).args([how, model]).stderr(Stdio::inherit()).output()?;
+        let Trained { seconds_per_step, peak_kib } = serde_json::from_slice(&output.stdout)?;
+        peaks.push(peak_kib);
+        Ok(seconds_per_step)
+    };
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let times = in_turns(
+        rounds,
+        [&mut || train("trainer", &mut ours), &mut || train("learner", &mut theirs)],
+        compare,
+    )?;
+    let peaks = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    Ok((times, Measured::of(peaks)?))
 }

@@ -67,7 +67,7 @@ const ROWS: [Row; 13] = [
     timed("models", "the same in time", steps::models),
     Row {
         name: "learner",
-        about: "the same against Burn's own Learner, in time and memory",
+        about: "the same against Burn's own Learner, in time, instructions and memory",
         counted: false,
         on_demand: true,
         measure: learner::measure,

@@ -116,11 +116,11 @@ impl Done {
     pub(crate) fn print(&self, output: Output) {
         let Done { finished, directory } = self;
         if output.json {
-            let Finished { run, status, steps, epochs, .. } = finished;
+            let Finished { run, status, steps, epochs, untested, .. } = finished;
             let status = status.word();
             let done = json!({
                 "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
-                "epochs": epochs,
+                "epochs": epochs, "untested": untested.is_some(),
             });
             print(&done.to_string());
         } else if !output.quiet {

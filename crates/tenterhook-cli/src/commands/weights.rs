@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tenterhook::checkpoint::{WEIGHTS, newest_whole};
-use tenterhook::run::{Run, RunStatus, Runs};
+use tenterhook::run::{Run, RunRecord, RunStatus, Runs};
 
 /// Weights, and the configuration of the run they belong to.
 #[derive(Debug)]
@@ -47,10 +47,8 @@ impl Weights {
 /// end that was none, its own are missing, or those of an earlier end.
 fn of_run(directory: &Path) -> PathBuf {
     let ended = Run::read(directory).is_ok_and(|run| {
-        matches!(
-            run.record.status,
-            RunStatus::Completed | RunStatus::Stopped { .. } | RunStatus::Interrupted { .. }
-        )
+        let RunRecord { status, trained, .. } = run.record;
+        status.is_finished() || trained.is_some() || matches!(status, RunStatus::Interrupted { .. })
     });
     if ended && directory.join(WEIGHTS).is_file() {
         return directory.to_owned();

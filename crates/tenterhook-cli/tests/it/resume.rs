@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::signals::UnderWay;
 use crate::tenter::{Place, Ran};
@@ -178,7 +178,7 @@ fn without_a_whole_checkpoint_it_begins_from_the_start_in_the_same_directory() {
     for checkpoint in ["epoch=0-step=8", "epoch=1-step=16", "epoch=2-step=24"] {
         damage(&latest(&place).join("checkpoints").join(checkpoint));
     }
-    // It did not end: it was killed.
+    // It did not end: it was killed while it trained.
     let mut record = place.json("runs/latest/run.json");
     record["status"] = "running".into();
     place.write("runs/latest/run.json", record.to_string());
@@ -192,6 +192,58 @@ fn without_a_whole_checkpoint_it_begins_from_the_start_in_the_same_directory() {
     let steps: Vec<_> =
         place.lines("runs/latest/metrics.jsonl").iter().map(|line| line["step"].as_u64()).collect();
     assert!(steps.is_sorted(), "{steps:?}");
+}
+
+/// A run is not finished while its test is not: `run.json` as it is until then.
+fn untested(place: &Place) {
+    let lines = place.lines("runs/latest/metrics.jsonl");
+    let trained = lines.iter().filter(|line| line["stage"] != "test").map(|line| format!("{line}\n"));
+    place.write("runs/latest/metrics.jsonl", trained.collect::<String>());
+    let mut record = place.json("runs/latest/run.json");
+    assert_eq!(record["trained"], Value::Null, "it is tested");
+    (record["status"], record["trained"]) = ("running".into(), json!({ "status": "completed" }));
+    place.write("runs/latest/run.json", record.to_string());
+}
+
+#[test]
+fn a_run_that_was_killed_in_its_test_is_tested_when_it_goes_on() {
+    let place = trained();
+    let (lines, before) = (place.lines("runs/latest/metrics.jsonl"), weights(&place));
+    untested(&place);
+    let shown = place.run(&["show", "latest"]).succeeded().stdout;
+    assert!(shown.contains("killed in the test after its training"), "{shown}");
+    let tested = document(place.run(&["resume", "latest", "--json"]));
+    assert!(tested["metrics"]["test/loss"].is_number(), "{tested}");
+    assert_eq!(place.lines("runs/latest/metrics.jsonl").len(), lines.len());
+    let record = place.json("runs/latest/run.json");
+    assert_eq!((weights(&place), &record["status"]), (before, &Value::from("completed")));
+    place.run(&["resume", "latest"]).succeeded();
+    assert_eq!(place.json("runs/latest/run.json")["parts"], record["parts"], "now it is finished");
+}
+
+#[test]
+fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_keeps_what_it_came_to() {
+    let place = trained();
+    untested(&place);
+    fs::remove_dir_all(latest(&place).join("checkpoints")).expect("there are some");
+    for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
+        let said = place.run(command).succeeded().stdout;
+        assert!(said.contains("is completed after 3 epochs") && said.contains("`test --weights "), "{said}");
+    }
+    place.run(&["resume", "latest", LONGER[0], LONGER[1]]).refused(&["no whole checkpoint", "--init-from"]);
+    let tested = document(place.run(&["test", "--weights", "runs/latest", "--json"]));
+    assert!(tested["metrics"]["test/loss"].is_number(), "{tested}");
+}
+
+#[test]
+fn a_run_whose_best_weights_are_gone_before_the_test_is_as_training_left_it() {
+    let place = Place::new();
+    let monitored = CONFIG.replace("save_top_k = -1", "monitor = \"val/loss\"");
+    let breaks = "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"rm\", \"-r\", \"runs/latest/checkpoints\"]\n";
+    place.write("c.toml", format!("{monitored}\n{breaks}"));
+    let ran = place.run(&["train", "c.toml"]);
+    assert_ne!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(place.json("runs/latest/run.json")["status"], "completed");
 }
 
 #[test]

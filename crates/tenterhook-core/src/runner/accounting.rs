@@ -117,15 +117,19 @@ impl Account {
     pub(super) fn called(&mut self, place: usize, read: u64) {
         self.calls[place] += 1;
         if read != ledger::so_far() {
-            self.materialised(read);
+            self.materialised(place, read);
         }
     }
 
     #[cold]
-    fn materialised(&mut self, before: u64) {
+    fn materialised(&mut self, place: usize, before: u64) {
         let Materialised { scalars, tensors } = ledger::between(before, ledger::so_far());
         self.read.scalars += scalars;
         self.read.tensors += tensors;
+        let worked = ledger::take_worked();
+        if worked > 0 {
+            self.tallies[place].get_or_insert_default().add(worked);
+        }
     }
 }
 

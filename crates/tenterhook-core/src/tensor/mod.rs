@@ -269,13 +269,16 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// How the update has changed it that came after it was followed; `None` where none came.
+    /// How the update has changed it that came after it was followed. Where none came: `None`, or of engines that cannot
+    /// tell, a change by nothing. What the engine did for it is charged to whoever asks.
     #[must_use]
     pub fn change(&self, followed: &Followed) -> Option<Change> {
         match followed {
             Followed::ByEngine(next) => {
+                let (change, took) = next.get()?;
                 ledger::tensor_read();
-                next.get()
+                ledger::worked(took);
+                Some(change)
             }
             Followed::Copied(before) => Some(Change::between(before, &self.to_vec())),
         }

@@ -1,6 +1,7 @@
 //! Statistics of a tensor's values.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How many values are worked on at once, so that the compiler can use wide instructions.
 const LANES: usize = 8;
@@ -173,7 +174,7 @@ pub struct Change {
 
 /// A change that has not happened yet: whoever waits for it has one end, the engine the other.
 #[derive(Clone, Debug, Default)]
-pub struct NextChange(Arc<OnceLock<Change>>);
+pub struct NextChange(Arc<OnceLock<(Change, Duration)>>);
 
 impl NextChange {
     /// Whether anybody still waits for it, asked by the engine.
@@ -182,14 +183,14 @@ impl NextChange {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// It has happened; only the first time counts.
-    pub fn happened(self, change: Change) {
-        let _ = self.0.set(change);
+    /// It has happened, and to compare took so long; only the first time counts.
+    pub fn happened(self, change: Change, took: Duration) {
+        let _ = self.0.set((change, took));
     }
 
-    /// The change, once it has happened.
+    /// The change, once it has happened, and how long it took to compare.
     #[must_use]
-    pub fn get(&self) -> Option<Change> {
+    pub fn get(&self) -> Option<(Change, Duration)> {
         self.0.get().copied()
     }
 }

@@ -212,6 +212,24 @@ fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
 }
 
 #[test]
+fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
+    let mut own = Loop::new();
+    let reads = own.acts(|hand| {
+        hand.turn(100);
+        ledger::tensor_read();
+        ledger::worked(Duration::from_nanos(900));
+        Ok(())
+    });
+    own.add("looks on", own.takes(1), Registration::default());
+    own.add("reads", reads, Registration::default());
+    own.steps(10);
+    let cost = own.cost("reads").cost;
+    assert_eq!((cost.calls, cost.total), (10, Duration::from_nanos(10_000)));
+    assert_eq!(cost.longest, Duration::from_nanos(100), "of the call itself");
+    assert_eq!(own.cost("looks on").cost.total, Duration::from_nanos(10));
+}
+
+#[test]
 fn time_that_others_spent_for_a_hook_is_charged_to_it() {
     let mut own = Loop::new();
     own.add("saves", own.takes(10), Registration::default());

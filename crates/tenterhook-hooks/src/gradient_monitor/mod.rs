@@ -36,7 +36,8 @@ use crate::text::listed;
 ///   vanish or to explode.
 /// - **Cost** on the steps it looks at: a pass over each gradient, where norms are enough without a copy; for
 ///   histograms and percentiles a copy of each that it watches and a pass per percentile. For the update ratio a pass
-///   over each weight before and after its update, which Burn's engine makes while it updates it; other engines copy. On all other steps a comparison; nothing is computed or copied for it.
+///   over each weight before and after its update, which Burn's engine makes while it updates it; other engines copy.
+///   On all other steps a comparison; nothing is computed or copied for it.
 /// - **When it fails** it is disabled after three failures, and training goes on.
 ///
 /// ```toml

@@ -9,7 +9,7 @@ use tenterhook::task::{Build, Problem, Task};
 use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook_burn::{Burn, device};
 
-use super::corpus::{TextOptions, Windows, load};
+use super::corpus::{TextOptions, Texts, Windows, load_all};
 use super::model::{Gpt, GptOptions};
 use super::steps::{Prompt, TextBatch};
 use crate::LoaderOptions;
@@ -106,9 +106,10 @@ impl Task for Text {
         let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
-        let splits = load(&data, model.context.max(1))
-            .map_err(|error| problems.push(Problem::new(format!("data.{}", error.key()), error.to_string())));
-        let (Ok(recipe), Ok(device), Ok(splits)) = (recipe, device, splits) else { return Err(problems) };
+        let texts = load_all(&data, model.context.max(1)).map_err(|more| problems.extend(more));
+        let (Ok(recipe), Ok(device), Ok(Texts { texts, turns })) = (recipe, device, texts) else {
+            return Err(problems);
+        };
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -131,11 +132,16 @@ impl Task for Text {
         let prompts = Batches::new("prompts", prompts, |mut prompts: Vec<Prompt>| {
             prompts.pop().map(TextBatch::Prompt).ok_or_else(|| "there is no prompt".into())
         });
-        let data = Loading::new()
-            .train(loader.training(batches("train", splits.train), build.seed))
-            .validate(loader.evaluating(batches("val", splits.validate)))
-            .test(loader.evaluating(batches("test", splits.test)))
-            .predict(prompts.size(1));
+        let mut data = Loading::new().turns(turns).predict(prompts.size(1));
+        for (at, (name, splits)) in texts.into_iter().enumerate() {
+            // Each shuffles in its own way.
+            let seed = build.seed.wrapping_add(at as u64);
+            let named = |otherwise: &'static str| name.as_deref().unwrap_or(otherwise);
+            data = data
+                .train(loader.training(batches(named("train"), splits.train), seed))
+                .validate(loader.evaluating(batches(named("val"), splits.validate)))
+                .test(loader.evaluating(batches(named("test"), splits.test)));
+        }
         Ok((module, data))
     }
 

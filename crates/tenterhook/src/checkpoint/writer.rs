@@ -72,11 +72,11 @@ impl Job {
         let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
+        let read = contained(|| snapshot.read(buffers));
+        // Lengths that are asked for no more.
+        buffers.give_back();
+        first();
         let write = || -> Result<(), BoxError> {
-            let read = snapshot.read(buffers);
-            // Lengths that are asked for no more.
-            buffers.give_back();
-            first();
             let Saved { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
             contents.gradients = gradients;
@@ -107,15 +107,18 @@ impl Job {
             }
             written
         };
-        let written = catch_unwind(AssertUnwindSafe(write));
-        let written = written.unwrap_or_else(|panic| Err(panic_message(&*panic).into()));
-        let result = written.map(|()| {
+        let result = contained(write).map(|()| {
             // A checkpoint that cannot be removed is one too many, which is no reason to fail.
             replaces.into_iter().filter(|old| store::remove(&RealDisk, old).is_ok()).collect()
         });
         let (step, epoch) = (progress.step, progress.epoch);
         Done { path, step, epoch, weights_only, result }
     }
+}
+
+/// Lets a panic be an error like the others.
+fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panic_message(&*panic).into()))
 }
 
 /// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
@@ -156,7 +159,8 @@ impl Writer {
         }
         let (until_it_ends, ends) = channel();
         let before = self.before.replace(ends);
-        let buffers = self.buffers.clone();
+        // Several saves of one moment copy everything each; the memory of one is kept.
+        let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
         let Progress { step, epoch, .. } = job.contents.progress;
         let (path, weights_only) = (job.path.clone(), job.contents.weights_only);
         let work = move || {
@@ -172,6 +176,8 @@ impl Writer {
             Ok(thread) => self.running.push_back(thread),
             Err(error) => {
                 let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
+                // The next one would not wait for those before this one.
+                self.done = self.finished(true);
                 self.done.push(Done { path, step, epoch, weights_only, result: Err(error.into()) });
             }
         }

@@ -41,6 +41,9 @@ pub struct RunDirectoryPlan {
     pub command: Vec<String>,
     /// An evaluation without a training before it gets a directory, too; not in a directory to be resumed.
     pub for_evaluations: bool,
+    /// A test comes after the training, in the same directory: until it has ended, the run is under way. Where none comes
+    /// after all, it is as training left it once the trainer is dropped.
+    pub then_test: bool,
 }
 
 impl RunDirectoryPlan {
@@ -175,9 +178,8 @@ impl Recorder for RunDirectory {
         let told = open.push(end);
         let flushed = open.flush();
         let is_the_run = *stage == open.made_for;
-        open.record.note(ending, is_the_run);
-        let path = open.path.join("run.json");
-        let written = open.record.write(&path).map_err(cannot("write", &path));
+        open.record.note(ending, is_the_run, self.plan.then_test);
+        let written = open.write_record();
         told?;
         flushed?;
         written?;

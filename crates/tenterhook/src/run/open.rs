@@ -51,6 +51,11 @@ impl Open {
         Ok(Open { path, record, metrics, events, histograms, updates, made_for, removed, lacks, _lock: lock })
     }
 
+    pub(super) fn write_record(&self) -> Result<(), String> {
+        let path = self.path.join("run.json");
+        self.record.write(&path).map_err(cannot("write", &path))
+    }
+
     pub(super) fn flush(&mut self) -> std::io::Result<()> {
         let later = self.histograms.flush().and(self.updates.flush());
         self.metrics.flush().and(self.events.flush()).and(later)
@@ -83,6 +88,16 @@ impl Open {
             self.events.flush()?;
         }
         Ok(())
+    }
+}
+
+/// A test that was to come and did not, though nobody killed the process, comes no more.
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.record.settle() {
+            // There is nobody left to tell. What stands there is that it was killed in the test.
+            let _ = self.write_record();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
-use tenterhook_core::{HookInfo, Outcome};
+use tenterhook_core::{HookInfo, Outcome, Stage};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
@@ -57,6 +57,12 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// Whether it came to its own end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        matches!(self, RunStatus::Completed | RunStatus::Stopped { .. })
+    }
+
     /// In one word, as it stands in `run.json`.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -111,6 +117,9 @@ pub struct RunRecord {
     /// How it is doing, or how it ended.
     #[serde(flatten, deserialize_with = "status")]
     pub status: RunStatus,
+    /// How its training ended, while the test that is to come after it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trained: Option<RunStatus>,
     /// When it began.
     pub created: String,
     /// When it ended.
@@ -177,6 +186,7 @@ impl RunRecord {
             format: FORMAT,
             id: run.id.clone(),
             status: RunStatus::Running,
+            trained: None,
             created: started,
             ended: None,
             seconds: None,
@@ -231,12 +241,26 @@ impl RunRecord {
         RunRecord { created: earlier.created, parts: earlier.parts, ..record }
     }
 
-    /// Notes how a call ended. An evaluation after training leaves the training's outcome, unless it
-    /// went wrong.
-    pub(super) fn note(&mut self, ending: &Ending<'_>, is_the_run: bool) {
+    /// No test is waited for any more: the run is as training left it. Says whether one was.
+    pub(super) fn settle(&mut self) -> bool {
+        let waits = self.status == RunStatus::Running && self.trained.is_some();
+        if waits {
+            self.status = self.trained.take().unwrap_or_default();
+        }
+        waits
+    }
+
+    /// Notes how a call ended. A training that came to its own end is under way all the same while a test is to come, so
+    /// that one that is killed in its test is not taken for finished. An evaluation after training leaves the training's
+    /// outcome, unless it went wrong.
+    pub(super) fn note(&mut self, ending: &Ending<'_>, is_the_run: bool, then_test: bool) {
         let status = RunStatus::from(ending.outcome);
-        if is_the_run || status != RunStatus::Completed {
+        if then_test && ending.stage == Stage::Fit && status.is_finished() {
+            self.trained = Some(status);
+        } else if is_the_run || status != RunStatus::Completed {
             self.status = status;
+        } else if ending.stage == Stage::Test {
+            self.settle();
         }
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);

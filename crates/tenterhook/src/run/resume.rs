@@ -43,20 +43,27 @@ pub struct Finished {
     pub steps: u64,
     /// Epochs whose batches are done.
     pub epochs: u64,
+    /// The test after it was cut off, and there is no checkpoint to go on to it from; here are the weights.
+    pub untested: Option<PathBuf>,
 }
 
 impl std::fmt::Display for Finished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Finished { run, status, steps, epochs } = self;
+        let Finished { run, status, steps, epochs, untested } = self;
         let how = match status {
             RunStatus::Stopped { by, reason } => format!("was stopped by `{by}` ({reason})"),
             _ => "is completed".to_owned(),
         };
-        write!(
-            f,
-            "run {run} {how} after {epochs} epochs and {steps} steps; to train on, raise `max_epochs`, `max_steps` \
-             or `max_time`"
-        )
+        write!(f, "run {run} {how} after {epochs} epochs and {steps} steps; ")?;
+        match untested {
+            None => f.write_str("to train on, raise `max_epochs`, `max_steps` or `max_time`"),
+            Some(weights) => write!(
+                f,
+                "its test was cut off, and there is no whole checkpoint to go on from: `test --weights {}` tests what it \
+                 came to",
+                weights.display()
+            ),
+        }
     }
 }
 
@@ -108,9 +115,9 @@ fn of_checkpoint(path: &Path) -> Result<Target, String> {
 fn of_run(run: &Run, config: Option<&Value>) -> Result<Target, String> {
     free(run)?;
     let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
-    let finished = finished(run, config);
+    let finished = finished(run, config, checkpoint.is_some());
     // To begin from the start would lose what the run has come to.
-    if checkpoint.is_none() && finished.is_none() && has_ended(run) {
+    if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {
         return Err(format!(
             "run {} has ended, and has no whole checkpoint to go on from; begin a new run with its weights: `--init-from {}`",
             run.name,
@@ -124,9 +131,9 @@ fn free(run: &Run) -> Result<(), String> {
     holder(&run.directory).map_or(Ok(()), |holder| Err(holder.refusal(&run.name)))
 }
 
-/// Whether it came to its own end.
-fn has_ended(run: &Run) -> bool {
-    matches!(run.record.status, RunStatus::Completed | RunStatus::Stopped { .. })
+/// How its training came to its own end, be it that the test after it did not.
+fn ended(run: &Run) -> Option<&RunStatus> {
+    run.record.trained.as_ref().or(Some(&run.record.status)).filter(|status| status.is_finished())
 }
 
 /// Whether a limit is further away than it was. A negative one is none; times are not compared.
@@ -138,9 +145,11 @@ fn is_raised(difference: &Difference) -> bool {
     }
 }
 
-fn finished(run: &Run, config: Option<&Value>) -> Option<Finished> {
+fn finished(run: &Run, config: Option<&Value>, goes_on: bool) -> Option<Finished> {
     let record = &run.record;
-    if !has_ended(run) {
+    let status = ended(run)?.clone();
+    let untested = record.trained.is_some().then(|| run.directory.clone());
+    if untested.is_some() && goes_on {
         return None;
     }
     let old = config_of(run).unwrap_or_default();
@@ -151,8 +160,8 @@ fn finished(run: &Run, config: Option<&Value>) -> Option<Finished> {
     if config.is_some_and(other_limit) {
         return None;
     }
-    let (run, status) = (run.name.clone(), record.status.clone());
-    Some(Finished { run, status, steps: record.steps, epochs: record.epochs })
+    let (run, steps, epochs) = (run.name.clone(), record.steps, record.epochs);
+    Some(Finished { run, status, steps, epochs, untested })
 }
 
 /// The configuration that a run has left, as JSON.

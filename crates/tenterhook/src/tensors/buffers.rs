@@ -1,7 +1,7 @@
 //! Memory for copies of tensors, used again.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Bytes;
 
@@ -19,7 +19,9 @@ use super::Bytes;
 /// assert_eq!(buffers.copy_of(&[4, 5, 6]).as_ptr(), place);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+pub struct Buffers(Arc<Mutex<Free>>);
+
+type Free = Vec<Vec<u8>>;
 
 impl Buffers {
     /// These bytes once more.
@@ -32,7 +34,7 @@ impl Buffers {
         let mut buffer = fitting.unwrap_or_else(|| Vec::with_capacity(bytes.len()));
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        Bytes::owned_by(Lent { buffer, home: self.clone() })
+        Bytes::owned_by(Lent { buffer, home: Arc::downgrade(&self.0) })
     }
 
     /// Gives back what no copy lies in.
@@ -40,15 +42,19 @@ impl Buffers {
         self.free().clear();
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> MutexGuard<'_, Free> {
+        unpoisoned(&self.0)
     }
 }
 
-/// A copy that leaves its memory behind.
+fn unpoisoned(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A copy that leaves its memory behind, where that is still wanted.
 struct Lent {
     buffer: Vec<u8>,
-    home: Buffers,
+    home: Weak<Mutex<Free>>,
 }
 
 impl Deref for Lent {
@@ -61,7 +67,9 @@ impl Deref for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.home.free().push(std::mem::take(&mut self.buffer));
+        if let Some(home) = self.home.upgrade() {
+            unpoisoned(&home).push(std::mem::take(&mut self.buffer));
+        }
     }
 }
 

@@ -66,10 +66,14 @@ fn removed(recorder: &mut RunDirectory, path: &Path) {
 }
 
 fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
+    end_of(Stage::Fit, recorder, outcome, time);
+}
+
+fn end_of(stage: Stage, recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
     let (metrics, progress) = (BTreeMap::new(), Progress::default());
     recorder
         .end(&Ending {
-            stage: Stage::Fit,
+            stage,
             outcome,
             progress,
             metrics: &metrics,
@@ -107,6 +111,48 @@ fn killed(root: &Path) -> (PathBuf, Vec<FileMark>) {
     }
     drop(recorder);
     (checkpoint, marks)
+}
+
+#[test]
+fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
+    let stopped = Outcome::Stopped { by: "stop".into(), reason: "enough".into() };
+    let interrupted = Outcome::Interrupted { signal: "SIGTERM".into() };
+    let failed = Outcome::Failed { error: "no data".into() };
+    let cases = [
+        (Some(Outcome::default()), "stopped", false),
+        (Some(interrupted), "interrupted", true),
+        (Some(failed), "failed", true),
+        // It came to nothing, but nobody killed the process.
+        (None, "stopped", false),
+    ];
+    for (tested, status, untested) in cases {
+        let root = tempfile::tempdir().unwrap();
+        let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
+        let mut recorder = RunDirectory::new(plan);
+        begin(&mut recorder, 0, None, &[]).unwrap();
+        end_of(Stage::Fit, &mut recorder, &stopped, 1.0);
+        let record = run_json(&directory(root.path()));
+        assert_eq!([&record["status"], &record["trained"]["status"]], ["running", "stopped"]);
+        if let Some(outcome) = tested {
+            end_of(Stage::Test, &mut recorder, &outcome, 2.0);
+        }
+        drop(recorder);
+        let record = run_json(&directory(root.path()));
+        assert_eq!(record["status"], status);
+        assert_eq!(record["trained"]["status"] == "stopped", untested, "{status}");
+        assert_eq!(record["by"] == "stop", status == "stopped", "{record}");
+    }
+}
+
+#[test]
+fn what_interrupts_training_ends_a_run_that_was_to_be_tested() {
+    let root = tempfile::tempdir().unwrap();
+    let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
+    let mut recorder = RunDirectory::new(plan);
+    begin(&mut recorder, 0, None, &[]).unwrap();
+    end(&mut recorder, &Outcome::Interrupted { signal: "SIGTERM".into() }, 1.0);
+    let record = run_json(&directory(root.path()));
+    assert_eq!((&record["status"], &record["trained"]), (&"interrupted".into(), &Value::Null));
 }
 
 #[test]

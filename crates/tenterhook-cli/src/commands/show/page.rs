@@ -42,6 +42,10 @@ fn section(title: &str, mut lines: Vec<String>) -> String {
 /// How it ended, and why.
 pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
     match &record.status {
+        RunStatus::Running if record.trained.is_some() => "running: the test after its training".to_owned(),
+        RunStatus::Killed if record.trained.is_some() => {
+            "killed in the test after its training; no process holds it".to_owned()
+        }
         RunStatus::Killed => "killed: it wrote no end, and no process holds it".to_owned(),
         RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", plain(by), plain(reason)),
         RunStatus::Interrupted { signal } => format!("interrupted by {}", plain(signal)),
@@ -60,7 +64,9 @@ fn head(run: &Run) -> String {
         None => "",
     };
     let lasted = record.seconds.map(|seconds| format!(", for {}", duration(seconds))).unwrap_or_default();
-    let ended = record.ended.as_deref().map(|ended| format!(" to {}", moment(ended))).unwrap_or_default();
+    // Training alone has ended where the test after it has not.
+    let ended = record.ended.as_deref().filter(|_| record.trained.is_none());
+    let ended = ended.map(|ended| format!(" to {}", moment(ended))).unwrap_or_default();
     let seen = [(record.samples, "sample"), (record.tokens, "token")];
     let seen = seen.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what));
     let done = [counted(record.epochs, "epoch"), counted(record.steps, "step")].into_iter().chain(seen);

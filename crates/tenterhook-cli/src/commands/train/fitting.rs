@@ -53,16 +53,17 @@ impl Fitting<'_> {
             Err(error) => return Ok(self.failed(app, error, &trainer, began.load(Ordering::Relaxed))),
         };
         let seconds = start.elapsed().as_secs_f64();
-        let interrupted = matches!(fitted.outcome, Outcome::Interrupted { .. });
+        let is_interrupted = |report: &Report| matches!(report.outcome, Outcome::Interrupted { .. });
         let best = best(&trainer);
         let mut tested = None;
-        if !self.no_test && !interrupted && !resolved.trainer.fast_dev_run.is_on() {
+        if self.tests() && !is_interrupted(&fitted) {
             watch.begins("the test ends after this batch");
             match tested_on(&mut *program, &mut trainer, best.as_ref())? {
                 Ok(report) => tested = Some(report),
                 Err(error) => return Ok(self.failed(app, error, &trainer, true)),
             }
         }
+        let is_cut_off = is_interrupted(tested.as_ref().unwrap_or(&fitted));
         let summary = Summary {
             fitted: &fitted,
             tested: tested.as_ref(),
@@ -71,13 +72,18 @@ impl Fitting<'_> {
             resumed_from: self.going_on.checkpoint.as_deref(),
             initialized: initialized.as_ref(),
             profile_hooks: self.profile_hooks,
-            go_on: go_on.as_deref().filter(|_| interrupted && began.load(Ordering::Relaxed)),
+            go_on: go_on.as_deref().filter(|_| is_cut_off && began.load(Ordering::Relaxed)),
         };
         summary.print(app, &trainer, *output);
         Ok(match tested.map_or(fitted.outcome, |tested| tested.outcome) {
             Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
             _ => ExitCode::SUCCESS,
         })
+    }
+
+    /// Whether a test comes after the training.
+    fn tests(&self) -> bool {
+        !self.no_test && !self.resolved.trainer.fast_dev_run.is_on()
     }
 
     /// Says where the run leaves its files, and what it goes on from.
@@ -107,6 +113,7 @@ impl Fitting<'_> {
             device: Some(resolved.device.clone()),
             engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
             command,
+            then_test: self.tests(),
             ..plan
         })
     }

@@ -78,7 +78,7 @@ impl Tally {
         }
         self.aims += 1;
         let kinds = &Kind::AIMED[1..];
-        match self.aims % (kinds.len() + 3) {
+        match self.aims % (kinds.len() + 5) {
             turn if turn < kinds.len() => Aim::At(kinds[turn], u64::from(chance.next() % 6)),
             _ => Aim::Instant(self.life.unwrap_or(task.duration).mul_f64(chance.share() * 0.8)),
         }
@@ -158,13 +158,14 @@ pub(super) fn kill(
         Aim::Instant(_) => None,
         Aim::At(kind, _) => Some(kind),
     };
+    // The processor is not only ours; a test lasts longer than a moment of a save.
+    let pause = Duration::from_micros(if wanted == Some(Kind::Testing) { 1000 } else { 20 });
     loop {
         if part.has_ended() {
             return None;
         }
         if wanted.is_some_and(|kind| !before.may_be(kind)) {
-            // The processor is not only ours.
-            std::thread::sleep(Duration::from_micros(20));
+            std::thread::sleep(pause);
             continue;
         }
         if !part.stop(signals) {

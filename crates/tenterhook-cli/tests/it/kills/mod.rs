@@ -76,7 +76,7 @@ fn killed(task: &Task) -> Place {
 fn two_resumes_from_one_checkpoint_give_the_same_bits() {
     let task = Task::digits();
     let place = killed(&task);
-    let twin = Place::new();
+    let twin = task.place();
     copy(&place.path().join("runs"), &twin.path().join("runs"));
     for place in [&place, &twin] {
         Part::start(place, &["resume", "latest"]).wait();
@@ -91,7 +91,7 @@ fn a_resume_with_other_threads_gives_the_same_bits() {
     // What it was configured with before is kept beside.
     let except = ["config.loader.threads", "config.loader.prefetch", "config.1.toml"];
     for (threads, prefetch) in [(0, 1), (1, 8), (4, 2)] {
-        let twin = Place::new();
+        let twin = task.place();
         copy(&place.path().join("runs"), &twin.path().join("runs"));
         let set = [format!("loader.threads={threads}"), format!("loader.prefetch={prefetch}")];
         let resume = ["resume", "latest", "--set", &set[0], "--set", &set[1]];

@@ -26,13 +26,13 @@ pub(super) enum Kind {
     Removing,
     /// A validation had begun and not ended.
     Validating,
-    /// Training was over, and the process was not.
-    AfterTraining,
+    /// The test after its training had begun and not ended.
+    Testing,
 }
 
 impl Kind {
     /// Those that every run of the test must hit.
-    pub(super) const AIMED: [Kind; 7] = [
+    pub(super) const AIMED: [Kind; 8] = [
         Kind::BeforeTheFirst,
         Kind::Saving,
         Kind::BetweenFiles,
@@ -40,6 +40,7 @@ impl Kind {
         Kind::BeforeLatest,
         Kind::Removing,
         Kind::Validating,
+        Kind::Testing,
     ];
 }
 
@@ -78,7 +79,8 @@ impl Before {
     pub(super) fn may_be(&self, kind: Kind) -> bool {
         let run = self.runs.join("latest");
         match kind {
-            Kind::Starting | Kind::AfterTraining | Kind::BeforeTheFirst | Kind::Validating => true,
+            Kind::Starting | Kind::BeforeTheFirst | Kind::Validating => true,
+            Kind::Testing => is_testing(&run),
             _ => names(&run.join("checkpoints")).any(|name| name.starts_with('.')),
         }
     }
@@ -91,8 +93,8 @@ impl Before {
         if self.is_validating(&run) {
             kinds.insert(Kind::Validating);
         }
-        if run.join("weights.safetensors").exists() {
-            kinds.insert(Kind::AfterTraining);
+        if is_testing(&run) {
+            kinds.insert(Kind::Testing);
         }
         kinds
     }
@@ -105,6 +107,14 @@ impl Before {
         let newest = now.keys().filter(|name| name.ends_with("-00000012.safetensors") && own(name)).max();
         newest.is_some_and(|begun| !own(&begun.replace("-00000012.", "-00000038.")))
     }
+}
+
+/// Whether the last call that began is a test, and has not ended.
+fn is_testing(run: &Path) -> bool {
+    let text = fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+    let calls = ["start", "end"].map(|event| format!("\"event\":\"{event}\""));
+    let last = text.lines().rfind(|line| calls.iter().any(|call| line.contains(call)));
+    last.is_some_and(|line| line.contains(&calls[0]) && line.contains("\"stage\":\"test\""))
 }
 
 fn names(directory: &Path) -> impl Iterator<Item = String> {

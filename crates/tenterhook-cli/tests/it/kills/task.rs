@@ -27,7 +27,7 @@ impl Task {
 
     fn new(name: &'static str, config: &'static str) -> Task {
         let mut task = Task { name, config, untouched: Place::new(), duration: Duration::ZERO };
-        task.untouched.write("config.toml", config);
+        task.untouched = task.place();
         let began = Instant::now();
         task.untouched.run(&["train", "config.toml"]).succeeded();
         task.duration = began.elapsed();
@@ -38,6 +38,7 @@ impl Task {
     pub(super) fn place(&self) -> Place {
         let place = Place::new();
         place.write("config.toml", self.config);
+        place.write("other.txt", include_str!("text.toml").repeat(20));
         place
     }
 

@@ -6,6 +6,7 @@
 mod bytes;
 mod error;
 mod options;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -17,6 +18,7 @@ use tenterhook::data::Dataset;
 pub use self::bytes::Corpus;
 pub use self::error::CorpusError;
 pub use self::options::TextOptions;
+pub use self::sources::{TextSource, Texts, load_all};
 pub use self::windows::Windows;
 
 /// The text, by what it is for: its beginning, what follows, and its end.

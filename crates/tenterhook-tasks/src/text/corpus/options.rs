@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook::data::TurnsOptions;
 
-use super::CorpusError;
+use super::{CorpusError, TextSource};
 
 /// Which text to learn, and how it is divided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,11 +23,24 @@ pub struct TextOptions {
     /// How many bytes after one window the next begins. Without it, the model's context: then every byte is
     /// predicted once per epoch. Less gives more, overlapping windows.
     pub stride: Option<usize>,
+    /// Several texts in the place of `path`: each is divided for itself and has loaders of its own, so that it is
+    /// validated and tested for itself, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<TextSource>,
+    /// How the training batches of several texts take turns.
+    // What nobody set is not written, so that configurations from before it existed are the same as now.
+    #[serde(skip_serializing_if = "is_unset")]
+    pub mix: TurnsOptions,
+}
+
+fn is_unset(mix: &TurnsOptions) -> bool {
+    *mix == TurnsOptions::default()
 }
 
 impl Default for TextOptions {
     fn default() -> TextOptions {
-        TextOptions { path: None, val_fraction: 0.1, test_fraction: 0.1, stride: None }
+        let (sources, mix) = Default::default();
+        TextOptions { path: None, val_fraction: 0.1, test_fraction: 0.1, stride: None, sources, mix }
     }
 }
 

@@ -114,7 +114,7 @@ impl Disk for Faulty {
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
         let fill = std::cell::RefCell::new(fill);
-        let whole = || fill.borrow_mut()(&mut File::create(path)?);
+        let whole = || RealDisk.write(path, &mut **fill.borrow_mut());
         let half = || {
             let mut made = File::create(path).unwrap();
             let _ = fill.borrow_mut()(&mut Room { out: &mut made, left: 100 });
