@@ -154,7 +154,9 @@ mod tests {
             let taken = bytes.len().min(self.most);
             if self.past_cache.get() {
                 let aligned = bytes.as_ptr().align_offset(SECTOR) == 0;
-                if !aligned || self.written.len() % SECTOR > 0 || bytes.len() % SECTOR > 0 {
+                let whole =
+                    [self.written.len(), bytes.len()].iter().all(|length| length.is_multiple_of(SECTOR));
+                if !aligned || !whole {
                     return Err(self.refuses.unwrap_or(ErrorKind::InvalidInput).into());
                 }
                 self.direct += taken;
