@@ -90,9 +90,12 @@ fn a_finished_run_says_so_and_goes_on_when_it_may_last_longer() {
         "{said}"
     );
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
+        // As of a process that was killed when only this was left to be done.
+        place.write("runs/latest/lock", "{}");
         let done = document(place.run(&[command, &["--json"]].concat()));
         assert_eq!((&done["finished"], &done["steps"]), (&Value::Bool(true), &Value::from(24)), "{done}");
         assert_eq!(done["run"], place.json("runs/latest/run.json")["id"]);
+        assert!(!place.path().join("runs/latest/lock").exists(), "nobody else would remove it");
     }
     let ran = place.run(&[&["resume", "latest", "--json"], &LONGER[..]].concat());
     assert!(!ran.stderr.contains("hooks.checkpoint"), "only what differs is told: {}", ran.stderr);

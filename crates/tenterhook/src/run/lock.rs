@@ -81,6 +81,22 @@ pub fn holder(run_dir: &Path) -> Option<Holder> {
     file.try_lock_shared().is_err().then(|| read(&mut file))
 }
 
+/// Makes sure that nobody writes to a run directory, or says who does. The file of a process that was killed is removed: one
+/// that was killed when all else was done is not gone on with, and nobody else would.
+pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
+    if let Some(holder) = holder(run_dir) {
+        return Err(holder);
+    }
+    let path = run_dir.join(LOCK);
+    // Where it cannot be removed, it is in nobody's way.
+    if let Ok(file) = OpenOptions::new().write(true).open(&path)
+        && file.try_lock().is_ok()
+    {
+        drop(Lock { file, path });
+    }
+    Ok(())
+}
+
 fn read(file: &mut File) -> Holder {
     let mut text = String::new();
     // Somebody holds it, whatever can be read about it.
@@ -206,6 +222,18 @@ mod tests {
         assert_eq!(holder(dir.path()), None);
         let _lock = taken(dir.path());
         assert_eq!(holder(dir.path()).map(|holder| holder.pid), Some(std::process::id()));
+    }
+
+    #[test]
+    fn a_file_of_a_dead_process_goes_and_that_of_a_living_one_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(LOCK);
+        assert_eq!(free(dir.path()), Ok(()), "there is none");
+        fs::write(&path, "{}").expect("it is written");
+        assert_eq!((free(dir.path()), path.exists()), (Ok(()), false));
+        let _lock = taken(dir.path());
+        let holder = free(dir.path()).expect_err("it is held");
+        assert_eq!((holder.pid, path.exists()), (std::process::id(), true));
     }
 
     #[test]

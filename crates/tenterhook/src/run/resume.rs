@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook_core::Stage;
 
-use super::lock::holder;
+use super::lock;
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
 use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
@@ -128,7 +128,7 @@ fn of_run(run: &Run, config: Option<&Value>) -> Result<Target, String> {
 }
 
 fn free(run: &Run) -> Result<(), String> {
-    holder(&run.directory).map_or(Ok(()), |holder| Err(holder.refusal(&run.name)))
+    lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))
 }
 
 /// How its training came to its own end, be it that the test after it did not.
