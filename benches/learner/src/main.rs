@@ -13,8 +13,10 @@
 #[path = "../../../crates/tenterhook-cli/benches/suite/workload.rs"]
 mod workload;
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::RefCell;
 use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -34,9 +36,40 @@ use tenterhook_tasks::digits::model::Classifier;
 use tenterhook_tasks::text::model::Gpt;
 use workload::{BuiltInCnn, BuiltInGpt, Layers, Source, Span, Tiny, Watch, Workload};
 
-/// As in `tenter`.
+/// The allocator of `tenter`, and how much of it was in use at the most.
+struct Counting(mimalloc::MiMalloc);
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+fn took(bytes: usize) {
+    let in_use = IN_USE.fetch_add(bytes, Relaxed) + bytes;
+    MOST.fetch_max(in_use, Relaxed);
+}
+
+// Safety: everything is handed on as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        unsafe { self.0.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Relaxed);
+        unsafe { self.0.dealloc(block, layout) }
+    }
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        took(size);
+        IN_USE.fetch_sub(layout.size(), Relaxed);
+        unsafe { self.0.realloc(block, layout, size) }
+    }
+}
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting = Counting(mimalloc::MiMalloc);
 
 /// What a step yields: its loss alone.
 struct OfStep {
@@ -205,13 +238,16 @@ fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
     workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?)
 }
 
-/// The most memory this process has had, in kibibytes.
-fn peak_kib() -> Result<u64, Box<dyn Error>> {
+/// The most memory this process has had, in kibibytes, without its code: how much of that is in memory depends on what else
+/// the system has read of the file.
+fn resident_kib() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak =
-        peak.and_then(|peak| peak.trim().strip_suffix(" kB")).ok_or("no peak of memory is told here")?;
-    Ok(peak.parse()?)
+    let told = |name: &str| -> Result<u64, Box<dyn Error>> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        Ok(number.ok_or_else(|| format!("no `{name}` is told here"))?.parse()?)
+    };
+    Ok(told("VmHWM:")?.saturating_sub(told("RssFile:")?))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -231,6 +267,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["trainer", "gpt"] => train::<BuiltInGpt>(gpt)?,
         _ => return Err("`learner` or `trainer`, and `tiny`, `cnn` or `gpt`".into()),
     };
-    println!("{}", serde_json::json!({ "seconds_per_step": seconds_per_step, "peak_kib": peak_kib()? }));
+    println!(
+        "{}",
+        serde_json::json!({
+            "seconds_per_step": seconds_per_step, "resident_kib": resident_kib()?, "in_use_kib": MOST.load(Relaxed) / 1024,
+        })
+    );
     Ok(())
 }

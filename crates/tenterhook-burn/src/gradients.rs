@@ -22,8 +22,9 @@ const TINY: f64 = 1e-6;
 pub(crate) struct Part {
     /// The facts about its parameters.
     pub(crate) facts: Vec<ParamFacts>,
-    /// `None` where no gradient has arrived.
-    values: Vec<Option<Erased>>,
+    /// `None` where no gradient has arrived. Boxed: a tensor takes hundreds of bytes, which the places would take through the
+    /// whole backward pass.
+    values: Vec<Option<Box<Erased>>>,
     /// Where gradients are computed: without autodiff.
     device: Device,
 }
@@ -40,7 +41,8 @@ impl Part {
 
     /// The gradient of one parameter; it stays only when it is to be kept.
     pub(crate) fn take(&mut self, slot: usize, keep: bool) -> Option<Erased> {
-        if keep { self.values[slot].clone() } else { self.values[slot].take() }
+        let value = if keep { self.values[slot].clone() } else { self.values[slot].take() };
+        value.map(|gradient| *gradient)
     }
 
     /// The names of the parameters that no gradient has arrived for.
@@ -51,7 +53,7 @@ impl Part {
 
     /// The norm of all of them together, for whoever will ask.
     pub(crate) fn norm(&self) -> Loss {
-        Loss::norm_of(self.values.iter().flatten().cloned().collect())
+        Loss::norm_of(self.values.iter().flatten().map(|gradient| (**gradient).clone()).collect())
     }
 
     /// Clips all of them.
@@ -77,13 +79,13 @@ impl GradientsMut for Part {
 
     fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32])) {
         if let Some(gradient) = self.values[index].take() {
-            self.values[index] = Some(gradient.edit(change));
+            self.values[index] = Some(Box::new(gradient.edit(change)));
         }
     }
 
     fn replace(&mut self, index: usize, values: &[f32]) {
         let ParamFacts { shape, dtype, .. } = &self.facts[index];
-        self.values[index] = Some(Erased::from_values(values, shape, *dtype, &self.device));
+        self.values[index] = Some(Box::new(Erased::from_values(values, shape, *dtype, &self.device)));
     }
 
     fn remove(&mut self, index: usize) {
@@ -95,7 +97,7 @@ impl GradientsMut for Part {
     }
 
     fn scale(&mut self, index: usize, factor: f32) {
-        self.values[index] = self.values[index].take().map(|gradient| gradient.scale(factor));
+        self.values[index] = self.values[index].take().map(|gradient| Box::new(gradient.scale(factor)));
     }
 
     /// Without reading the norm: where it is below the limit the factor is 1.
@@ -103,15 +105,15 @@ impl GradientsMut for Part {
         let factor = match rule {
             ClipRule::Value(_) => None,
             ClipRule::Norm(limit) => {
-                let norm = norm(indexes.iter().filter_map(|index| self.values[*index].as_ref()));
+                let norm = norm(indexes.iter().filter_map(|index| self.values[*index].as_deref()));
                 norm.into_tensor().map(|norm| ((norm + TINY).recip() * limit).clamp_max(1.0))
             }
         };
         for index in indexes {
             let Some(gradient) = self.values[*index].take() else { continue };
             self.values[*index] = Some(match (rule, &factor) {
-                (ClipRule::Value(limit), _) => gradient.clamp(limit),
-                (ClipRule::Norm(_), Some(factor)) => gradient.times(factor.clone()),
+                (ClipRule::Value(limit), _) => Box::new(gradient.clamp(limit)),
+                (ClipRule::Norm(_), Some(factor)) => Box::new(gradient.times(factor.clone())),
                 (ClipRule::Norm(_), None) => gradient,
             });
         }
@@ -119,11 +121,12 @@ impl GradientsMut for Part {
 
     /// Shared: a tensor that is shared is copied by whoever changes it.
     fn keep(&self, index: usize) -> Kept {
-        self.values[index].clone().map_or(Kept::NONE, Kept::of)
+        self.values[index].as_deref().cloned().map_or(Kept::NONE, Kept::of)
     }
 
     fn put_back(&mut self, index: usize, kept: Kept) {
-        self.values[index] = kept.into();
+        let kept: Option<Erased> = kept.into();
+        self.values[index] = kept.map(Box::new);
     }
 
     fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
@@ -143,7 +146,7 @@ impl GradientsMut for Part {
         if given != expected {
             return Err(UpdateError::DType { name: name.clone(), expected, given });
         }
-        self.values[index] = Some(*tensor);
+        self.values[index] = Some(tensor);
         Ok(())
     }
 }
@@ -164,20 +167,20 @@ impl TensorSource for Part {
     /// What has no gradient is shown as zeros, which is what the optimizer makes of it.
     fn read(&self, index: usize) -> Vec<f32> {
         let zeros = || vec![0.0; self.facts[index].shape.iter().product()];
-        self.values[index].as_ref().map_or_else(zeros, Erased::to_vec)
+        self.values[index].as_deref().map_or_else(zeros, Erased::to_vec)
     }
     fn stats(&self, index: usize) -> Stats {
-        self.values[index].as_ref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
+        self.values[index].as_deref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
     }
     fn norm(&self, index: usize) -> f64 {
-        self.values[index].as_ref().map_or(0.0, Erased::norm)
+        self.values[index].as_deref().map_or(0.0, Erased::norm)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         let zeros = || vec![0.0; ranges.iter().map(ExactSizeIterator::len).product()];
         self.values[index].as_ref().map_or_else(zeros, |gradient| gradient.slice(ranges))
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
-        let gradient = self.values[index].clone()?;
+        let gradient = self.values[index].as_deref()?.clone();
         Some(Box::new(gradient))
     }
 }
@@ -221,7 +224,7 @@ impl Gradients {
     /// Those that have arrived, by parameter name. Nothing is copied.
     pub(crate) fn held(&self) -> Held {
         let all = self.parts.iter().flat_map(|part| part.facts.iter().zip(&part.values));
-        Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.clone()?))))
+        Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.as_deref()?.clone()))))
     }
 
     /// Exactly these, and none where none are. Nothing is changed unless all of them fit.
@@ -246,7 +249,7 @@ impl Gradients {
             for (facts, value) in facts.iter().zip(values) {
                 let given = gradients.get(&facts.name).ok();
                 *value = given
-                    .map(|given| Ok::<_, BoxError>(Erased::from_data(data(given)?, device)))
+                    .map(|given| Ok::<_, BoxError>(Box::new(Erased::from_data(data(given)?, device))))
                     .transpose()?;
             }
         }
@@ -277,10 +280,10 @@ impl ModuleVisitor for Add<'_> {
         let Some(gradient) = param.val().grad_remove(self.from) else { return };
         let value = &mut self.to.parts[part].values[slot];
         let gradient = Erased::new(gradient);
-        *value = Some(match value.take() {
+        *value = Some(Box::new(match value.take() {
             Some(so_far) => so_far.plus(gradient),
             None => gradient,
-        });
+        }));
     }
 }
 

@@ -49,10 +49,13 @@ impl Loss {
         }
     }
 
-    /// Without the graph, which would hold every activation of its step.
+    /// Without the graph, which would hold every activation of its step; as a number where it lies in memory.
     pub(crate) fn detached(self) -> Loss {
         match self.0 {
-            Inner::Lazy(tensor) => Loss::new(tensor.inner()),
+            Inner::Lazy(tensor) => {
+                let tensor = tensor.inner();
+                in_memory(&tensor).map_or_else(|| Loss::new(tensor), Loss::known)
+            }
             known @ (Inner::Known(_) | Inner::NormOf(_)) => Loss(known),
         }
     }
@@ -82,12 +85,15 @@ impl ReadScalar for Loss {
         }
     }
 
+    fn known(&self) -> Option<f64> {
+        match self.0 {
+            Inner::Known(value) => Some(value),
+            Inner::Lazy(_) | Inner::NormOf(_) => None,
+        }
+    }
+
     /// In one transfer, where they must be transferred.
     fn read_all(scalars: &[&Loss]) -> Vec<f64> {
-        let here: Option<Vec<_>> = scalars.iter().map(|scalar| in_memory(scalar.tensor()?)).collect();
-        if let Some(here) = here {
-            return here;
-        }
         let lazy: Option<Vec<_>> = scalars.iter().map(|scalar| scalar.tensor().cloned()).collect();
         match lazy {
             Some(lazy) if lazy.len() > 1 => {

@@ -58,11 +58,10 @@ pub struct LossesState {
 
 impl<S: ReadScalar> Losses<S> {
     /// So many are kept unread at the most, however rarely they are asked for.
-    pub(crate) const MOST: u64 = 4096;
+    const MOST: u64 = 4096;
 
-    /// Room for as many as come between two readings.
-    pub(crate) fn with_room_for(steps: usize) -> Losses<S> {
-        Losses { pending: Vec::with_capacity(steps), sum: 0.0, count: 0, latest: None }
+    pub(crate) fn new() -> Losses<S> {
+        Losses { pending: Vec::new(), sum: 0.0, count: 0, latest: None }
     }
 
     /// How many the epoch has had so far.
@@ -78,6 +77,14 @@ impl<S: ReadScalar> Losses<S> {
     pub(crate) fn push(&mut self, loss: Once<S>) {
         if self.pending.len() as u64 >= Self::MOST {
             self.read();
+        }
+        // Only the last one is asked for by itself; of a number that is known the sum is enough.
+        if let [last] = self.pending.as_slice()
+            && let Some(value) = last.known.get().or_else(|| last.scalar.known())
+        {
+            self.sum += value;
+            self.count += 1;
+            self.pending.clear();
         }
         self.pending.push(loss);
     }
@@ -156,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_epoch_has_its_average_and_keeps_its_last() {
-        let mut losses = Losses::with_room_for(4);
+        let mut losses = Losses::new();
         for loss in [1.0, 2.0, 6.0] {
             losses.push(Once::new(loss));
         }
@@ -171,7 +178,7 @@ mod tests {
     fn an_average_is_the_same_whenever_losses_were_read_or_restored() {
         let values = [0.1, 0.7, 1e-9, 3.3, 0.2, 0.01];
         let average = |read_after: &[usize], restore_after: usize| {
-            let mut losses = Losses::with_room_for(4);
+            let mut losses = Losses::new();
             for (index, loss) in values.into_iter().enumerate() {
                 losses.push(Once::new(loss));
                 if read_after.contains(&index) {
@@ -179,7 +186,7 @@ mod tests {
                 }
                 if restore_after == index {
                     let state = losses.state();
-                    losses = Losses::with_room_for(4);
+                    losses = Losses::new();
                     losses.restore(state);
                 }
             }
@@ -211,7 +218,7 @@ mod tests {
             }
         }
         let reads = Rc::new(RefCell::new(Vec::new()));
-        let mut losses = Losses::with_room_for(4);
+        let mut losses = Losses::new();
         for value in [1.0, 2.0, 3.0, 6.0] {
             losses.push(Once::new(Counted(value, reads.clone())));
         }

@@ -129,8 +129,6 @@ impl<M: Module> Running<M> {
         stage: Stage,
         notices: Notices,
     ) -> Running<M> {
-        let room = limits.log_every.saturating_mul(limits.accumulate).min(Losses::<M::Scalar>::MOST) + 1;
-        let room = usize::try_from(room).unwrap_or(1);
         let watch = Watch::new(limits.stall_warning);
         Running {
             hooks,
@@ -140,7 +138,7 @@ impl<M: Module> Running<M> {
             phase: Phase::Train,
             status: Status::Starting,
             progress: Progress::default(),
-            losses: Losses::with_room_for(room),
+            losses: Losses::new(),
             norms: Vec::new(),
             signals: Signals::default(),
             module_decisions: Vec::new(),

@@ -37,7 +37,7 @@ pub fn instructions(_: Effort) -> Result<Vec<Line>> {
         let note = format!("{:.1} million in a raw step", theirs / 1e6);
         Ok(Line::counted(what, "×", ours / theirs, 1.005).noting(note))
     };
-    Ok(vec![line("gpt", "GPT", 0, 1)?, line("cnn", "CNN", 2, 8)?])
+    Ok(vec![line("gpt", "GPT", 1, 1)?, line("cnn", "CNN", 2, 8)?])
 }
 
 /// Of the tiny model, over as many steps as come between two readings of the losses, so that one reading counts.

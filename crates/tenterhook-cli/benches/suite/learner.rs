@@ -15,7 +15,9 @@ use crate::table::Line;
 #[derive(Clone, Copy, Deserialize)]
 struct Trained {
     seconds_per_step: f64,
-    peak_kib: f64,
+    /// The most memory that was in use at a time, and the most that the system gave the process, code not included.
+    in_use_kib: f64,
+    resident_kib: f64,
 }
 
 /// Builds it where it is not built yet.
@@ -37,10 +39,11 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
     valgrind::version()?;
     let program = program()?;
     let mut lines = Vec::new();
-    let (times, _) = compared(&program, effort.rounds(21), "tiny", |ours, theirs| (theirs - ours) * 1e6)?;
-    lines.push(Line::new("Burn's `Learner` step minus the trainer's, Linear 32→2", "µs", times, None));
+    let tiny = compared(&program, effort.rounds(21), "tiny", |ours, theirs| (theirs - ours) * 1e6)?;
+    lines.push(Line::new("Burn's `Learner` step minus the trainer's, Linear 32→2", "µs", tiny.times, None));
     for (model, name, rounds, few, more) in [("cnn", "CNN", 41, 2, 8), ("gpt", "GPT", 41, 1, 1)] {
-        let (times, peaks) = compared(&program, effort.rounds(rounds), model, |ours, theirs| ours / theirs)?;
+        let Compared { times, in_use, resident } =
+            compared(&program, effort.rounds(rounds), model, |ours, theirs| ours / theirs)?;
         let of = |how: &str| {
             per_step(few, more, |steps| {
                 valgrind::count(&program, &[how, model, &steps.to_string()].map(str::to_owned))
@@ -50,23 +53,31 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
         let against = format!("trainer against Burn's `Learner`, built-in {name}");
         lines.push(Line::new(format!("{against}, time"), "×", times, Some(1.0)));
         lines.push(Line::counted(format!("{against}, instructions"), "×", instructions, 1.0));
-        lines.push(Line::new(format!("{against}, peak memory"), "×", peaks, Some(1.0)));
+        lines.push(Line::new(format!("{against}, peak memory in use"), "×", in_use, Some(1.0)));
+        lines.push(Line::new(format!("{against}, peak resident memory"), "×", resident, None));
     }
     Ok(lines)
 }
 
-/// Trains by turns, each time in a process of its own: seconds per step as `compare` has it, and the ratio of the peaks.
+/// The trainer against the `Learner`: seconds per step as they were to be compared, and the ratios of the peaks of memory.
+struct Compared {
+    times: Measured,
+    in_use: Measured,
+    resident: Measured,
+}
+
+/// Trains by turns, each time in a process of its own.
 fn compared(
     program: &Path,
     rounds: usize,
     model: &str,
     compare: impl Fn(f64, f64) -> f64,
-) -> Result<(Measured, Measured)> {
-    let train = |how: &str, peaks: &mut Vec<f64>| -> Result<f64> {
+) -> Result<Compared> {
+    let train = |how: &str, trained: &mut Vec<Trained>| -> Result<f64> {
         let output = Command::new(program).args([how, model]).stderr(Stdio::inherit()).output()?;
-        let Trained { seconds_per_step, peak_kib } = serde_json::from_slice(&output.stdout)?;
-        peaks.push(peak_kib);
-        Ok(seconds_per_step)
+        let one: Trained = serde_json::from_slice(&output.stdout)?;
+        trained.push(one);
+        Ok(one.seconds_per_step)
     };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let times = in_turns(
@@ -74,6 +85,12 @@ fn compared(
         [&mut || train("trainer", &mut ours), &mut || train("learner", &mut theirs)],
         compare,
     )?;
-    let peaks = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
-    Ok((times, Measured::of(peaks)?))
+    let ratios = |of: fn(&Trained) -> f64| {
+        Measured::of(ours.iter().zip(&theirs).map(|(ours, theirs)| of(ours) / of(theirs)).collect())
+    };
+    Ok(Compared {
+        times,
+        in_use: ratios(|trained| trained.in_use_kib)?,
+        resident: ratios(|trained| trained.resident_kib)?,
+    })
 }

@@ -44,17 +44,15 @@ struct Row {
     about: &'static str,
     /// Counts, which may be held to their targets.
     counted: bool,
-    /// Measured only when asked for by name.
-    on_demand: bool,
     measure: fn(Effort) -> Result<Vec<Line>>,
 }
 
 const fn timed(name: &'static str, about: &'static str, measure: fn(Effort) -> Result<Vec<Line>>) -> Row {
-    Row { name, about, counted: false, on_demand: false, measure }
+    Row { name, about, counted: false, measure }
 }
 
 const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) -> Result<Vec<Line>>) -> Row {
-    Row { name, about, counted: true, on_demand: false, measure }
+    Row { name, about, counted: true, measure }
 }
 
 const ROWS: [Row; 13] = [
@@ -65,13 +63,12 @@ const ROWS: [Row; 13] = [
     timed("hooks", "the same with everyday hooks", steps::hooks),
     counted("instructions", "training steps of GPT and CNN against a raw Burn loop", counts::instructions),
     timed("models", "the same in time", steps::models),
-    Row {
-        name: "learner",
-        about: "the same against Burn's own Learner, in time, instructions and memory",
-        counted: false,
-        on_demand: true,
-        measure: learner::measure,
-    },
+    // Its counts are not held: its program takes minutes to build.
+    timed(
+        "learner",
+        "the same against Burn's own Learner, in time, instructions and memory",
+        learner::measure,
+    ),
     timed("gradient_monitor", "watching 50 gradients at every step", steps::gradient_monitor),
     counted("on_gpt", "points and hooks on the GPT, in instructions", on_gpt::measure),
     counted("allocations", "allocations of a training step without hooks", counts::allocations),
@@ -135,7 +132,7 @@ fn measure_here(name: &str, quick: bool) -> Result<()> {
 
 fn show(asked: &Asked) -> Result<ExitCode> {
     let named = |row: &Row| asked.rows.iter().any(|name| name == row.name);
-    let usual = |row: &Row| !row.on_demand && (row.counted || !asked.held);
+    let usual = |row: &Row| row.counted || !asked.held;
     let wanted = |row: &&Row| if asked.rows.is_empty() { usual(row) } else { named(row) };
     let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
     if asked.json {

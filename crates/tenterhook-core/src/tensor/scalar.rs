@@ -9,6 +9,11 @@ pub trait ReadScalar {
     /// The number. Reading is what makes it materialise.
     fn read(&self) -> f64;
 
+    /// The number, where it is one already, so that nothing has to be kept to read it later.
+    fn known(&self) -> Option<f64> {
+        None
+    }
+
     /// Many numbers at once; an engine that can bring them over in one go does so here.
     fn read_all(scalars: &[&Self]) -> Vec<f64>
     where
