@@ -7,9 +7,10 @@ use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use crate::failure::BoxError;
+use crate::failure::{BoxError, panic_message};
 
 thread_local! {
     static KEPT: Cell<u32> = const { Cell::new(0) };
@@ -73,6 +74,42 @@ pub fn is_kept() -> bool {
     KEPT.try_with(Cell::get).unwrap_or(0) > 0
 }
 
+/// For a thread that works for this one: called there, it keeps backtraces if this one does.
+pub fn like_caller() -> impl FnOnce() -> Option<Keeping> + Send {
+    let keeps = is_kept();
+    move || keeps.then(keep)
+}
+
+/// A panic on a thread that works for another, as the error by which the other learns of it. A hook that returns it
+/// has panicked itself.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Panicked {
+    text: String,
+    trace: Option<Box<Trace>>,
+}
+
+impl Panicked {
+    /// The same with more to say.
+    #[must_use]
+    pub fn saying(self, more: &str) -> Panicked {
+        Panicked { text: self.text + more, ..self }
+    }
+
+    /// The way to it, once.
+    pub fn take_trace(&mut self) -> Option<Box<Trace>> {
+        self.trace.take()
+    }
+}
+
+/// Works for another thread: a panic becomes an error, with these words before what it says.
+pub fn caught<T>(words: &str, work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = format!("{words}{}", panic_message(&*panic));
+        Err(Panicked { text, trace: of_panic() }.into())
+    })
+}
+
 /// The way to this thread's last panic, once.
 #[must_use]
 pub fn of_panic() -> Option<Box<Trace>> {
@@ -96,8 +133,6 @@ fn own(debugged: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::catch_unwind;
-
     use super::*;
 
     fn panic_here() {
@@ -122,6 +157,25 @@ mod tests {
     fn another_thread_keeps_its_own() {
         let _keeping = keep();
         assert!(!std::thread::spawn(is_kept).join().expect("it ends"));
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_that_works_for_this_one_brings_its_way_along() {
+        let panicked = |keep: fn() -> Option<Keeping>| {
+            let _keeping = keep();
+            let keep = like_caller();
+            let work = move || {
+                let _keeping = keep();
+                caught("it said: ", || -> Result<(), BoxError> { panic!("no") })
+            };
+            let error = std::thread::spawn(work).join().expect("it is caught").expect_err("it panicked");
+            let mut panicked = *error.downcast::<Panicked>().expect("its type");
+            let trace = panicked.take_trace().map(|trace| trace.to_string());
+            (panicked.saying(", twice").to_string(), trace)
+        };
+        assert_eq!(panicked(|| None), ("it said: no, twice".to_owned(), None));
+        let trace = panicked(|| Some(keep())).1.expect("it is kept");
+        assert!(trace.contains("a_panic_of_a_thread_that_works_for_this_one"), "{trace}");
     }
 
     #[test]

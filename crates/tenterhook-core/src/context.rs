@@ -341,7 +341,7 @@ macro_rules! offer_to_handler {
     (@wanted Activation $cx:ident $hook:ident) => {
         let Moment { phase, progress, .. } = &$cx.moment;
         if !$hook.0.listens(*phase, progress) || !$hook.0.wants_point($cx.point) {
-            $cx.moment.shared.held_back.set(true);
+            $cx.moment.shared.hold_back();
             return Ok(());
         }
     };

@@ -122,6 +122,8 @@ pub struct Contained {
     pub count: u32,
     /// Whether the hook was disabled because of it.
     pub disabled: bool,
+    /// Whether the run was ending for another failure already.
+    pub afterwards: bool,
 }
 
 /// The text of a panic.

@@ -81,8 +81,23 @@ pub struct Shared {
     pub(crate) at_points: Cell<Duration>,
     /// The hook that is running now.
     pub(crate) current: Cell<usize>,
-    /// The event that was offered last did not come through to its hook.
-    pub(crate) held_back: Cell<bool>,
+    /// What became of the event that was offered last.
+    pub(crate) passage: Cell<Passage>,
+    /// When a gate opened for it, where account is kept.
+    pub(crate) opened_at: Cell<u64>,
+}
+
+/// What became of an event that was offered to a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// Nobody keeps account of it.
+    Unwatched,
+    /// No gate has said anything about it.
+    Straight,
+    /// A gate let it through.
+    Opened,
+    /// It did not come through to the hook.
+    HeldBack,
 }
 
 impl Shared {
@@ -102,7 +117,8 @@ impl Shared {
             in_hooks: Cell::default(),
             at_points: Cell::default(),
             current: Cell::new(0),
-            held_back: Cell::new(false),
+            passage: Cell::new(Passage::Unwatched),
+            opened_at: Cell::default(),
         }
     }
 }
@@ -111,6 +127,19 @@ impl Shared {
     /// Whether the hook that is running now is an observer.
     pub(crate) fn observing(&self) -> bool {
         self.roster.observes(self.current.get())
+    }
+
+    /// A gate has let the event through: the hook's time begins. Gates that stand behind it begin nothing.
+    pub(crate) fn let_through(&self) {
+        if self.passage.get() == Passage::Straight {
+            self.passage.set(Passage::Opened);
+            self.opened_at.set(self.clock.nanos());
+        }
+    }
+
+    /// The event does not come through to its hook.
+    pub(crate) fn hold_back(&self) {
+        self.passage.set(Passage::HeldBack);
     }
 
     /// Says something to people, as the hook that is running now.

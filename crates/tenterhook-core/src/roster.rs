@@ -59,7 +59,7 @@ pub struct HookInfo {
     /// How often it has failed.
     #[serde(default)]
     pub failures: u32,
-    /// What share of the time it may take, where that is said.
+    /// What share of the step time it may take, where that is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }

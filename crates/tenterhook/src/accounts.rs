@@ -13,31 +13,60 @@ use crate::running::Running;
 /// So many training batches lie between two looks at budgets.
 const JUDGED_EVERY: u64 = 100;
 
-/// Since when this call is accounted for, and how long earlier calls of the same trainer took.
+/// How long the calls of a trainer took, and the training steps among that: without set-up, validations and what comes
+/// at the end of an epoch or of training.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub(crate) calls: Duration,
+    pub(crate) steps: Duration,
+}
+
+/// Since when this call is accounted for, and the steps that are under way; and what earlier calls and steps took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Period {
     began: Duration,
-    before: Duration,
+    steps_began: Option<Duration>,
+    before: Spent,
 }
 
 impl<M: Module> Running<M> {
     /// Begins to keep account, if that is wanted; otherwise nothing here looks at the clock.
-    pub(crate) fn open_accounts(&mut self, on: bool, before: Duration) {
+    pub(crate) fn open_accounts(&mut self, on: bool, before: Spent) {
         self.hooks.account(on);
         if on {
-            self.period = Period { began: self.shared.clock.elapsed(), before };
+            self.hooks.end_steps();
+            self.period = Period { began: self.shared.clock.elapsed(), steps_began: None, before };
         } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so nobody knows what they take";
             self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
         }
     }
 
-    /// How long the calls of this trainer took so far, where account is kept.
-    pub(crate) fn spent(&self) -> Duration {
-        if !self.hooks.keeps_account() {
-            return self.period.before;
+    /// Training steps begin, or go on after a validation.
+    pub(crate) fn begin_steps(&mut self) {
+        if self.hooks.keeps_account() && self.period.steps_began.is_none() {
+            self.period.steps_began = Some(self.shared.clock.elapsed());
+            self.hooks.begin_steps();
         }
-        self.period.before + self.shared.clock.elapsed().saturating_sub(self.period.began)
+    }
+
+    /// Training steps pause for something else, or are over.
+    pub(crate) fn end_steps(&mut self) {
+        if let Some(began) = self.period.steps_began.take() {
+            self.period.before.steps += self.shared.clock.elapsed().saturating_sub(began);
+            self.hooks.end_steps();
+        }
+    }
+
+    /// How long the calls of this trainer took so far, where account is kept.
+    pub(crate) fn spent(&self) -> Spent {
+        let Period { began, steps_began, before } = self.period;
+        if !self.hooks.keeps_account() {
+            return before;
+        }
+        let now = self.shared.clock.elapsed();
+        let of_steps = steps_began.map_or(Duration::ZERO, |began| now.saturating_sub(began));
+        Spent { calls: before.calls + now.saturating_sub(began), steps: before.steps + of_steps }
     }
 
     /// What became of what hooks handed to worker threads.
@@ -61,13 +90,24 @@ impl<M: Module> Running<M> {
         if !due || !self.hooks.keeps_account() {
             return Ok(());
         }
-        for overrun in self.hooks.judge_budgets(self.spent()) {
+        self.tell_overruns(false);
+        self.after_event(module)
+    }
+
+    /// The same once more when training is over, however short it was. There is nothing left to disable.
+    pub(crate) fn judge_budgets_at_the_end(&mut self) {
+        if self.hooks.has_budgets() && self.hooks.keeps_account() {
+            self.tell_overruns(true);
+        }
+    }
+
+    fn tell_overruns(&mut self, trained: bool) {
+        for overrun in self.hooks.judge_budgets(self.spent().steps, trained) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
             let notice = Notice::OverBudget(overrun);
             self.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
             self.note(notice);
         }
-        self.after_event(module)
     }
 
     /// Does something that the hook asked for whose turn it is, and charges it for the time.

@@ -126,11 +126,14 @@ impl<M: Module> Session<'_, M> {
     }
 
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
+        self.run.watch_loaders(true);
         self.run.at(Who::Data, "seek");
+        let waiting = self.run.watch.desk.waits_for(loader);
         let begun = self.evaluation.0[loader].seek(self.run.progress.epochs_done, 0, false);
-        self.run.checked(begun)?;
-        self.run.watch_loaders();
+        drop(waiting);
+        self.run.waited();
         let name = self.evaluation.0[loader].name().to_owned();
+        self.run.checked(begun.map_err(|error| of_loader(&name, error)))?;
         let several = self.evaluation.0.len() > 1;
         self.run.shared.metrics.set_loader(several.then_some(name.as_str()));
         if phase == Phase::Predict {

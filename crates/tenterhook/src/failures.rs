@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::Failure;
+use tenterhook_core::failure::Contained;
 
 use crate::run::{Entry, Happening};
 
@@ -42,7 +43,28 @@ pub(crate) enum Then {
     Disabled,
     Aborts,
     /// The run is ending for another.
-    Afterwards,
+    Afterwards {
+        disabled: bool,
+    },
+}
+
+impl Then {
+    /// What became of a failure that did not end the run.
+    pub(crate) fn of(contained: &Contained) -> Then {
+        match *contained {
+            Contained { afterwards: true, disabled, .. } => Then::Afterwards { disabled },
+            Contained { disabled: true, .. } => Then::Disabled,
+            _ => Then::GoesOn,
+        }
+    }
+
+    pub(crate) fn disables(self) -> bool {
+        matches!(self, Then::Disabled | Then::Afterwards { disabled: true })
+    }
+
+    pub(crate) fn is_afterwards(self) -> bool {
+        matches!(self, Then::Afterwards { .. })
+    }
 }
 
 /// The failures of a call, contained or not.
@@ -64,9 +86,9 @@ impl Failures {
             count: 1,
             step: failure.step,
             error: failure.error.to_string(),
-            disabled: then == Then::Disabled,
+            disabled: then.disables(),
             aborted: then == Then::Aborts,
-            afterwards: then == Then::Afterwards,
+            afterwards: then.is_afterwards(),
         })
     }
 

@@ -75,8 +75,10 @@ impl<B> Feed<B> {
     pub(crate) fn begin(&mut self, epoch: u64, batch: u64) -> Result<(), BoxError> {
         self.rota.begin(epoch);
         self.rota.advance(if self.is_computable { batch } else { 0 });
-        for (loader, taken) in self.loaders.iter_mut().zip(self.rota.taken()) {
-            loader.seek(epoch, taken, self.shuffled)?;
+        for (at, (loader, taken)) in self.loaders.iter_mut().zip(self.rota.taken()).enumerate() {
+            let _waiting = self.desk.waits_for(at);
+            let begun = loader.seek(epoch, taken, self.shuffled);
+            begun.map_err(|error| of_loader(loader.name(), error))?;
         }
         (self.first, self.ahead, self.is_fresh) = (batch, None, true);
         Ok(())

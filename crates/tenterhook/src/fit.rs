@@ -103,7 +103,8 @@ impl<M: Module> Session<'_, M> {
             self.forget_traces(traces);
         }
         if let Some(weights) = self.to_swap_in.take() {
-            self.run.swap_weights(self.module, &weights)?;
+            let swapped = self.run.swap_weights(self.module, &weights)?;
+            self.run.checked(swapped)?;
         }
         let mut within = resumed.take_if(|position| position.place.is_within_epoch());
         self.run.saves.ready |= within.is_none();
@@ -122,6 +123,7 @@ impl<M: Module> Session<'_, M> {
             self.run.save_emergency(self.module, Place::BetweenEpochs)?;
         }
         self.finish_saves()?;
+        self.run.judge_budgets_at_the_end();
         self.run.note_outcome();
         match resumed.filter(|position| position.place == Place::TrainEnd) {
             None => {
@@ -150,6 +152,7 @@ impl<M: Module> Session<'_, M> {
             self.run.saves.ready = true;
         } else {
             self.batches(training, resumed)?;
+            self.run.end_steps();
             self.run.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.shared.metrics.close();
@@ -172,10 +175,11 @@ impl<M: Module> Session<'_, M> {
         training: &mut Training<M::Batch>,
         resumed: Option<&Position>,
     ) -> Result<(), Failure> {
+        self.run.watch_loaders(false);
         self.run.at(Who::Data, "seek");
         let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
+        self.run.waited();
         self.run.checked(begun)?;
-        self.run.watch_loaders();
         let mut ended = false;
         if let Some(position) = resumed {
             ended = self.take_up(training, position)?;
@@ -189,6 +193,7 @@ impl<M: Module> Session<'_, M> {
             self.run.save_asked(self.module, Place::EpochStart)?;
             tell!(&mut self.run, self.module, on_train_epoch_start);
         }
+        self.run.begin_steps();
         while !ended && !self.epoch_is_done() {
             if self.run.is_interrupted() && self.can_be_left() {
                 return self.run.save_emergency(self.module, Place::BatchDone);
@@ -229,8 +234,10 @@ impl<M: Module> Session<'_, M> {
                 self.run.save_emergency(self.module, Place::ValidationDue)?;
                 return Ok(true);
             }
+            self.run.end_steps();
             self.evaluate(Phase::Validate)?;
             self.run.phase = Phase::Train;
+            self.run.begin_steps();
         }
         self.after_validation()
     }

@@ -81,19 +81,19 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Notice::Contained(Contained { failure, count, disabled }) => {
-                let then = if *disabled {
-                    "the hook is disabled from here on"
-                } else {
-                    "the run goes on, and more of this kind are only counted"
+            Notice::Contained(contained @ Contained { failure, count, .. }) => {
+                let then = match Then::of(contained) {
+                    Then::Disabled => "the hook is disabled from here on",
+                    Then::Afterwards { .. } => "the run is ending already, and clean-up goes on",
+                    _ => "the run goes on, and more of this kind are only counted",
                 };
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
             }
             Notice::OverBudget(Overrun { hook, share, budget, disabled }) => {
-                let then = if *disabled { "it is disabled from here on" } else { "it goes on" };
+                let then = if *disabled { "; it is disabled from here on" } else { "" };
                 let [share, budget] = [share, budget].map(|share| in_percent(*share));
-                write!(f, "hook `{hook}` takes {share} of the time, and its budget is {budget}; {then}")
+                write!(f, "hook `{hook}` takes {share} of the step time, and its budget is {budget}{then}")
             }
             Notice::Refused(error) => write!(f, "{error}"),
             Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
@@ -196,13 +196,12 @@ impl Notices {
     /// Whether people are to be told. A hook's failure is counted; after the first of its kind they are told only
     /// that the hook is disabled, and only the first keeps its backtrace.
     pub(crate) fn is_told(&mut self, notice: &mut Notice) -> bool {
-        let Notice::Contained(Contained { failure, disabled, .. }) = notice else {
+        let Notice::Contained(contained) = notice else {
             return notice.is_worth_telling();
         };
-        let then = if *disabled { Then::Disabled } else { Then::GoesOn };
-        let is_first = self.failures.count(failure, then);
-        failure.trace.take_if(|_| !is_first);
-        is_first || *disabled
+        let is_first = self.failures.count(&contained.failure, Then::of(contained));
+        contained.failure.trace.take_if(|_| !is_first);
+        is_first || contained.disabled
     }
 
     pub(crate) fn push(&mut self, notice: Notice, told: bool) {

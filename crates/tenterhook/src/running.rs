@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::backtraces::Trace;
+use tenterhook_core::backtraces::{Panicked, Trace};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Changed, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin,
@@ -21,6 +21,9 @@ use crate::run::{Happening, Interrupt, Recording};
 use crate::settings::Limits;
 use crate::stall::Watch;
 use crate::tensors::TensorMap;
+
+/// Whose a decision is that no hook made.
+const MODULE: &str = "module";
 
 /// Who runs when it is not a hook. Noted before every call, so it must be cheap.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +116,8 @@ pub struct Running<M: Module> {
     told_not_finite: bool,
     /// Hooks that were disabled, and why, until the others are told.
     pub(crate) disabled: Vec<(String, String)>,
+    /// What failed after something that ends the run, and before anybody knew that it ends.
+    pub(crate) later: Vec<Failure>,
     /// They are being told.
     telling: bool,
     /// Hooks are being torn down, or the run has failed: no other event follows.
@@ -166,6 +171,7 @@ impl<M: Module> Running<M> {
             watch,
             told_not_finite: false,
             disabled: Vec::new(),
+            later: Vec::new(),
             telling: false,
             closing: false,
             who: Who::Trainer,
@@ -186,10 +192,16 @@ impl<M: Module> Running<M> {
             Ok(failure) => *failure,
             Err(mut error) => {
                 let Progress { epoch, step, .. } = self.progress;
-                if panicked && matches!((self.who, self.place), (Who::Data, "next")) {
+                if panicked && matches!((self.who, self.place), (Who::Data, "seek" | "next")) {
                     error = of_loader(&self.watch.desk.waited_for(), error);
                 }
-                let trace = if panicked { backtraces::of_panic() } else { trace_of(&mut error) };
+                let mut trace = if panicked { backtraces::of_panic() } else { None };
+                let mut panicked = panicked;
+                if let Some(elsewhere) = error.downcast_mut::<Panicked>() {
+                    (panicked, trace) = (true, elsewhere.take_trace());
+                } else if !panicked {
+                    trace = trace_of(&mut error);
+                }
                 Failure { origin: self.who.into(), place: self.place, epoch, step, panicked, error, trace }
             }
         }
@@ -240,7 +252,8 @@ impl<M: Module> Running<M> {
     /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
     #[cold]
     fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
-        for contained in self.hooks.take_contained() {
+        for mut contained in self.hooks.take_contained() {
+            contained.afterwards = self.status == Status::Error;
             if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
                 self.disabled.push((hook.clone(), contained.failure.to_string()));
             }
@@ -285,7 +298,7 @@ impl<M: Module> Running<M> {
         if !self.module_decisions.is_empty() {
             let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.module_decisions) {
-                self.absorb(module, &Decided { hook: "module".into(), event, decision })?;
+                self.absorb(module, &Decided { hook: MODULE.into(), event, decision })?;
             }
         }
         Ok(())
@@ -309,13 +322,19 @@ impl<M: Module> Running<M> {
                 Request::Validate => self.signals.validate = true,
                 // Not here: what else was decided must come first, and a run must be able to go on from it.
                 Request::Save(save) => self.saves.asked.push(save),
-                Request::SwapWeights(weights) => {
-                    self.swap_weights(module, &weights)?;
-                    self.swapped_by = Some(decided.hook.clone());
-                }
+                Request::SwapWeights(weights) => match self.swap_weights(module, &weights)? {
+                    Ok(()) => self.swapped_by = Some(decided.hook.clone()),
+                    Err(refused) => {
+                        self.swap_back(module)?;
+                        self.refuse(decided, refused)?;
+                    }
+                },
                 Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
-                    self.check_lr(decided, optimizer, change)?;
+                    if let Some(error) = self.wrong_lr(optimizer, change) {
+                        self.refuse(decided, error.into())?;
+                        continue;
+                    }
                     let which = optimizer.map_or(0..self.optimization.optimizers, |one| one..one + 1);
                     for optimizer in which {
                         self.at(Who::Module, "change_lr");
@@ -328,8 +347,13 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
-    /// Gives the module other weights. Its own are kept, unless they are kept already.
-    pub(crate) fn swap_weights(&mut self, module: &mut M, weights: &Weights) -> Result<(), Failure> {
+    /// Gives the module other weights. Its own are kept, unless they are kept already. What is wrong with the others is
+    /// no failure of the module.
+    pub(crate) fn swap_weights(
+        &mut self,
+        module: &mut M,
+        weights: &Weights,
+    ) -> Result<Result<(), BoxError>, Failure> {
         self.at(Who::Module, "weights");
         if self.own_weights.is_none() {
             let own = module.weights();
@@ -340,8 +364,7 @@ impl<M: Module> Running<M> {
             others.insert_f32(name, shape, values);
         }
         self.at(Who::Module, "load_weights");
-        let loaded = module.load_weights(&others);
-        self.checked(loaded)
+        Ok(module.load_weights(&others))
     }
 
     /// Gives the module its own weights back, if it has others.
@@ -366,21 +389,42 @@ impl<M: Module> Running<M> {
         }
     }
 
-    /// Refuses a change of learning rate that cannot be made, in the name of whoever asked for it.
-    fn check_lr(&self, by: &Decided, optimizer: Option<usize>, change: Lr) -> Result<(), Failure> {
+    /// Why a learning rate cannot be changed like this, if it cannot.
+    fn wrong_lr(&self, optimizer: Option<usize>, change: Lr) -> Option<String> {
         let (Lr::Set(number) | Lr::Scale(number)) = change;
         let optimizers = self.optimization.optimizers;
-        let error = if !(number.is_finite() && number >= 0.0) {
-            format!("a learning rate cannot be changed by {change:?}: it must be a number of 0 or more")
-        } else if optimizer.is_some_and(|optimizer| optimizer >= optimizers) {
-            format!("there are only {optimizers} optimizers, counted from 0; {optimizer:?} is none of them")
-        } else {
-            return Ok(());
-        };
+        if !(number.is_finite() && number >= 0.0) {
+            return Some(format!(
+                "a learning rate cannot be changed by {change:?}: it must be a number of 0 or more"
+            ));
+        }
+        let missing = optimizer.filter(|optimizer| *optimizer >= optimizers)?;
+        Some(format!("there are only {optimizers} optimizers, counted from 0; {missing} is none of them"))
+    }
+
+    /// What somebody decided cannot be done. A hook's policy says what that means; of the module it is a failure.
+    fn refuse(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.progress;
-        let origin = if by.hook == "module" { Origin::Module } else { Origin::Hook(by.hook.clone()) };
-        let place = by.event.handler();
-        Err(Failure { origin, place, epoch, step, panicked: false, error: error.into(), trace: None })
+        if decided.hook != MODULE {
+            return self.hooks.blame(&decided.hook, decided.event, (epoch, step), error);
+        }
+        self.at(Who::Module, decided.event.handler());
+        Err(self.failed(error, false))
+    }
+
+    /// The first of two failures is the one that counts; the other is listed after it.
+    pub(crate) fn first_of(
+        &mut self,
+        first: Result<(), Failure>,
+        second: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match (first, second) {
+            (Err(first), Err(second)) => {
+                self.later.push(second);
+                Err(first)
+            }
+            (first, second) => first.and(second),
+        }
     }
 
     /// Reads the losses when it is time to, or when somebody judges every one of them. Where only observers want

@@ -126,6 +126,8 @@ impl<'t, M: Module> Session<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first(failure, &mut later);
+        later.append(&mut self.run.later);
+        self.run.end_steps();
         self.run.note_failure(&failure, Then::Aborts);
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
@@ -136,7 +138,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.tear_down_the_rest(&mut later);
         later.extend(self.finish_hooks());
         for failure in &later {
-            self.run.note_failure(failure, Then::Afterwards);
+            self.run.note_failure(failure, Then::Afterwards { disabled: false });
         }
         Err((failure, later))
     }
@@ -150,7 +152,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: first.to_string() };
         for failure in &later {
-            self.run.note_failure(failure, Then::Afterwards);
+            self.run.note_failure(failure, Then::Afterwards { disabled: false });
         }
         Err((first, later))
     }
@@ -175,6 +177,7 @@ impl<'t, M: Module> Session<'t, M> {
             self.run.shared.metrics.begin_fit();
         }
         self.run.hooks.publish(&self.run.shared);
+        self.run.hooks.begin_call();
         self.run.at(Who::Module, "prepare");
         self.module.prepare(self.seed, self.deterministic);
         self.run.at(Who::Data, "setup");
@@ -310,7 +313,10 @@ impl<'t, M: Module> Session<'t, M> {
     /// Runs a part of the clean-up that says itself who failed.
     fn shielded(&mut self, later: &mut Vec<Failure>, part: impl FnOnce(&mut Self) -> Result<(), Failure>) {
         match catch_unwind(AssertUnwindSafe(|| part(self))) {
-            Ok(done) => later.extend(done.err()),
+            Ok(done) => {
+                later.extend(done.err());
+                later.append(&mut self.run.later);
+            }
             Err(panic) => later.push(self.run.failed(panic_message(&*panic).into(), true)),
         }
     }

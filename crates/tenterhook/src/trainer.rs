@@ -13,6 +13,7 @@ use tenterhook_core::{
     Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook, backtraces,
 };
 
+use crate::accounts::Spent;
 use crate::data::DataModule;
 use crate::module::Module;
 use crate::notice::{Notice, Notices, Tell, telling};
@@ -57,7 +58,7 @@ pub struct Trainer {
     /// Somebody said where checkpoints go.
     placed: bool,
     /// How long its calls took so far, where account is kept.
-    spent: Duration,
+    spent: Spent,
 }
 
 /// Why a hook could not be made and registered.
@@ -129,7 +130,7 @@ impl Trainer {
             interrupt: Interrupt::new(),
             interruptible: false,
             placed: false,
-            spent: Duration::ZERO,
+            spent: Spent::default(),
         })
     }
 

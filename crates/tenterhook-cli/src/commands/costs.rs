@@ -1,29 +1,48 @@
 //! What hooks cost, in a table for people.
 
 use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
-use tenterhook::{Budget, OverBudget};
+use tenterhook::{Budget, Notice, OverBudget, Report};
 
 use crate::progress::duration;
 use crate::table::{Side, clipped, plain, table};
 
-/// A hook that took less than this share, did not fail and made nothing be handed over is only named.
+/// A hook that took less than this part of the step time, did not fail and made nothing be handed over is only named.
 const LITTLE: f64 = 0.0005;
 /// Names are cut to this, so that the table fits a terminal; those of events may be longer.
 const NAME: usize = 20;
 const EVENT: usize = 28;
 const WIDTH: usize = 98;
 
-/// How much it was in all, in words.
+/// How much it was in all, in words: of training steps, and at other times. Where nothing was trained, it is of the call.
 pub(super) fn title(costs: &HookCosts) -> String {
     let share: f64 = costs.hooks.iter().map(|hook| hook.share).sum();
-    format!("what hooks cost: {} of {}", percent(share), duration(costs.seconds))
+    let total: f64 = costs.hooks.iter().map(|hook| hook.calls.total_s).sum();
+    let besides = match total - share * costs.seconds {
+        besides @ 1e-6.. => format!(", and {} besides", fine(besides)),
+        _ => String::new(),
+    };
+    let trained = share == 0.0 || costs.hooks.iter().any(|hook| hook.calls.in_steps_s > 0.0);
+    let of = if trained { " of steps" } else { "" };
+    format!("what hooks cost: {} of {}{of}{besides}", percent(share), duration(costs.seconds))
+}
+
+/// What hooks cost in a call, and which of them took more than they may.
+pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
+    let lines = lines(&report.hook_costs, by_event);
+    if lines.is_empty() {
+        return lines;
+    }
+    let over = report.notices.iter().filter(|notice| matches!(notice, Notice::OverBudget(_)));
+    let indented = lines.into_iter().chain(over.map(ToString::to_string)).map(|line| format!("  {line}"));
+    std::iter::once(title(&report.hook_costs)).chain(indented).collect()
 }
 
 /// The table, the costliest hook first, for each of its events where that is wanted; nothing where no hook was called.
 pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| hook.calls.calls > 0).collect();
     hooks.sort_by(|a, b| b.calls.total_s.total_cmp(&a.calls.total_s));
-    let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| by_event || is_much(hook));
+    let is_much = |hook: &CostOfHook| by_event || is_much(hook, costs.seconds);
+    let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| is_much(hook));
     let mut rows = Vec::new();
     for hook in &shown {
         rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
@@ -32,7 +51,7 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
             row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
-            let share = if costs.seconds > 0.0 { event.calls.total_s / costs.seconds } else { 0.0 };
+            let share = if costs.seconds > 0.0 { event.calls.in_steps_s / costs.seconds } else { 0.0 };
             rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, share));
         }
     }
@@ -55,8 +74,8 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     lines
 }
 
-fn is_much(hook: &CostOfHook) -> bool {
-    hook.share >= LITTLE || hook.failures > 0 || hook.read != HandedOver::default()
+fn is_much(hook: &CostOfHook, steps: f64) -> bool {
+    hook.calls.total_s >= LITTLE * steps || hook.failures > 0 || hook.read != HandedOver::default()
 }
 
 fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
@@ -103,28 +122,33 @@ mod tests {
     fn costs() -> HookCosts {
         let idle = json!({ "hook": "idle", "calls": 9, "total_s": 1e-6, "p50_s": 1e-7, "p99_s": 1e-7 });
         let slow = json!({
-            "hook": "slow", "calls": 1000, "total_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021, "share": 0.15,
+            "hook": "slow", "calls": 1000, "total_s": 1.5, "in_steps_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021, "share": 0.075,
             "estimated": true, "failures": 2, "read": { "scalars": 100, "tensors": 1 },
-            "by_event": [{ "event": "on_step_end", "calls": 1000, "total_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021 }],
+            "by_event": [{ "event": "on_step_end", "calls": 1000, "total_s": 1.9, "in_steps_s": 1.5, "p50_s": 0.0014,
+                "p99_s": 0.0021 }],
         });
         let never = json!({ "hook": "never" });
         let steers = json!({ "hook": "steers", "calls": 1, "total_s": 4.2e-5, "p50_s": 4.2e-5, "p99_s": 4.2e-5,
             "share": 4.2e-6, "read": { "scalars": 1 } });
         let late =
-            json!({ "hook": "late", "calls": 2, "total_s": 12.0, "p50_s": 6.0, "p99_s": 6.0, "share": 0.6 });
+            json!({ "hook": "late", "calls": 2, "total_s": 12.0, "p50_s": 6.0, "p99_s": 6.0, "share": 0.3 });
         serde_json::from_value(json!({ "seconds": 20.0, "hooks": [idle, slow, never, steers, late] }))
             .expect("costs")
     }
 
     #[test]
     fn the_costliest_hook_comes_first_and_those_that_cost_nothing_are_only_named() {
-        assert_eq!(title(&costs()), "what hooks cost: 75.00 % of 20 s");
+        assert_eq!(title(&costs()), "what hooks cost: 37.50 % of 20 s of steps, and 6.00 s besides");
+        let mut untrained = costs();
+        untrained.hooks.retain(|hook| hook.calls.in_steps_s == 0.0);
+        untrained.hooks.iter_mut().for_each(|hook| hook.share = hook.calls.total_s / 20.0);
+        assert_eq!(title(&untrained), "what hooks cost: 60.00 % of 20 s");
         assert_eq!(
             lines(&costs(), false),
             [
                 "hook    calls    total      p50      p99    share  failed  numbers  tensors",
-                "late        2     12 s   6.00 s   6.00 s  60.00 %       -        -        -",
-                "slow     1000  ~1.50 s  1.40 ms  2.10 ms  15.00 %       2      100        1",
+                "late        2     12 s   6.00 s   6.00 s  30.00 %       -        -        -",
+                "slow     1000  ~1.50 s  1.40 ms  2.10 ms   7.50 %       2      100        1",
                 "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -        1        -",
                 "~ an estimate: of what happens very often, about one in 16 calls was timed",
                 "and less than 0.05 %: idle",

@@ -1,6 +1,6 @@
 //! Failures by kind, in words.
 
-use tenterhook::{FailureKind, Failures};
+use tenterhook::{Failure, FailureKind, Failures};
 
 use crate::table::plain;
 
@@ -18,6 +18,15 @@ pub(super) fn contained(failures: &Failures) -> Vec<String> {
     let mut contained = failures.clone();
     contained.kinds.retain(|kind| !kind.aborted && !kind.afterwards);
     lines(&contained)
+}
+
+/// The same of those that came while the run was ending, without those that are listed themselves.
+pub(super) fn contained_afterwards(failures: &Failures, listed: &[Failure]) -> Vec<String> {
+    let is_listed = |kind: &FailureKind| {
+        let is_it = |one: &Failure| one.place == kind.at && one.origin.to_string() == kind.by;
+        kind.aborted || listed.iter().any(is_it)
+    };
+    failures.kinds.iter().filter(|kind| kind.afterwards && !is_listed(kind)).map(line).collect()
 }
 
 fn line(kind: &FailureKind) -> String {

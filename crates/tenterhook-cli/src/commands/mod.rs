@@ -127,8 +127,11 @@ fn failed_midway(error: RunError) -> ExitCode {
             if let Some(trace) = &failure.trace {
                 tell(format_args!("{}", trace.to_string().trim_end()));
             }
-            for failure in later {
+            for failure in &later {
                 tell(format_args!("also: {failure}"));
+            }
+            for line in failures::contained_afterwards(&report.failures, &later) {
+                tell(format_args!("also: {line}"));
             }
             for line in failures::contained(&report.failures) {
                 tell(format_args!("before: {line}"));

@@ -62,6 +62,7 @@ fn a_failure_that_aborts_exits_with_1_and_is_written_down() {
     // Told of the failure, it fails again: that comes later.
     assert!(ran.stderr.contains("also: hook `json_log` failed in on_exception"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("Session"), "no backtrace unless it is asked for: {}", ran.stderr);
+    assert!(ran.stdout.contains("what hooks cost: "), "{}", ran.stdout);
     let run = place.json("runs/latest/run.json");
     assert_eq!(run["status"], "failed", "{run}");
     let lines = failure_lines(&place);

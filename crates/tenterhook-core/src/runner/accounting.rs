@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::erased::Reply;
 use crate::event::Event;
 use crate::ledger;
-use crate::moment::Shared;
+use crate::moment::{Passage, Shared};
 use crate::roster::{Change, HookKind, RosterRequest};
 
 /// Every event, and after them what update hooks do.
@@ -24,6 +24,8 @@ const LONGEST_GAP: u64 = 31;
 /// Whether account is kept, and when the next delivery is timed.
 pub(super) struct Accounting {
     pub(super) on: bool,
+    /// Training steps are under way; of a loop that never says so, everything is a step.
+    pub(super) in_steps: bool,
     rhythms: [Rhythm; PLACES],
     random: u64,
 }
@@ -39,7 +41,12 @@ struct Rhythm {
 
 impl Default for Accounting {
     fn default() -> Accounting {
-        Accounting { on: true, rhythms: [Rhythm::default(); PLACES], random: 0x9E37_79B9_7F4A_7C15 }
+        Accounting {
+            on: true,
+            in_steps: true,
+            rhythms: [Rhythm::default(); PLACES],
+            random: 0x9E37_79B9_7F4A_7C15,
+        }
     }
 }
 
@@ -104,12 +111,47 @@ impl Default for Account {
 }
 
 impl Account {
-    fn note(&mut self, place: usize, nanos: u64, weight: u32) {
-        self.tallies[place].get_or_insert_default().note(nanos, u64::from(weight));
+    fn tally(&mut self, place: usize) -> &mut Tally {
+        self.tallies[place].get_or_insert_default()
     }
 
-    fn total(&self) -> u64 {
-        self.tallies.iter().flatten().map(|tally| tally.total()).sum()
+    /// The call that was counted last took so long, and stands for this many.
+    fn note(&mut self, place: usize, nanos: u64, weight: u32) {
+        let call = self.calls[place];
+        self.tally(place).note(call, nanos, u64::from(weight));
+    }
+
+    /// A hook has had its turn, and gates may have stood before it. Whether it was called.
+    pub(super) fn had_its_turn(
+        &mut self,
+        place: usize,
+        read: u64,
+        watch: &mut Watch,
+        shared: &Shared,
+    ) -> bool {
+        match shared.passage.get() {
+            Passage::HeldBack => {
+                watch.held_back(self, place, shared);
+                if read != ledger::so_far() {
+                    self.materialised(place, read);
+                }
+                return false;
+            }
+            Passage::Opened => {
+                self.called(place, read);
+                watch.came_through(self, place, shared);
+            }
+            Passage::Straight | Passage::Unwatched => {
+                self.called(place, read);
+                watch.lap(self, place, shared);
+            }
+        }
+        true
+    }
+
+    /// What it took of training steps.
+    fn in_steps(&self, under_way: bool) -> u64 {
+        self.tallies.iter().flatten().map(|tally| tally.in_steps(under_way)).sum()
     }
 
     /// The hook was called; the ledger stood there before.
@@ -128,7 +170,7 @@ impl Account {
         self.read.tensors += tensors;
         let worked = ledger::take_worked();
         if worked > 0 {
-            self.tallies[place].get_or_insert_default().add(worked);
+            self.tally(place).add(worked, 1);
         }
     }
 }
@@ -158,6 +200,30 @@ impl Watch {
             self.last = now;
         }
     }
+
+    /// A gate has held an event back: what it took to say so is its hook's, and no call.
+    fn held_back(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+        if self.runs() {
+            self.gate(account, place, shared.clock.nanos());
+        }
+    }
+
+    /// A call that came through a gate is over. Such calls are rare, and whether one is made says nothing about the
+    /// others, so each is timed and stands for itself.
+    fn came_through(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+        let (opened, now) = (shared.opened_at.get(), shared.clock.nanos());
+        if self.runs() {
+            self.gate(account, place, opened);
+        }
+        account.note(place, now.saturating_sub(opened), 1);
+        self.last = now;
+    }
+
+    /// So long it took to ask a gate.
+    fn gate(&mut self, account: &mut Account, place: usize, until: u64) {
+        account.tally(place).add(until.saturating_sub(self.last), u64::from(self.weight));
+        self.last = until;
+    }
 }
 
 impl HookRunner {
@@ -186,26 +252,34 @@ impl HookRunner {
         let receivers = self.plan.receivers(C::EVENT);
         let receivers = &receivers[..cursor.end.min(receivers.len())];
         let mut read = ledger::so_far();
-        shared.held_back.set(false);
+        let on = !CLOSELY || self.accounting.on;
+        let untouched = if on { Passage::Straight } else { Passage::Unwatched };
+        shared.passage.set(untouched);
         while let Some(&id) = receivers.get(cursor.next) {
             cursor.next += 1;
             shared.current.set(id);
             let slot = &mut self.slots[id];
             let reply = cx.offer(&mut slot.hook);
-            if shared.held_back.replace(false) {
-                continue;
-            }
             let account = &mut slot.standing.account;
-            if !CLOSELY || self.accounting.on {
-                account.called(place, read);
-            }
-            read = ledger::so_far();
-            if CLOSELY {
-                watch.lap(account, place, shared);
-                if let Some(noted) = &mut self.received {
-                    noted.resize(noted.len().max(id + 1), super::Received::default());
-                    noted[id].note(C::EVENT, cx.moment().phase);
+            if shared.passage.get() == untouched {
+                if on {
+                    account.called(place, read);
                 }
+                read = ledger::so_far();
+                if CLOSELY {
+                    watch.lap(account, place, shared);
+                }
+            } else {
+                let called = account.had_its_turn(place, read, watch, shared);
+                read = ledger::so_far();
+                shared.passage.set(untouched);
+                if !called {
+                    continue;
+                }
+            }
+            if CLOSELY && let Some(noted) = &mut self.received {
+                noted.resize(noted.len().max(id + 1), super::Received::default());
+                noted[id].note(C::EVENT, cx.moment().phase);
             }
             reply?;
         }
@@ -219,16 +293,16 @@ impl HookRunner {
         }
         let id = self.plan.receivers(event)[at];
         let account = &mut self.slots[id].standing.account;
-        account.called(event as usize, ledger::so_far());
-        watch.lap(account, event as usize, shared);
+        account.had_its_turn(event as usize, ledger::so_far(), watch, shared);
     }
 
-    /// The time that somebody else spent for a hook, such as saving what it asked for.
+    /// The time that somebody else spent for a hook, such as saving what it asked for: its last call took longer by it.
     pub fn charge(&mut self, hook: &str, event: Event, spent: Duration) {
         let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         let on = self.accounting.on;
         if let Some(standing) = self.standing_mut(hook).filter(|_| on) {
-            standing.account.note(event as usize, nanos, 1);
+            let call = standing.account.calls[event as usize];
+            standing.account.tally(event as usize).lengthen(call, nanos);
         }
     }
 
@@ -245,6 +319,27 @@ impl HookRunner {
         }
     }
 
+    /// Training steps begin, or go on after something else: what hooks take from here on is a part of them. Without a
+    /// word about steps everything is.
+    pub fn begin_steps(&mut self) {
+        if !std::mem::replace(&mut self.accounting.in_steps, true) {
+            self.tallies().for_each(Tally::begin_steps);
+        }
+    }
+
+    /// Training steps have not begun, pause for something else, or are over.
+    pub fn end_steps(&mut self) {
+        if std::mem::replace(&mut self.accounting.in_steps, false) {
+            self.tallies().for_each(Tally::end_steps);
+        }
+    }
+
+    fn tallies(&mut self) -> impl Iterator<Item = &mut Tally> {
+        let slots = self.slots.iter_mut().map(|slot| &mut slot.standing);
+        let all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
+        all.flat_map(|standing| standing.account.tallies.iter_mut().flatten()).map(|tally| &mut **tally)
+    }
+
     /// What every hook has cost so far, in registration order; those that were removed come first.
     #[must_use]
     pub fn costs(&self) -> Vec<HookCost> {
@@ -253,7 +348,8 @@ impl HookRunner {
             self.updates.iter().map(|slot| (&slot.standing, HookKind::Update, slot.standing.enabled));
         let mut all: Vec<_> = slots.chain(updates).collect();
         all.sort_by_key(|(standing, ..)| standing.number);
-        let costs = all.into_iter().map(|(standing, kind, enabled)| standing.cost(kind, enabled));
+        let in_steps = self.accounting.in_steps;
+        let costs = all.into_iter().map(|(standing, kind, enabled)| standing.cost(kind, enabled, in_steps));
         self.departed.iter().cloned().chain(costs).collect()
     }
 
@@ -264,18 +360,19 @@ impl HookRunner {
         self.budgeted
     }
 
-    /// Looks whether hooks have kept to their budgets, now that training has taken so long. Each is told of once.
-    pub fn judge_budgets(&mut self, spent: Duration) -> Vec<Overrun> {
-        let spent = spent.as_secs_f64();
+    /// Looks whether hooks have kept to their budgets, now that training steps have taken so long. Each is told of
+    /// once. Once training is over, none is disabled any more.
+    pub fn judge_budgets(&mut self, spent: Duration, trained: bool) -> Vec<Overrun> {
+        let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
         let over = |standing: &Standing| {
             let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
-            let share = Duration::from_nanos(standing.account.total()).as_secs_f64() / spent;
+            let share = Duration::from_nanos(standing.account.in_steps(in_steps)).as_secs_f64() / spent;
             (share > budget.share).then(|| (standing.name.clone(), share, budget))
         };
         let over: Vec<_> = self.standings().filter_map(over).collect();
         let mut overruns = Vec::new();
         for (hook, share, budget) in over {
-            let disabled = budget.over == OverBudget::Disable && self.may_go(&hook);
+            let disabled = !trained && budget.over == OverBudget::Disable && self.may_go(&hook);
             if let Some(standing) = self.standing_mut(&hook) {
                 standing.account.told = true;
             }
@@ -295,7 +392,7 @@ impl HookRunner {
 }
 
 impl Standing {
-    pub(super) fn cost(&self, kind: HookKind, enabled: bool) -> HookCost {
+    pub(super) fn cost(&self, kind: HookKind, enabled: bool, in_steps: bool) -> HookCost {
         let names = Event::ALL.iter().map(|event| event.handler()).chain(["update"]);
         let mut all = Tally::default();
         let mut by_event = Vec::new();
@@ -306,7 +403,9 @@ impl Standing {
             if calls > 0 || tally.is_some() {
                 by_event.push((
                     name,
-                    tally.as_ref().map_or(Cost { calls, ..Cost::default() }, |tally| tally.cost(calls)),
+                    tally
+                        .as_ref()
+                        .map_or(Cost { calls, ..Cost::default() }, |tally| tally.cost(calls, in_steps)),
                 ));
             }
         }
@@ -315,7 +414,7 @@ impl Standing {
             kind,
             enabled,
             failures: self.failures,
-            cost: all.cost(self.account.calls.iter().sum()),
+            cost: all.cost(self.account.calls.iter().sum(), in_steps),
             read: self.account.read,
             by_event,
         }

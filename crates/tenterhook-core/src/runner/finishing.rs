@@ -10,14 +10,22 @@ impl HookRunner {
     /// Lets every hook finish, disabled ones too, whatever fails on the way. The failures that would have aborted are
     /// returned; the others are contained.
     pub fn finish(&mut self, progress: &Progress) -> Vec<Failure> {
-        let mut failures = Vec::new();
+        let (mut failures, mut disabled) = (Vec::new(), false);
         for slot in self.slots.iter_mut().filter(|slot| !slot.removed) {
             let Err(mishap) = attempt(|| slot.hook.0.finish()) else { continue };
             let position = (progress.epoch, progress.step);
-            if let Err(failure) = slot.standing.judge(mishap, "finish", position, &mut self.contained) {
-                failures.push(failure);
+            match slot.standing.judge(mishap, "finish", position, &mut self.contained) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.changed.push(slot.standing.give_up());
+                    disabled = true;
+                }
+                Err(failure) => failures.push(failure),
             }
             self.unpublished.set(true);
+        }
+        if disabled {
+            self.replan();
         }
         failures
     }

@@ -1,13 +1,13 @@
 //! Running the update hooks over the gradients of one optimizer.
 
+use super::HookRunner;
 use super::accounting::{UPDATE, Watch};
 use super::slots::UpdateSlot;
 use super::standing::attempt;
-use super::{Changed, HookRunner};
 use crate::failure::Failure;
 use crate::hook::HookResult;
 use crate::ledger;
-use crate::roster::RosterRequest;
+use crate::moment::Passage;
 use crate::update::{Gradients, GradientsMut, Touched, Update};
 
 impl HookRunner {
@@ -44,11 +44,12 @@ impl HookRunner {
             shared.current.set(first + at);
             let mut gradients = Gradients::new(engine);
             let read = ledger::so_far();
-            shared.held_back.set(false);
+            if on {
+                shared.passage.set(Passage::Straight);
+            }
             let changed = attempt(|| slot.change(&mut gradients, cx));
-            if on && !shared.held_back.get() {
-                slot.standing.account.called(UPDATE, read);
-                watch.lap(&mut slot.standing.account, UPDATE, shared);
+            if on {
+                slot.standing.account.had_its_turn(UPDATE, read, &mut watch, shared);
             }
             match changed {
                 Ok(()) => {
@@ -62,9 +63,7 @@ impl HookRunner {
                     let at = (cx.epoch, cx.step);
                     let disabled = slot.standing.judge(mishap, "update", at, &mut self.contained)?;
                     if disabled {
-                        slot.standing.enabled = false;
-                        let change = RosterRequest::Disable(slot.standing.name.clone());
-                        self.changed.push(Changed { by: None, change });
+                        self.changed.push(slot.standing.give_up());
                         self.stale = true;
                     }
                 }

@@ -25,7 +25,7 @@ use crate::account::HookCost;
 use crate::context::Context;
 use crate::erased::{Reply, Said};
 use crate::event::Event;
-use crate::failure::{Contained, Failure};
+use crate::failure::{BoxError, Contained, Failure, Policy};
 use crate::flow::{Decision, Request, SaveRequest};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
@@ -40,7 +40,7 @@ pub use resuming::RunnerState;
 use resuming::{Awaited, Held};
 pub use slots::Registration;
 use slots::{Slot, UpdateSlot};
-use standing::Mishap;
+use standing::{Mishap, Standing};
 pub use states::HookStates;
 
 /// The hooks of a run, their plan, and what they decided.
@@ -342,6 +342,36 @@ impl HookRunner {
             moment.shared.roster.ask(None, Change::Disable(standing.name.clone()));
         }
         Ok(())
+    }
+
+    /// What a hook decided cannot be done: that is a failure of the hook, in the event that it answered.
+    pub fn blame(
+        &mut self,
+        hook: &str,
+        event: Event,
+        (epoch, step): (u64, u64),
+        error: BoxError,
+    ) -> Result<(), Failure> {
+        let mut contained = Vec::new();
+        let Some(standing) = self.standing_mut(hook) else {
+            // It has been removed since.
+            let mut gone = Standing::new(hook.to_owned(), Policy::WARN);
+            gone.judge(Mishap::error(error), event.handler(), (epoch, step), &mut self.contained)?;
+            return Ok(());
+        };
+        let judged = standing.judge(Mishap::error(error), event.handler(), (epoch, step), &mut contained);
+        let disabled = matches!(judged, Ok(true)).then(|| standing.give_up());
+        self.unpublished.set(true);
+        self.contained.append(&mut contained);
+        if let Some(changed) = disabled {
+            self.changed.push(changed);
+            if self.is_paused() {
+                self.stale = true;
+            } else {
+                self.replan();
+            }
+        }
+        judged.map(|_| ())
     }
 
     /// Carries out the changes that hooks asked for, now that the event has reached everyone.

@@ -21,6 +21,8 @@ pub(super) struct Slot {
     pub(super) hook: EventHook,
     pub(super) tier: Tier,
     pub(super) removed: bool,
+    /// It was set up in this call, so it is torn down even if it is disabled by then.
+    pub(super) set_up: bool,
 }
 
 pub(super) struct UpdateSlot {
@@ -38,7 +40,7 @@ pub struct Registration {
     pub policy: Option<Policy>,
     /// Registered, but receiving nothing until it is enabled.
     pub disabled: bool,
-    /// What share of the time of training it may take.
+    /// What share of the time of training steps it may take.
     pub budget: Option<Budget>,
     /// Of an update hook: whether it fails when a gradient is not finite after it.
     pub check_finite: Option<bool>,
@@ -71,7 +73,7 @@ impl HookRunner {
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
-                self.slots.push(Slot { standing, hook, tier, removed: false });
+                self.slots.push(Slot { standing, hook, tier, removed: false, set_up: false });
             }
             Boxed::Update(hook) => {
                 let check_finite = how.check_finite.unwrap_or_else(|| hook.check_finite());
@@ -101,11 +103,12 @@ impl HookRunner {
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
             // Slots are numbered, and numbers in use must not move; the hook itself goes.
-            slot.removed = true;
+            (slot.removed, slot.set_up) = (true, false);
             slot.hook = EventHook(Box::new(crate::closure::on_fit_end("removed", |_| ())));
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
             let slot = self.updates.remove(at);
-            self.departed.push(slot.standing.cost(HookKind::Update, false));
+            let in_steps = self.accounting.in_steps;
+            self.departed.push(slot.standing.cost(HookKind::Update, false, in_steps));
         } else {
             return Err(self.unknown(name));
         }
@@ -250,6 +253,18 @@ impl HookRunner {
         all.find(|standing| standing.name == name)
     }
 
+    /// A call begins: who receives events now is torn down at its end, disabled by then or not.
+    pub fn begin_call(&mut self) {
+        let owed = |slot: &Slot| slot.set_up && !slot.is_live();
+        let changed = self.slots.iter().any(owed);
+        for slot in &mut self.slots {
+            slot.set_up = slot.is_live();
+        }
+        if changed {
+            self.replan();
+        }
+    }
+
     pub(super) fn replan(&mut self) {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
@@ -330,7 +345,12 @@ impl Slot {
     }
 
     fn entry(&self, slot: usize) -> Entry {
-        let events = if self.is_live() { self.hook.0.events() } else { Events::NONE };
+        let wanted = self.hook.0.events();
+        let events = match wanted {
+            wanted if self.is_live() => wanted,
+            wanted if self.set_up && wanted.contains(Event::Teardown) => Events::NONE.with(Event::Teardown),
+            _ => Events::NONE,
+        };
         let access = self.hook.0.access();
         let steps = |cadence: &Cadence| match cadence {
             Cadence::Steps(n) => Some(*n),

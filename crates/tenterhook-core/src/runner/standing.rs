@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::Changed;
 use super::accounting::Account;
 use crate::account::Budget;
-use crate::backtraces::{self, Trace};
+use crate::backtraces::{self, Panicked, Trace};
 use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
 use crate::hook::HookResult;
+use crate::roster::RosterRequest;
 
 pub(super) struct Standing {
     pub(super) name: String,
@@ -36,7 +38,10 @@ pub(super) struct Mishap {
 
 impl Mishap {
     pub(super) fn error(error: BoxError) -> Mishap {
-        Mishap { panicked: false, trace: backtraces::of_error(&error), error }
+        match error.downcast::<Panicked>() {
+            Ok(mut panicked) => Mishap { panicked: true, trace: panicked.take_trace(), error: panicked },
+            Err(error) => Mishap { panicked: false, trace: backtraces::of_error(&error), error },
+        }
     }
 
     pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> Mishap {
@@ -87,9 +92,15 @@ impl Standing {
             return Err(failure);
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
-        let disabled = panicked || too_many;
+        let disabled = self.enabled && (panicked || too_many);
         self.given_up |= disabled;
-        contained.push(Contained { failure, count: self.failures, disabled });
+        contained.push(Contained { failure, count: self.failures, disabled, afterwards: false });
         Ok(disabled)
+    }
+
+    /// Disables it after a failure, where that needs not wait for an event to reach everyone.
+    pub(super) fn give_up(&mut self) -> Changed {
+        self.enabled = false;
+        Changed { by: None, change: RosterRequest::Disable(self.name.clone()) }
     }
 }

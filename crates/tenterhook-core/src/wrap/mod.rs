@@ -64,11 +64,16 @@ impl Gate for Box<dyn Gate> {
 /// Whether an event passes a gate.
 #[inline]
 pub(crate) fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
-    let passes = !is_gated(event, moment) || gate.open(event, moment);
-    if !passes {
-        moment.shared.held_back.set(true);
+    if !is_gated(event, moment) {
+        return true;
     }
-    passes
+    let opens = gate.open(event, moment);
+    if opens {
+        moment.shared.let_through();
+    } else {
+        moment.shared.hold_back();
+    }
+    opens
 }
 
 /// Gives a gate its own part of a state; the rest is the hook's.

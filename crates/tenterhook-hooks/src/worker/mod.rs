@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook_core::backtraces::{self, Panicked};
 use tenterhook_core::{BoxError, HookResult, Sent};
 
 use line::Line;
@@ -132,9 +133,13 @@ impl<T: Send + 'static> Worker<T> {
         let line = Arc::new(Line::default());
         let of_thread = Arc::clone(&line);
         let builder = std::thread::Builder::new().name(name.to_owned());
-        let thread = builder
-            .spawn(move || thread::run(&of_thread, work))
-            .map_err(|error| format!("no thread can be started for `{name}`: {error}"))?;
+        let keep = backtraces::like_caller();
+        let work = move || {
+            let _keeping = keep();
+            thread::run(&of_thread, work);
+        };
+        let thread =
+            builder.spawn(work).map_err(|error| format!("no thread can be started for `{name}`: {error}"))?;
         let zero = Duration::ZERO;
         Ok(Worker { line, thread: Some(thread), queue, sent: 0, waited: zero, flushed: zero })
     }
@@ -233,9 +238,13 @@ struct Failures {
 
 impl Failures {
     fn into_error(self) -> BoxError {
-        match self.more {
-            0 => self.first,
-            more => format!("{} (and {more} more since)", self.first).into(),
+        if self.more == 0 {
+            return self.first;
+        }
+        let more = format!(" (and {} more since)", self.more);
+        match self.first.downcast::<Panicked>() {
+            Ok(panicked) => panicked.saying(&more).into(),
+            Err(error) => format!("{error}{more}").into(),
         }
     }
 }

@@ -104,8 +104,9 @@ fn what_fails_comes_back_and_the_rest_goes_on() {
     assert_eq!(error, "unlucky (and 2 more since)");
     worker.send(99).expect("that was told");
     go.send(()).expect("it runs");
-    let error = worker.finish().expect_err("it panicked").to_string();
-    assert_eq!(error, "its worker panicked: too many");
+    let error = worker.finish().expect_err("it panicked");
+    assert_eq!(error.to_string(), "its worker panicked: too many");
+    assert!(error.is::<Panicked>(), "its hook has panicked");
     assert_eq!((worker.sent().delivered, worker.sent().failed), (1, 4));
 }
 

@@ -1,11 +1,9 @@
 //! What happens on the thread of a worker.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenterhook_core::failure::panic_message;
-use tenterhook_core::{BoxError, HookResult};
+use tenterhook_core::{HookResult, backtraces};
 
 use super::Work;
 use super::line::{End, Line};
@@ -153,9 +151,7 @@ fn note<T>(line: &Line<T>, done: HookResult) {
     }
 }
 
-/// A panic is a failure like any other.
+/// A panic is a failure, too.
 fn guarded(work: impl FnOnce() -> HookResult) -> HookResult {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        Err(BoxError::from(format!("its worker panicked: {}", panic_message(&*panic))))
-    })
+    backtraces::caught("its worker panicked: ", work)
 }

@@ -318,7 +318,7 @@ impl<M: Module> Running<M> {
         let mut first = Ok(());
         for done in self.saves.writer.finished(wait) {
             let judged = self.judge(done);
-            first = first.and(judged);
+            first = self.first_of(first, judged);
         }
         first
     }
@@ -368,8 +368,8 @@ impl<M: Module> Session<'_, M> {
     /// Waits for the writer, and announces all that is durable then.
     pub(crate) fn finish_saves(&mut self) -> Result<(), Failure> {
         let collected = self.run.collect_saves(true);
-        self.announce_durable()?;
-        collected
+        let announced = self.announce_durable();
+        self.run.first_of(collected, announced)
     }
 
     fn announce_durable(&mut self) -> Result<(), Failure> {

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
-use tenterhook_core::failure::panic_message;
-use tenterhook_core::{BoxError, NamedTensors, Progress};
+use tenterhook_core::{BoxError, NamedTensors, Progress, backtraces};
 
 use super::contents::Contents;
 use super::disk;
@@ -72,7 +70,7 @@ impl Job {
         let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
-        let read = contained(|| snapshot.read(buffers));
+        let read = backtraces::caught("", || snapshot.read(buffers));
         // Lengths that are asked for no more.
         buffers.give_back();
         first();
@@ -107,18 +105,13 @@ impl Job {
             }
             written
         };
-        let result = contained(write).map(|()| {
+        let result = backtraces::caught("", write).map(|()| {
             // A checkpoint that cannot be removed is one too many, which is no reason to fail.
             replaces.into_iter().filter(|old| store::remove(&RealDisk, old).is_ok()).collect()
         });
         let (step, epoch) = (progress.step, progress.epoch);
         Done { path, step, epoch, weights_only, result }
     }
-}
-
-/// Lets a panic be an error like the others.
-fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panic_message(&*panic).into()))
 }
 
 /// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
@@ -163,7 +156,9 @@ impl Writer {
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
         let Progress { step, epoch, .. } = job.contents.progress;
         let (path, weights_only) = (job.path.clone(), job.contents.weights_only);
+        let keep = backtraces::like_caller();
         let work = move || {
+            let _keeping = keep();
             let done = job.carry_out(&buffers, || {
                 yield_to_training();
                 // It sends nothing: that it is gone is the news.

@@ -36,7 +36,7 @@ pub struct HookKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 3, range(min = 1))]
     pub max_failures: Option<u32>,
-    /// What share of the time it may take, such as `2%`. It is looked at every 100 training batches, and more is told
+    /// What share of the step time it may take, such as `2%`. It is looked at every 100 training batches, and more is told
     /// of once. Unset: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"2%")]
@@ -152,7 +152,7 @@ impl HookKeys {
         Some(Problem::new("over_budget", message).fix("set `over_budget = \"warn\"`"))
     }
 
-    /// What share of the time it may take, where that is said.
+    /// What share of the step time it may take, where that is said.
     pub(super) fn budget(&self) -> Option<Budget> {
         let over = self.over_budget.unwrap_or_default();
         self.budget.map(|share| Budget { share: share.of_one(), over })

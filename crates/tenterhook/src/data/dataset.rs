@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tenterhook_core::BoxError;
-use tenterhook_core::backtraces::{self, Keeping, Trace};
+use tenterhook_core::backtraces::Trace;
 use tenterhook_core::failure::panic_message;
 
 /// Which sample is wanted.
@@ -90,12 +90,6 @@ struct NamedError {
     loader: String,
     #[source]
     error: BoxError,
-}
-
-/// For a thread that loads: what it fails by is looked at as on the thread that it works for.
-pub(crate) fn like_caller() -> impl FnOnce() -> Option<Keeping> + Send {
-    let keeps = backtraces::is_kept();
-    move || keeps.then(backtraces::keep)
 }
 
 /// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.

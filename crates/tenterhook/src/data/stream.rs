@@ -9,7 +9,7 @@ use tenterhook_core::backtraces;
 
 use super::waited::{SLICE, patiently};
 use super::{LoadError, Loader, Waited};
-use crate::data::dataset::{contained, like_caller};
+use crate::data::dataset::contained;
 
 type Items<I> = Box<dyn Iterator<Item = Result<I, BoxError>> + Send>;
 type Read<B> = Box<dyn FnMut() -> Result<Option<B>, BoxError> + Send>;
@@ -141,7 +141,7 @@ impl<B: Send + 'static> StreamOf<B> {
         }
         // The thread holds one batch more, which it has read and not yet handed over.
         let (to, from) = sync_channel(self.prefetch - 1);
-        let keep = like_caller();
+        let keep = backtraces::like_caller();
         let work = move || {
             let _keeping = keep();
             while let Some(batch) = read().transpose() {

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, backtraces};
 
 use super::Waited;
 use super::waited::SLICE;
-use crate::data::dataset::like_caller;
 
 /// What a worker does: loads the batch of this number, and gives up early when told to stop.
 pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
@@ -81,7 +80,7 @@ impl<B: Send + 'static> Workers<B> {
             Workers { desk: Arc::new(desk), threads: Vec::with_capacity(threads), gave_up: false };
         for number in 0..threads.max(1) {
             let (desk, job) = (workers.desk.clone(), job.clone());
-            let keep = like_caller();
+            let keep = backtraces::like_caller();
             let work = move || {
                 let _keeping = keep();
                 while let Some(batch) = desk.claim() {

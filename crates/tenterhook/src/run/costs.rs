@@ -1,16 +1,16 @@
 //! What hooks cost, as `run.json` holds it.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Cost, HookCost};
+
+use crate::accounts::Spent;
 
 /// What the hooks of a run cost, of the process that wrote it: a run that went on begins to count anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct HookCosts {
-    /// How long it all took, in seconds: what shares are shares of.
+    /// How long training steps took, in seconds: what shares are shares of. Where there were none, the whole calls.
     pub seconds: f64,
     /// Every hook, in registration order.
     pub hooks: Vec<CostOfHook>,
@@ -26,7 +26,7 @@ pub struct CostOfHook {
     /// All of its calls.
     #[serde(flatten)]
     pub calls: CostOfCalls,
-    /// What share of the time it took, of 1.
+    /// What share of the step time it took, of 1. What it took at other times is in `total_s` alone.
     pub share: f64,
     /// How often it failed.
     pub failures: u32,
@@ -63,6 +63,8 @@ pub struct CostOfCalls {
     pub p99_s: f64,
     /// The longest of those that were timed.
     pub longest_s: f64,
+    /// The part of the total that was spent in training steps.
+    pub in_steps_s: f64,
     /// Not every call was timed.
     pub estimated: bool,
 }
@@ -79,15 +81,17 @@ pub struct HandedOver {
 }
 
 impl HookCosts {
-    pub(crate) fn of(costs: &[HookCost], spent: Duration) -> HookCosts {
-        let seconds = spent.as_secs_f64();
-        let share = |total: f64| if seconds > 0.0 { total / seconds } else { 0.0 };
+    pub(crate) fn of(costs: &[HookCost], spent: Spent) -> HookCosts {
+        let trained = !spent.steps.is_zero();
+        let seconds = if trained { spent.steps } else { spent.calls }.as_secs_f64();
+        let part = |calls: CostOfCalls| if trained { calls.in_steps_s } else { calls.total_s };
+        let share = |calls| if seconds > 0.0 { part(calls) / seconds } else { 0.0 };
         let hook = |cost: &HookCost| {
             let calls = CostOfCalls::from(cost.cost);
             CostOfHook {
                 hook: cost.hook.clone(),
                 calls,
-                share: share(calls.total_s),
+                share: share(calls),
                 failures: cost.failures,
                 read: HandedOver { scalars: cost.read.scalars, tensors: cost.read.tensors },
                 by_event: cost.by_event.iter().map(CostOfEvent::from).collect(),
@@ -111,8 +115,9 @@ impl From<&(&'static str, Cost)> for CostOfEvent {
 
 impl From<Cost> for CostOfCalls {
     fn from(cost: Cost) -> CostOfCalls {
-        let [total_s, p50_s, p99_s, longest_s] =
-            [cost.total, cost.p50, cost.p99, cost.longest].map(|duration| duration.as_secs_f64());
-        CostOfCalls { calls: cost.calls, total_s, p50_s, p99_s, longest_s, estimated: cost.estimated }
+        let Cost { calls, total, p50, p99, longest, in_steps, estimated } = cost;
+        let [total_s, p50_s, p99_s, longest_s, in_steps_s] =
+            [total, p50, p99, longest, in_steps].map(|duration| duration.as_secs_f64());
+        CostOfCalls { calls, total_s, p50_s, p99_s, longest_s, in_steps_s, estimated }
     }
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tenterhook_core::failure::Contained;
 use tenterhook_core::{
     Decided, Failure, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage,
 };
@@ -175,9 +174,8 @@ pub enum Happening {
 impl From<&Notice> for Happening {
     fn from(notice: &Notice) -> Happening {
         match notice {
-            Notice::Contained(Contained { failure, count, disabled }) => {
-                let then = if *disabled { Then::Disabled } else { Then::GoesOn };
-                Happening::failed(failure, *count, then)
+            Notice::Contained(contained) => {
+                Happening::failed(&contained.failure, contained.count, Then::of(contained))
             }
             Notice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
@@ -217,9 +215,9 @@ impl Happening {
             error: failure.error.to_string(),
             panicked: failure.panicked,
             count,
-            disabled: then == Then::Disabled,
+            disabled: then.disables(),
             aborted: then == Then::Aborts,
-            afterwards: then == Then::Afterwards,
+            afterwards: then.is_afterwards(),
             backtrace: failure.trace.as_ref().map(ToString::to_string),
         }
     }

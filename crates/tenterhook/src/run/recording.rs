@@ -107,8 +107,9 @@ impl<M: Module> Running<M> {
         }
     }
 
-    /// Begins to watch for loaders that keep the loop waiting.
-    pub(crate) fn watch_loaders(&mut self) {
+    /// Begins to watch for loaders that keep the loop waiting: those of an evaluation, or those that it trains with.
+    pub(crate) fn watch_loaders(&mut self, evaluates: bool) {
+        self.watch.desk.at(&self.progress, evaluates);
         let elapsed = self.shared.elapsed();
         let recorder = self.recording.as_ref().map(|recording| &recording.shared);
         self.watch.begin(&self.notices.tell, recorder, elapsed);

@@ -88,8 +88,87 @@ fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it(
     let said = Notice::OverBudget(told[0].clone()).to_string();
     assert_eq!(
         said,
-        "hook `slow` takes 10 % of the time, and its budget is 5 %; it is disabled from here on"
+        "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled from here on"
     );
+}
+
+#[test]
+fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
+    let (hand, calls) = (Hand::at(0), Seen::new());
+    let how = budget(5.0, OverBudget::Disable);
+    let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
+    let report = trainer.fit(&mut Toy::default(), &mut data(10, 0)).unwrap();
+    let told = overruns(&report);
+    assert!(told.len() == 1 && is_a_tenth(told[0].share) && !told[0].disabled, "{told:?}");
+    assert_eq!(calls.take().len(), 20);
+    let said = Notice::OverBudget(told[0].clone()).to_string();
+    assert_eq!(said, "hook `slow` takes 10 % of the step time, and its budget is 5 %");
+}
+
+#[test]
+fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_total() {
+    let (hand, calls) = (Hand::at(0), Seen::new());
+    let how = budget(11.0, OverBudget::Disable);
+    let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
+    let [at_set_up, judging, ending] = [(); 3].map(|()| hand.clone());
+    trainer.add_hook(closure::setup("sets_up", move |_| at_set_up.turn(1000))).unwrap();
+    trainer.add_hook(closure::on_validation_batch_end("judges", move |_| judging.turn(1000))).unwrap();
+    trainer.add_hook(closure::on_train_epoch_end("ends", move |_| ending.turn(1000))).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(100, 3)).unwrap();
+    let costs = &report.hook_costs;
+    assert!((costs.seconds - 2000.0).abs() < 1e-6, "steps alone: {}", costs.seconds);
+    assert!(is_a_tenth(costs.hook("slow").unwrap().share), "{costs:?}");
+    for hook in ["sets_up", "judges", "ends"] {
+        let cost = costs.hook(hook).unwrap();
+        assert!(
+            cost.share == 0.0 && cost.calls.total_s >= 1000.0 && cost.calls.in_steps_s == 0.0,
+            "{cost:?}"
+        );
+    }
+    assert_eq!(overruns(&report), []);
+}
+
+#[test]
+fn of_a_call_without_steps_shares_are_of_the_call() {
+    let hand = Hand::at(0);
+    let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
+    let [slow, work] = [(); 2].map(|()| hand.clone());
+    trainer.add_hook(closure::on_test_batch_end("slow", move |_| slow.turn(1))).unwrap();
+    trainer.add_hook(closure::on_test_batch_start("work", move |_| work.turn(9))).unwrap();
+    let costs = trainer.test(&mut Toy::default(), &mut data(0, 4)).unwrap().hook_costs;
+    assert!(is_a_tenth(costs.hook("slow").unwrap().share), "{costs:?}");
+}
+
+#[test]
+fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
+    let (hand, calls) = (Hand::at(0), Seen::new());
+    let rare = slow(&hand, &calls).every("700 steps").unwrap();
+    let mut trainer = one_in_ten(trainer(epochs(1)), &hand, rare, Registration::default());
+    let costs = trainer.fit(&mut Toy::default(), &mut data(4000, 0)).unwrap().hook_costs;
+    let cost = costs.hook("slow").unwrap().calls;
+    assert_eq!((cost.calls, cost.estimated, calls.take().len()), (5, false, 5), "{cost:?}");
+    assert!((cost.total_s - 5.0).abs() < 1e-9 && (cost.p50_s - 1.0).abs() < 0.13, "{cost:?}");
+}
+
+#[test]
+fn what_a_gate_takes_and_reads_is_its_hooks_and_nobody_elses() {
+    let hand = Hand::at(0);
+    let asks = hand.clone();
+    let gated = closure::on_step_end("gated", |_| ()).when(move |moment| {
+        asks.turn(2);
+        moment.latest_loss().is_some_and(f64::is_nan)
+    });
+    let next = closure::on_step_end("next", |_| ());
+    let mut trainer =
+        trainer(epochs(1)).with_clock(hand).with_hooks([AnyHook::new(gated), next.into()]).unwrap();
+    let costs = trainer
+        .fit(&mut Line::new(0.25), &mut Batches::of(vec![points(&[(1.0, 1.0)]); 6]))
+        .unwrap()
+        .hook_costs;
+    let [gated, next] = ["gated", "next"].map(|name| costs.hook(name).unwrap().clone());
+    assert_eq!((gated.calls.calls, gated.read.scalars), (0, 6), "{gated:?}");
+    assert!((gated.calls.total_s - 12.0).abs() < 1e-9, "{gated:?}");
+    assert_eq!((next.calls.calls, next.calls.total_s, next.read.scalars), (6, 0.0, 0), "{next:?}");
 }
 
 #[test]
@@ -143,6 +222,7 @@ fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
     let event = saving.by_event.iter().find(|event| event.event == "on_train_epoch_end").unwrap();
     let seconds = [saving.calls.total_s, event.calls.total_s].map(|seconds| (seconds * 1e3).round() / 1e3);
     assert_eq!((seconds, event.calls.calls), ([14.0, 14.0], 2));
+    assert!((event.calls.p50_s / 7.0 - 1.0).abs() < 0.13, "a call and its save are one: {event:?}");
 }
 
 /// Six batches; what was handed over for hooks of these names.

@@ -7,11 +7,11 @@ use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
-    BoxError, Decision, Failure, Loader, NamedTensors, Notice, Origin, Request, RunError, Settings, Split,
-    StepOutput, Weights, closure,
+    BoxError, Decision, Failure, Loader, NamedTensors, Notice, Origin, Policy, Registration, Request,
+    RunError, Settings, Split, StepOutput, Weights, closure,
 };
 
-use crate::lab::{Lab, LabStrategy, data, epochs, trainer};
+use crate::lab::{Lab, LabStrategy, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
 use crate::tape::{Recorder, Tape};
 
@@ -190,15 +190,25 @@ fn a_loss_that_nobody_reads_is_told_of_at_the_end_of_the_epoch() {
 }
 
 #[test]
-fn weights_of_the_wrong_shape_are_the_modules_failure() {
-    let mut trainer = trainer(epochs(1));
-    let swap = closure::on_step_end("swap", |_| {
-        let weights = NamedTensors::from([("weight", vec![0.0; 3]), ("bias", vec![0.0])]);
-        Decision::CONTINUE.request(Request::SwapWeights(Weights(Arc::new(weights))))
-    });
-    trainer.add_hook(swap).unwrap();
-    let error = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
-    let RunError::Failed { failure, .. } = error else { panic!("{error}") };
-    assert_eq!((failure.origin.clone(), failure.place), (Origin::Module, "load_weights"), "{failure}");
+fn weights_of_the_wrong_shape_are_a_failure_of_the_hook_that_gives_them() {
+    let swap = || {
+        closure::on_step_end("swap", |_| {
+            let weights = NamedTensors::from([("weight", vec![0.0; 3]), ("bias", vec![0.0])]);
+            Decision::CONTINUE.request(Request::SwapWeights(Weights(Arc::new(weights))))
+        })
+    };
+    let of = |policy: Option<Policy>| {
+        let (mut toy, how) = (Toy::default(), Registration { policy, ..Registration::default() });
+        let mut trainer = trainer(epochs(1));
+        trainer.register(swap(), how).unwrap();
+        (trainer.fit(&mut toy, &mut data(2, 0)), bits(&toy))
+    };
+    let (Err(RunError::Failed { failure, .. }), _) = of(None) else { panic!("a controller aborts") };
+    assert_eq!((&failure.origin, failure.place), (&Origin::Hook("swap".into()), "on_step_end"), "{failure}");
     assert!(failure.to_string().contains("weight"), "{failure}");
+    let (fitted, weights) = of(Some(Policy::WARN));
+    assert_eq!(fitted.unwrap().failures.kinds[0].count, 2, "each time");
+    let mut undisturbed = Toy::default();
+    trainer(epochs(1)).fit(&mut undisturbed, &mut data(2, 0)).unwrap();
+    assert_eq!(weights, bits(&undisturbed), "the module keeps its own weights");
 }

@@ -2,7 +2,10 @@
 
 use tenterhook::settings::Amount;
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Flow, Lr, Notice, Outcome, Request, Settings, Status, Trainer, closure};
+use tenterhook::{
+    Decision, Flow, Lr, Notice, OnError, Origin, Outcome, Policy, Registration, Request, RunError, Settings,
+    Status, Trainer, closure,
+};
 
 use crate::lab::{Lab, LabData, bits, data, epochs, trainer};
 use crate::tape::{Recorder, Seen, Tape};
@@ -281,6 +284,33 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
             .unwrap();
     });
     assert_eq!(one_of_two, [(0.1, 0.3); 3]);
+}
+
+#[test]
+fn a_rate_that_cannot_be_set_is_a_failure_of_the_hook_that_asks_for_it_under_its_policy() {
+    let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
+    for (wrong, why) in [
+        (Request::Lr { optimizer: None, change: Lr::Set(f64::NAN) }, "must be a number of 0 or more"),
+        (Request::Lr { optimizer: Some(7), change: Lr::Scale(0.5) }, "7 is none of them"),
+    ] {
+        let of = |policy: Option<Policy>| {
+            let mut trainer = trainer(epochs(1));
+            let wrong = wrong.clone();
+            let asks = closure::on_step_end("asks", move |_| Decision::CONTINUE.request(wrong.clone()));
+            trainer.register(asks, Registration { policy, ..Registration::default() }).unwrap();
+            let fitted = trainer.fit(&mut Toy::default(), &mut data(3, 0));
+            (fitted, trainer.list_hooks()[0].clone())
+        };
+        let (Err(RunError::Failed { failure, .. }), info) = of(None) else { panic!("a controller aborts") };
+        assert_eq!((&failure.origin, failure.place), (&Origin::Hook("asks".into()), "on_step_end"));
+        assert!(failure.to_string().contains(why) && failure.step == 1, "{failure}");
+        assert_eq!(info.failures, 1, "it is counted");
+        let (fitted, info) = of(Some(Policy::WARN));
+        assert_eq!((fitted.unwrap().outcome, info.failures, info.enabled), (Outcome::Completed, 3, true));
+        let (fitted, info) = of(Some(disable));
+        let kinds = fitted.unwrap().failures.kinds;
+        assert_eq!((kinds[0].count, kinds[0].disabled, info.enabled), (2, true, false), "{kinds:?}");
+    }
 }
 
 #[test]

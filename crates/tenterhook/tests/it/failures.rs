@@ -4,8 +4,8 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Event, Failure, LogOptions, Notice, Origin, Outcome, Policy, Report, RunError, Settings, Status, Trainer,
-    closure,
+    Event, Failure, HookResult, LogOptions, Notice, Observer, Origin, Outcome, Policy, Registration, Report,
+    RunError, Settings, Status, TrainBatchEnd, Trainer, backtraces, closure, hook,
 };
 
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
@@ -378,4 +378,87 @@ fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
     trainer.remove_hook("bad").unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
     assert_eq!((report.outcome, report.progress.step), (Outcome::Completed, 3));
+}
+
+/// Panics when the call is over, or on a thread of its own in training.
+struct Ends {
+    elsewhere: bool,
+    seen: Seen<u64>,
+}
+
+#[hook]
+impl Observer for Ends {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
+        self.seen.push(cx.step);
+        if !self.elsewhere {
+            return Ok(());
+        }
+        let keep = backtraces::like_caller();
+        let work = move || {
+            let _keeping = keep();
+            backtraces::caught("its worker panicked: ", || panic!("half broken"))
+        };
+        std::thread::spawn(work).join().unwrap()
+    }
+    fn finish(&mut self) -> HookResult {
+        assert!(self.elsewhere, "no end is in sight");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
+    let seen = Seen::new();
+    let mut trainer = trainer(epochs(1));
+    trainer.add_hook(Ends { elsewhere: false, seen: seen.clone() }).unwrap();
+    let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let kind = &report.failures.kinds[0];
+    assert_eq!((kind.at.as_str(), kind.panicked, kind.disabled), ("finish", true, true));
+    assert!(!trainer.list_hooks()[0].enabled);
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    assert_eq!(seen.take(), [1, 2], "nothing of the second call");
+}
+
+#[test]
+fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
+    for (policy, debug) in [(Policy::WARN, false), (Policy::ABORT, true)] {
+        let seen = Seen::new();
+        let mut trainer = trainer(Settings { debug, ..epochs(1) });
+        let how = Registration { policy: Some(policy), ..Registration::default() };
+        trainer.register(Ends { elsewhere: true, seen: seen.clone() }, how).unwrap();
+        let fitted = trainer.fit(&mut Toy::default(), &mut data(3, 0));
+        assert_eq!(seen.take(), [1], "it is disabled at once, or aborts");
+        let text = match fitted {
+            Ok(report) => {
+                assert!(!debug && report.failures.kinds[0].disabled, "{:?}", report.failures);
+                continue;
+            }
+            Err(RunError::Failed { failure, .. }) => {
+                assert!(failure.panicked, "{failure}");
+                assert!(failure.to_string().contains("its worker panicked: half broken"), "{failure}");
+                failure.trace.unwrap().to_string()
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert!(text.contains("Ends") && text.contains("caught"), "the way on its own thread: {text}");
+    }
+}
+
+#[test]
+fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
+    let told = Seen::new();
+    let tell = told.clone();
+    let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));
+    let fails = closure::on_exception("watches", |cx| assert!(cx.step > 9, "cannot say so"));
+    trainer.add_hook(fails).unwrap();
+    let how = Registration { policy: Some(Policy::ABORT), ..Registration::default() };
+    trainer.register(closure::on_step_end("ends", |cx| assert!(cx.step > 9, "enough")), how).unwrap();
+    let error = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
+    let RunError::Failed { report, later, .. } = error else { panic!("{error}") };
+    assert!(later.is_empty(), "it was contained: {later:?}");
+    let kind = report.failures.kinds.iter().find(|kind| kind.at == "on_exception").unwrap();
+    assert_eq!((kind.afterwards, kind.disabled, kind.aborted), (true, true, false));
+    let told = told.take();
+    let said = told.iter().find(|said| said.contains("cannot say so")).unwrap();
+    assert!(said.ends_with("the run is ending already, and clean-up goes on"), "{said}");
 }

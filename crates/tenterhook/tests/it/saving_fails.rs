@@ -8,7 +8,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::RunDirectoryPlan;
 use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
-use tenterhook::{Notice, Report, RunError, Settings, Trainer, closure};
+use tenterhook::{Decision, Notice, Report, Request, RunError, SaveRequest, Settings, Trainer, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::plan;
@@ -107,6 +107,25 @@ fn a_worse_one_does_not_replace_the_best_because_a_better_one_could_not_be_writt
     trainer.add_hook(saving(options)).unwrap();
     trainer.lenient().fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     assert_eq!(names(&root), ["epoch=0-step=2"], "0.4 could not be written, and 0.9 is worse than 0.5");
+}
+
+#[test]
+fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed() {
+    let (_above, root) = root();
+    let settings = Settings { background_saves: true, ..epochs(1) };
+    let mut trainer = trainer(settings).with_checkpoints_in(&root);
+    let place = root.clone();
+    trainer.add_hook(closure::on_train_start("in_the_way", move |_| fs::write(&place, "").unwrap())).unwrap();
+    let save = |name: &str| Request::Save(SaveRequest { path: Some(name.into()), ..SaveRequest::default() });
+    let all = ["first", "second", "third"].map(save).into_iter().fold(Decision::CONTINUE, Decision::request);
+    trainer.add_hook(closure::on_train_epoch_end("asks", move |_| all.clone())).unwrap();
+    let error = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
+    let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
+    let all: Vec<_> = std::iter::once(&failure).chain(&later).map(ToString::to_string).collect();
+    for (failed, filename) in all.iter().zip(["first", "second", "third"]) {
+        assert!(failed.contains(filename), "{all:?}");
+    }
+    assert_eq!((all.len(), report.failures.kinds[0].count), (3, 3), "{all:?}");
 }
 
 fn run(root: &Path, resume: bool) -> Trainer {

@@ -37,11 +37,18 @@ fn batch() -> ToyBatch {
     ToyBatch::of(vec![([0.1, 0.2], 0.3)])
 }
 
-/// Blocks the thread that asks for its second batch.
+/// Blocks the thread that asks for its second batch, or the one that begins with it.
 struct Blocking {
     name: &'static str,
     next: u64,
     gate: Gate,
+    at_once: bool,
+}
+
+impl Blocking {
+    fn new(name: &'static str, gate: &Gate) -> Blocking {
+        Blocking { name, next: 0, gate: gate.clone(), at_once: false }
+    }
 }
 
 impl Loader<ToyBatch> for Blocking {
@@ -53,11 +60,11 @@ impl Loader<ToyBatch> for Blocking {
     }
     fn seek(&mut self, _: u64, batch: u64, _: bool) -> Result<(), BoxError> {
         self.next = batch;
-        Ok(())
+        if self.at_once { self.gate.wait() } else { Ok(()) }
     }
     fn next(&mut self) -> Result<Option<ToyBatch>, BoxError> {
         self.next += 1;
-        if self.next == 2 {
+        if self.next == 2 && !self.at_once {
             self.gate.wait()?;
         }
         Ok((self.next <= 3).then(batch))
@@ -122,7 +129,7 @@ fn expected(loader: &str, times: usize) -> Vec<Told> {
 fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_doubled() {
     let blocking = |gate: Gate| {
         let data = Loading::new().train(other("quick"));
-        data.make(Split::Train, move || Ok(Blocking { name: "blocking", next: 0, gate: gate.clone() }))
+        data.make(Split::Train, move || Ok(Blocking::new("blocking", &gate)))
     };
     let (told, written, _root) = told_of(blocking, 3);
     assert_eq!(told, expected("blocking", 3));
@@ -140,9 +147,21 @@ fn a_loader_whose_threads_do_not_deliver_is_named() {
 fn a_loader_that_keeps_a_validation_waiting_is_named() {
     let blocking = |gate: Gate| {
         let data = Loading::new().train(other("quick")).validate(other("also quick"));
-        data.make(Split::Validate, move || Ok(Blocking { name: "judges", next: 0, gate: gate.clone() }))
+        data.make(Split::Validate, move || Ok(Blocking::new("judges", &gate)))
     };
     assert_eq!(told_of(blocking, 1).0, expected("judges", 1));
+}
+
+#[test]
+fn a_loader_that_cannot_begin_is_named_too() {
+    for split in [Split::Train, Split::Validate] {
+        let blocking = |gate: Gate| {
+            let data = Loading::new().train(other("quick")).validate(other("also quick"));
+            data.make(split, move || Ok(Blocking { at_once: true, ..Blocking::new("opens", &gate) }))
+        };
+        let (told, written, _root) = told_of(blocking, 1);
+        assert_eq!((&told, &written), (&expected("opens", 1), &told), "{split:?}");
+    }
 }
 
 #[test]

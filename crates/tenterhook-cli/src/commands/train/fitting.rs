@@ -13,7 +13,7 @@ use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
 use super::super::going_on::GoingOn;
 use super::super::weights::Weights;
-use super::super::{WRONG_INPUT, accepted, failed_midway, resume_command, tell};
+use super::super::{WRONG_INPUT, accepted, costs, failed_midway, print, resume_command, tell};
 use super::init::Initialized;
 use super::summary::{Best, Summary, best};
 use crate::app::App;
@@ -124,9 +124,18 @@ impl Fitting<'_> {
         let untrained =
             matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
         let without_a_run = self.resolved.trainer.fast_dev_run.is_on() && !untrained;
+        let costs = match &error {
+            RunError::Failed { report, .. } => costs::summary(report, self.profile_hooks),
+            RunError::Settings(_) => Vec::new(),
+        };
         let code = failed_midway(error);
         if !began && !without_a_run {
             return ExitCode::from(WRONG_INPUT);
+        }
+        if !(self.output.quiet || self.output.json) {
+            for line in &costs {
+                print(line);
+            }
         }
         let go_on =
             resume_command(app, trainer).filter(|_| newest_whole(trainer.checkpoints()).path.is_some());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tenterhook::hooks::Checkpoint;
 use tenterhook::run::SentByHook;
-use tenterhook::{Failures, Notice, Outcome, Report, Trainer};
+use tenterhook::{Failures, Outcome, Report, Trainer};
 
 use super::super::failures::lines;
 use super::super::{costs, print, sinks};
@@ -126,7 +126,9 @@ impl Summary<'_> {
             };
             rows(&on, "test/", report);
         }
-        self.costs();
+        for (at, line) in costs::summary(self.fitted, self.profile_hooks).into_iter().enumerate() {
+            print(&if at == 0 { format!("\n{line}") } else { line });
+        }
         let sent = sinks::lines(&self.sinks());
         if !sent.is_empty() {
             print(&format!("\n{}\n  {}", sinks::TITLE, sent.join("\n  ")));
@@ -146,21 +148,6 @@ impl Summary<'_> {
         print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
         print(&format!("  {name} trace my.toml   shows the order of events"));
-    }
-}
-
-impl Summary<'_> {
-    /// What hooks cost in training, and which of them took more than they may.
-    fn costs(&self) {
-        let lines = costs::lines(&self.fitted.hook_costs, self.profile_hooks);
-        if lines.is_empty() {
-            return;
-        }
-        print(&format!("\n{}", costs::title(&self.fitted.hook_costs)));
-        let over = self.fitted.notices.iter().filter(|notice| matches!(notice, Notice::OverBudget(_)));
-        for line in lines.into_iter().chain(over.map(ToString::to_string)) {
-            print(&format!("  {line}"));
-        }
     }
 }
 

@@ -2,21 +2,21 @@
 //! what did not, how the call ended, and what was written down.
 
 mod hooks;
-mod journal;
 mod rules;
+mod written;
 
 use std::path::{Path, PathBuf};
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{Happening, RunStatus};
+use tenterhook::run::{Happening, RunDirectoryPlan, RunStatus};
 use tenterhook::toy::Toy;
 use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
 
 use self::hooks::{Fault, Faulty, Kind, message};
-use self::journal::{Journal, Written};
 use self::rules::{Case, Expected, Failed, Rows};
+use self::written::Written;
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
-use crate::run_directory::plan;
+use crate::run_directory::{latest, plan};
 use crate::tape::{Recorder, Tape};
 
 /// Which call brings a hook to a place.
@@ -66,12 +66,6 @@ struct Ran {
     result: Result<Report, RunError>,
 }
 
-/// Where a run leaves what it writes.
-enum Files<'a> {
-    Journal(&'a Journal),
-    Directory(&'a Path),
-}
-
 struct Matrix {
     root: tempfile::TempDir,
     kind: Kind,
@@ -82,14 +76,7 @@ impl Matrix {
     fn new(kind: Kind, faulty: &'static [&'static str]) -> Matrix {
         let matrix = Matrix { root: tempfile::tempdir().unwrap(), kind, faulty };
         // What there is to go on from: the same hooks, half as far.
-        let checkpoints = matrix.root.path().join("earlier");
-        matrix.run(
-            Call::Saving,
-            1,
-            (Policy::ABORT, None),
-            &Files::Journal(&Journal::default()),
-            &checkpoints,
-        );
+        matrix.run(Call::Saving, 1, (Policy::ABORT, None), matrix.root.path());
         matrix
     }
 
@@ -102,23 +89,11 @@ impl Matrix {
         if self.kind == Kind::Update { vec!["before", "after"] } else { self.hooks() }
     }
 
-    fn run(
-        &self,
-        call: Call,
-        epochs: i64,
-        (policy, fault): (Policy, Option<Fault>),
-        files: &Files<'_>,
-        checkpoints: &Path,
-    ) -> Ran {
+    fn run(&self, call: Call, epochs: i64, (policy, fault): (Policy, Option<Fault>), root: &Path) -> Ran {
         let tape = Tape::default();
         let settings = Settings { max_epochs: Some(epochs), background_saves: false, ..Settings::default() };
         let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
-        trainer = match files {
-            Files::Journal(journal) => {
-                trainer.with_recorder(journal.recorder()).with_checkpoints_in(checkpoints)
-            }
-            Files::Directory(root) => trainer.with_run_directory(plan(root)),
-        };
+        trainer = trainer.with_run_directory(RunDirectoryPlan { for_evaluations: true, ..plan(root) });
         if call == Call::Resume {
             trainer = trainer.restoring(self.checkpoint());
         }
@@ -152,7 +127,7 @@ impl Matrix {
     }
 
     fn checkpoint(&self) -> PathBuf {
-        let checkpoints = self.root.path().join("earlier");
+        let checkpoints = latest(self.root.path()).join("checkpoints");
         checkpoints.join(std::fs::read_link(checkpoints.join("latest")).unwrap())
     }
 
@@ -167,13 +142,12 @@ impl Matrix {
             hooks: &receivers,
         };
         let expected = case.expected();
-        let journal = Journal::default();
-        let checkpoints = tempfile::tempdir().unwrap();
-        let ran = self.run(call, 2, (policy, Some(fault)), &Files::Journal(&journal), checkpoints.path());
+        let root = tempfile::tempdir().unwrap();
+        let ran = self.run(call, 2, (policy, Some(fault)), root.path());
         let case = format!("{call:?}, {:?} {:?}, {fault:?}, {policy:?}", self.kind, self.faulty);
         assert_eq!(ran.rows, expected.rows, "{case}");
         self.check_result(&case, call, &expected, fault, ran.result);
-        check_journal(&case, call, &expected, fault, &journal.written());
+        self.check_files(&case, call, &expected, fault, Written::below(root.path()));
     }
 
     /// How the call ended, and what the report says.
@@ -218,7 +192,8 @@ impl Matrix {
             let counted = kinds.iter().map(|kind| (kind.count, kind.disabled, kind.aborted, kind.afterwards));
             let count = (contained.len() + aborted + later) as u64;
             let disabled = contained.iter().any(|failed| failed.disabled);
-            let one = (count > 0).then_some((count, disabled, aborted > 0, later > 0));
+            let afterwards = later > 0 || !contained.is_empty() && call == Call::Failing;
+            let one = (count > 0).then_some((count, disabled, aborted > 0, afterwards));
             assert_eq!(counted.collect::<Vec<_>>(), one.into_iter().collect::<Vec<_>>(), "{case}");
             for kind in kinds {
                 assert_eq!((kind.at.as_str(), kind.panicked), (fault.place, fault.panics), "{case}");
@@ -239,9 +214,8 @@ impl Matrix {
         ];
         let mut checked = Vec::new();
         for call in calls {
-            let (journal, checkpoints) = (Journal::default(), self.root.path().join("undisturbed"));
-            let nothing = (Policy::ABORT, None);
-            let undisturbed = self.run(call, 2, nothing, &Files::Journal(&journal), &checkpoints).rows;
+            let root = tempfile::tempdir().unwrap();
+            let undisturbed = self.run(call, 2, (Policy::ABORT, None), root.path()).rows;
             for place in self.kind.places().into_iter().filter(|place| Call::to(place) == call) {
                 for policy in POLICIES {
                     for panics in [false, true] {
@@ -253,37 +227,69 @@ impl Matrix {
         }
         assert_eq!(checked.len(), self.kind.places().len(), "every place was come to");
     }
-}
 
-/// What was written down: every failure, in order, and how it ended.
-fn check_journal(case: &str, call: Call, expected: &Expected, fault: Fault, written: &Written) {
-    let evaluates = matches!(call, Call::Test | Call::Predict);
-    let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
-    // An evaluation begins when it has its loaders, right before its first event.
-    let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
-    assert_eq!(written.begun, began, "{case}");
-    let failed = expected.aborts.is_some() || call == Call::Failing;
-    assert_eq!(matches!(written.outcome, Some(Outcome::Failed { .. })), failed, "{case}");
-    let line = |hook: &str, then| (format!("hook `{hook}`"), fault.place, then);
-    let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", "aborted"));
-    let falls = (call == Call::Disabling).then(|| (format!("hook `{FALLS}`"), FALLS_AT, "disabled"));
-    let contained = expected.contained.iter();
-    let contained = contained.map(|one| line(one.hook, if one.disabled { "disabled" } else { "" }));
-    let later = expected.later.iter().map(|hook| line(hook, "afterwards"));
-    let aborted = expected.aborts.map(|hook| line(hook, "aborted"));
-    let all: Vec<_> = module.into_iter().chain(falls).chain(contained).chain(aborted).chain(later).collect();
-    let lines = written.failures.iter().map(|what| match what {
-        Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
-            let own = by == "module" || *by == format!("hook `{FALLS}`");
-            assert_eq!(*panicked, fault.panics && !own, "{case}");
-            let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];
-            let then: String = then.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
-            (by.clone(), at.clone(), then)
+    /// What was written down: every failure, in order, who was disabled, and how it ended.
+    fn check_files(
+        &self,
+        case: &str,
+        call: Call,
+        expected: &Expected,
+        fault: Fault,
+        written: Option<Written>,
+    ) {
+        let evaluates = matches!(call, Call::Test | Call::Predict);
+        let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
+        // An evaluation begins when it has its loaders, right before its first event.
+        let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
+        assert_eq!(written.is_some(), began, "{case}");
+        let Some(written) = written else { return };
+        let failed = expected.aborts.is_some() || call == Call::Failing;
+        assert_eq!(
+            matches!(written.status, RunStatus::Failed { .. }),
+            failed,
+            "{case}: {:?}",
+            written.status
+        );
+        assert!(failed || written.status == RunStatus::Completed, "{case}: {:?}", written.status);
+        assert!(written.ends, "{case}");
+        assert_eq!(written.counted, written.failures.len() as u64, "{case}");
+        for hook in self.faulty {
+            let of_hook = |failed: &&Failed| failed.hook == *hook;
+            let disabled = expected.contained.iter().filter(of_hook).any(|failed| failed.disabled);
+            let info = written.hooks.iter().find(|info| info.name == *hook);
+            assert_eq!(info.map(|info| info.enabled), Some(!disabled), "{case}");
         }
-        other => panic!("{case}: {other:?}"),
-    });
-    let all: Vec<_> = all.into_iter().map(|(by, at, then)| (by, at.to_owned(), then.to_owned())).collect();
-    assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
+        let line = |hook: &str, then| (format!("hook `{hook}`"), fault.place, then);
+        let module = (call == Call::Failing).then(|| ("module".to_owned(), "on_train_end", "aborted"));
+        let falls = (call == Call::Disabling).then(|| (format!("hook `{FALLS}`"), FALLS_AT, "disabled"));
+        let contained = expected.contained.iter();
+        let contained = contained.map(|one| {
+            let then = match (one.disabled, call == Call::Failing) {
+                (false, false) => "",
+                (true, false) => "disabled",
+                (false, true) => "afterwards",
+                (true, true) => "disabled afterwards",
+            };
+            line(one.hook, then)
+        });
+        let later = expected.later.iter().map(|hook| line(hook, "afterwards"));
+        let aborted = expected.aborts.map(|hook| line(hook, "aborted"));
+        let all: Vec<_> =
+            module.into_iter().chain(falls).chain(contained).chain(aborted).chain(later).collect();
+        let lines = written.failures.iter().map(|what| match what {
+            Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
+                let own = by == "module" || *by == format!("hook `{FALLS}`");
+                assert_eq!(*panicked, fault.panics && !own, "{case}");
+                let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];
+                let then: Vec<_> = then.into_iter().filter(|(so, _)| *so).map(|(_, word)| word).collect();
+                (by.clone(), at.clone(), then.join(" "))
+            }
+            other => panic!("{case}: {other:?}"),
+        });
+        let all: Vec<_> =
+            all.into_iter().map(|(by, at, then)| (by, at.to_owned(), then.to_owned())).collect();
+        assert_eq!(lines.collect::<Vec<_>>(), all, "{case}");
+    }
 }
 
 #[test]
@@ -297,36 +303,6 @@ fn a_failure_of_one_hook_of_any_kind_in_any_event_does_what_its_policy_says() {
 fn failures_of_two_hooks_in_the_same_event_are_judged_each_by_itself() {
     for kind in Kind::ALL {
         Matrix::new(kind, &["x", "y"]).check_all();
-    }
-}
-
-#[test]
-fn a_run_directory_says_how_a_failure_ended_in_any_event() {
-    let matrix = Matrix::new(Kind::Controller, &["x"]);
-    for place in matrix.kind.places().into_iter().filter(|place| Call::to(place) == Call::Fit) {
-        for policy in [Policy::ABORT, Policy::WARN] {
-            let root = tempfile::tempdir().unwrap();
-            let fault = Fault { place, panics: false };
-            let unused = root.path().join("unused");
-            let files = Files::Directory(root.path());
-            let ran = matrix.run(Call::Fit, 2, (policy, Some(fault)), &files, &unused);
-            let began = ran.rows.iter().any(|(_, place)| *place == "on_train_start");
-            assert_eq!(root.path().join("runs").exists(), began, "{place}");
-            if !began {
-                continue;
-            }
-            let run = tenterhook::run::Run::read(crate::run_directory::latest(root.path())).unwrap();
-            let failed = matches!(run.record.status, RunStatus::Failed { .. });
-            assert_eq!(failed, policy.on_error == OnError::Abort, "{place}: {:?}", run.record.status);
-            let listed: Vec<_> =
-                run.record.failures.iter().map(|kind| (kind.at.as_str(), kind.aborted)).collect();
-            assert_eq!(listed, [(place, failed)], "{place}");
-            let happenings = run.happenings().unwrap();
-            let lines = happenings.entries.iter();
-            let lines = lines.filter(|entry| matches!(entry.what, Happening::Failure { .. })).count() as u64;
-            assert_eq!(lines, run.record.failures[0].count, "{place}: each is written down");
-            assert!(matches!(happenings.entries.last().unwrap().what, Happening::End { .. }), "{place}");
-        }
     }
 }
 
