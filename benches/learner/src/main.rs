@@ -238,16 +238,12 @@ fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
     workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?)
 }
 
-/// The most memory this process has had, in kibibytes, without its code: how much of that is in memory depends on what else
-/// the system has read of the file.
+/// The most memory that the system gave this process, in kibibytes.
 fn resident_kib() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let told = |name: &str| -> Result<u64, Box<dyn Error>> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(number.ok_or_else(|| format!("no `{name}` is told here"))?.parse()?)
-    };
-    Ok(told("VmHWM:")?.saturating_sub(told("RssFile:")?))
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+    Ok(peak.ok_or("no peak of memory is told here")?.parse()?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

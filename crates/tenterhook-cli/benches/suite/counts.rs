@@ -40,7 +40,7 @@ pub fn instructions(_: Effort) -> Result<Vec<Line>> {
     Ok(vec![line("gpt", "GPT", 1, 1)?, line("cnn", "CNN", 2, 8)?])
 }
 
-/// Of the tiny model, over as many steps as come between two readings of the losses, so that one reading counts.
+/// Of the tiny model, over as many steps as come between two lines of the log, so that one of them counts.
 pub fn allocations(_: Effort) -> Result<Vec<Line>> {
     valgrind::version()?;
     let of = |how: &str| per_step(200, 50, |steps| allocated("tiny", how, steps));
@@ -51,17 +51,12 @@ pub fn allocations(_: Effort) -> Result<Vec<Line>> {
         )
         .into());
     }
-    // Without the reading.
+    // Without the line.
     let alone = per_step(205, 40, |steps| allocated("nothing", "trainer", steps))?;
     let what = "allocations per step in steady state, no hooks, Linear 32→2";
     Ok(vec![
         Line::counted(what, "", trainer, raw).noting("the target is what a raw Burn loop makes"),
-        Line::counted(
-            "allocations of the trainer itself, between two readings of the losses",
-            "",
-            alone,
-            0.0,
-        ),
+        Line::counted("allocations of the trainer itself, between two lines of the log", "", alone, 0.0),
     ])
 }
 

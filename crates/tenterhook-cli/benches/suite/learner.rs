@@ -15,7 +15,7 @@ use crate::table::Line;
 #[derive(Clone, Copy, Deserialize)]
 struct Trained {
     seconds_per_step: f64,
-    /// The most memory that was in use at a time, and the most that the system gave the process, code not included.
+    /// The most memory that was in use at a time, and the most that the system gave the process.
     in_use_kib: f64,
     resident_kib: f64,
 }
@@ -54,7 +54,7 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
         lines.push(Line::new(format!("{against}, time"), "×", times, Some(1.0)));
         lines.push(Line::counted(format!("{against}, instructions"), "×", instructions, 1.0));
         lines.push(Line::new(format!("{against}, peak memory in use"), "×", in_use, Some(1.0)));
-        lines.push(Line::new(format!("{against}, peak resident memory"), "×", resident, None));
+        lines.push(Line::new(format!("{against}, peak resident memory"), "×", resident, Some(1.0)));
     }
     Ok(lines)
 }
