@@ -2,12 +2,15 @@
 //!
 //! Every call is counted. Of what happens once per batch or more often, the first thousand deliveries of an event are
 //! timed, and then one in sixteen at random, which stands for those that it was chosen from; everything else is always
-//! timed, and so is every call that came through a gate, such as `every`. A clock is read once before the first hook and
-//! once after each.
+//! timed. So are the first thousand calls that came through a gate, such as `every`: they are rare, and a choice among
+//! deliveries would miss most of them. A clock is read once before the first hook and once after each.
 
 use std::time::Duration;
 
 use crate::roster::HookKind;
+
+/// So many deliveries of an event are all timed, and so many openings of a gate.
+pub(crate) const ALL_TIMED: u32 = 1000;
 
 /// What a hook cost, in all or at one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +109,8 @@ pub(crate) struct Tally {
     /// What of the total belongs to training steps that are over, and what it was when the steps began that are not.
     in_steps: u64,
     since: u64,
+    /// Of the total, as far as it is an estimate from some of the calls.
+    variance: f64,
     spread: [u64; BUCKETS],
 }
 
@@ -118,6 +123,7 @@ impl Default for Tally {
             last: (0, 0),
             in_steps: 0,
             since: 0,
+            variance: 0.0,
             spread: [0; BUCKETS],
         }
     }
@@ -127,7 +133,6 @@ impl Tally {
     /// The call of this number took so long, and stands for this many.
     pub(crate) fn note(&mut self, call: u64, nanos: u64, weight: u64) {
         self.add(nanos, weight);
-        self.estimated |= weight > 1;
         self.longest = self.longest.max(nanos);
         self.last = (call, nanos);
         self.spread[bucket(nanos)] += weight;
@@ -135,6 +140,11 @@ impl Tally {
 
     /// So long was worked for calls that are noted by themselves, or for none; this stands for so many times.
     pub(crate) fn add(&mut self, nanos: u64, weight: u64) {
+        if weight > 1 && nanos > 0 {
+            self.estimated = true;
+            // Each was chosen with a chance of one in so many.
+            self.variance += (weight * (weight - 1)) as f64 * (nanos as f64).powi(2);
+        }
         self.total = self.total.saturating_add(nanos.saturating_mul(weight));
     }
 
@@ -169,8 +179,17 @@ impl Tally {
         self.in_steps + if under_way { self.total - self.since } else { 0 }
     }
 
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn variance(&self) -> f64 {
+        self.variance
+    }
+
     pub(crate) fn take_in(&mut self, other: &Tally) {
         self.total += other.total;
+        self.variance += other.variance;
         self.in_steps += other.in_steps;
         self.since += other.since;
         self.longest = self.longest.max(other.longest);

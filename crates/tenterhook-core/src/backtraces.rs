@@ -90,15 +90,18 @@ pub struct Panicked {
 }
 
 impl Panicked {
-    /// The same with more to say.
-    #[must_use]
-    pub fn saying(self, more: &str) -> Panicked {
-        Panicked { text: self.text + more, ..self }
-    }
-
     /// The way to it, once.
     pub fn take_trace(&mut self) -> Option<Box<Trace>> {
         self.trace.take()
+    }
+}
+
+/// An error in other words. That it was a panic is not lost by that.
+#[must_use]
+pub fn reworded(error: BoxError, words: impl FnOnce(&dyn fmt::Display) -> String) -> BoxError {
+    match error.downcast::<Panicked>() {
+        Ok(panicked) => Panicked { text: words(&panicked.text), trace: panicked.trace }.into(),
+        Err(error) => words(&error).into(),
     }
 }
 
@@ -120,7 +123,8 @@ pub fn of_panic() -> Option<Box<Trace>> {
 #[must_use]
 pub fn of_error(error: &BoxError) -> Option<Box<Trace>> {
     is_kept().then(|| {
-        let told = own(&format!("{error:?}"));
+        // It is somebody else's code that prints it.
+        let told = catch_unwind(AssertUnwindSafe(|| own(&format!("{error:?}")))).unwrap_or(None);
         Box::new(told.map_or_else(|| Trace::Taken(Backtrace::force_capture()), Trace::Told))
     })
 }
@@ -169,9 +173,10 @@ mod tests {
                 caught("it said: ", || -> Result<(), BoxError> { panic!("no") })
             };
             let error = std::thread::spawn(work).join().expect("it is caught").expect_err("it panicked");
-            let mut panicked = *error.downcast::<Panicked>().expect("its type");
+            let error = reworded(error, |text| format!("{text}, twice"));
+            let mut panicked = error.downcast::<Panicked>().expect("its type");
             let trace = panicked.take_trace().map(|trace| trace.to_string());
-            (panicked.saying(", twice").to_string(), trace)
+            (panicked.to_string(), trace)
         };
         assert_eq!(panicked(|| None), ("it said: no, twice".to_owned(), None));
         let trace = panicked(|| Some(keep())).1.expect("it is kept");

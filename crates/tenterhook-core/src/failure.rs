@@ -1,6 +1,7 @@
 //! What happens when something fails: policies, and the record of a failure.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +125,16 @@ pub struct Contained {
     pub disabled: bool,
     /// Whether the run was ending for another failure already.
     pub afterwards: bool,
+}
+
+/// The error as it is, if it can be put into words. One that panics when it is asked for them would take down whoever tells of
+/// it, so another one stands in its place.
+#[must_use]
+pub fn speakable(error: BoxError) -> BoxError {
+    match catch_unwind(AssertUnwindSafe(|| error.to_string())) {
+        Ok(_) => error,
+        Err(panic) => format!("an error that panics when it is shown: {}", panic_message(&*panic)).into(),
+    }
 }
 
 /// The text of a panic.

@@ -73,8 +73,8 @@ pub struct Shared {
     pub elapsed_before: Duration,
     /// What hooks want people to know: who says it, and what.
     pub said: RefCell<Vec<(String, String)>>,
-    /// Lines that hooks want on the console and nowhere else.
-    pub printed: RefCell<Vec<String>>,
+    /// Lines that hooks want on the console and nowhere else: who prints it, and what.
+    pub printed: RefCell<Vec<(String, String)>>,
     /// The time spent in hooks so far, measured while some hook asks for it.
     pub(crate) in_hooks: Cell<Duration>,
     /// The part of it that was spent looking at activations.
@@ -270,7 +270,8 @@ impl<'a> Moment<'a> {
     /// Prints a line on the console, where progress belongs; nothing keeps it. What people should still
     /// find in the run's journal is [`said`](Moment::say).
     pub fn print(&self, line: impl Into<String>) {
-        self.shared.printed.borrow_mut().push(line.into());
+        let hook = self.hook_name().to_owned();
+        self.shared.printed.borrow_mut().push((hook, line.into()));
     }
 
     /// Says something to people; the trainer passes it on after the event, and the run's journal keeps it.
@@ -290,6 +291,19 @@ impl<'a> Moment<'a> {
     #[must_use]
     pub fn hooks(&self) -> Requests<'a> {
         Requests { roster: &self.shared.roster, by: Some(self.shared.current.get()) }
+    }
+
+    /// For a hook that does its work now and then, of its own accord: whether it does so now, which is what it is given. As
+    /// behind a gate, the event is no call of the hook where it does not, and timed by itself where it does, so that what it
+    /// costs is known though it is rare.
+    #[must_use]
+    pub fn paced(&self, due: bool) -> bool {
+        if due {
+            self.shared.let_through();
+        } else {
+            self.shared.hold_back();
+        }
+        due
     }
 
     /// The name that the hook which is running now is registered under.

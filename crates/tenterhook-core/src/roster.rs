@@ -112,6 +112,13 @@ pub struct Roster {
 }
 
 impl Roster {
+    /// Whether changes were asked for that nobody has made yet.
+    #[inline]
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        !self.changes.borrow().is_empty()
+    }
+
     /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {

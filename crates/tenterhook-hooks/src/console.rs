@@ -146,7 +146,7 @@ impl Observer for Console {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
-        if cx.total_batches.is_multiple_of(self.options.log_every_n_batches) {
+        if cx.paced(cx.total_batches.is_multiple_of(self.options.log_every_n_batches)) {
             cx.print(self.batch_line(cx));
         }
         self.batch = cx.metrics().mark();

@@ -138,7 +138,7 @@ impl<H> Rig<H> {
     /// The lines that hooks printed on the console so far.
     #[must_use]
     pub fn printed(&self) -> Vec<String> {
-        self.world.shared.printed.borrow().clone()
+        self.world.shared.printed.borrow().iter().map(|(_, line)| line.clone()).collect()
     }
 
     /// The free entries of the made-up checkpoint, which `on_save_checkpoint` and `on_load_checkpoint` see.

@@ -54,6 +54,12 @@ impl<H: Hook> Rig<H> {
         let name = how.name.clone().unwrap_or_else(|| hook.name());
         Rig::made(hook, name, how, |probed, runner, how| runner.register(AnyHook::new(Probe(probed)), how))
     }
+
+    /// What became so far of what the hook handed to its worker, where it has one.
+    #[must_use]
+    pub fn sent(&self) -> Option<Sent> {
+        self.hook().sent()
+    }
 }
 
 impl<H: UpdateHook> Rig<H> {
@@ -108,18 +114,11 @@ impl<H> Rig<H> {
     /// The call is over: the hook waits for its worker, where it has one. When it fails, the failure is among
     /// [`failures`](Rig::failures).
     pub fn finish(&mut self) {
-        let failures = self.runner.finish(&self.world.progress);
+        let failures = self.runner.finish(&self.world.progress, &self.world.shared);
         self.note_contained();
         for failure in failures {
             self.note_abort(failure);
         }
-    }
-
-    /// What became of what the hook handed to its worker, where it has one.
-    #[must_use]
-    pub fn sent(&self) -> Option<Sent> {
-        let sent = self.runner.sent().into_iter().find(|(name, _)| *name == self.name);
-        sent.map(|(_, sent)| sent)
     }
 
     /// The hook's own state, as a checkpoint would hold it. When it fails there is none, and the failure

@@ -26,6 +26,8 @@ pub(crate) struct Spent {
 pub(crate) struct Period {
     began: Duration,
     steps_began: Option<Duration>,
+    /// How many batches had been trained when the first step of this call began.
+    batches_before: Option<u64>,
     before: Spent,
 }
 
@@ -35,7 +37,7 @@ impl<M: Module> Running<M> {
         self.hooks.account(on);
         if on {
             self.hooks.end_steps();
-            self.period = Period { began: self.shared.clock.elapsed(), steps_began: None, before };
+            self.period = Period { began: self.shared.clock.elapsed(), before, ..Period::default() };
         } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so nobody knows what they take";
             self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
@@ -46,6 +48,7 @@ impl<M: Module> Running<M> {
     pub(crate) fn begin_steps(&mut self) {
         if self.hooks.keeps_account() && self.period.steps_began.is_none() {
             self.period.steps_began = Some(self.shared.clock.elapsed());
+            self.period.batches_before.get_or_insert(self.progress.total_batches);
             self.hooks.begin_steps();
         }
     }
@@ -60,7 +63,7 @@ impl<M: Module> Running<M> {
 
     /// How long the calls of this trainer took so far, where account is kept.
     pub(crate) fn spent(&self) -> Spent {
-        let Period { began, steps_began, before } = self.period;
+        let Period { began, steps_began, before, .. } = self.period;
         if !self.hooks.keeps_account() {
             return before;
         }
@@ -71,7 +74,7 @@ impl<M: Module> Running<M> {
 
     /// What became of what hooks handed to worker threads.
     pub(crate) fn sinks(&self) -> Vec<SentByHook> {
-        self.hooks.sent().into_iter().map(|(hook, sent)| SentByHook::new(hook, sent)).collect()
+        self.hooks.sent().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
     }
 
     /// What hooks have cost so far; nothing where no account is kept.
@@ -86,7 +89,9 @@ impl<M: Module> Running<M> {
     /// Looks from time to time whether hooks have kept to their budgets.
     #[inline]
     pub(crate) fn judge_budgets(&mut self, module: &mut M) -> Result<(), Failure> {
-        let due = self.hooks.has_budgets() && self.progress.total_batches.is_multiple_of(JUDGED_EVERY);
+        // Of this call: accounts begin anew with each, and after a few batches little is known.
+        let batches = || self.progress.total_batches - self.period.batches_before.unwrap_or_default();
+        let due = self.hooks.has_budgets() && batches().is_multiple_of(JUDGED_EVERY);
         if !due || !self.hooks.keeps_account() {
             return Ok(());
         }
@@ -110,13 +115,30 @@ impl<M: Module> Running<M> {
         }
     }
 
-    /// Does something that the hook asked for whose turn it is, and charges it for the time.
-    pub(crate) fn charging<T>(&mut self, event: Event, work: impl FnOnce(&mut Running<M>) -> T) -> T {
-        let hook = self.hooks.current(&self.shared).filter(|_| self.hooks.keeps_account());
-        let Some(hook) = hook.map(str::to_owned) else { return work(self) };
-        let began = self.shared.clock.elapsed();
+    /// Does something that a hook asked for at an event, and charges it for the time, but for what other hooks did meanwhile.
+    pub(crate) fn charging<T>(
+        &mut self,
+        asked: Option<(String, Event)>,
+        work: impl FnOnce(&mut Running<M>) -> T,
+    ) -> T {
+        let Some((hook, event)) = asked.filter(|_| self.hooks.keeps_account()) else { return work(self) };
+        let (began, others) = (self.shared.clock.elapsed(), self.hooks.taken());
         let done = work(self);
-        self.hooks.charge(&hook, event, self.shared.clock.elapsed().saturating_sub(began));
+        let others = self.hooks.taken().saturating_sub(others);
+        let took = self.shared.clock.elapsed().saturating_sub(began).saturating_sub(others);
+        self.hooks.charge(&hook, event, took);
         done
+    }
+
+    /// When something begins that a hook is charged for, where account is kept.
+    pub(crate) fn begun(&self) -> Option<Duration> {
+        self.hooks.keeps_account().then(|| self.shared.clock.elapsed())
+    }
+
+    /// Charges a hook for what began then, in which no other hook had a part.
+    pub(crate) fn charge_since(&mut self, began: Option<Duration>, hook: &str, event: Event) {
+        if let Some(began) = began {
+            self.hooks.charge(hook, event, self.shared.clock.elapsed().saturating_sub(began));
+        }
     }
 }

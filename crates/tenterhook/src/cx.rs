@@ -4,7 +4,8 @@ use std::fmt::{Display, Write};
 
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
-    Board, Decision, Flow, LogOptions, Metrics, Moment, Phase, Progress, Request, Requests, TensorSource,
+    Board, Decision, Failure, Flow, LogOptions, Metrics, Moment, Origin, Phase, Progress, Request, Requests,
+    TensorSource,
 };
 
 use crate::module::{Module, ModuleResult};
@@ -17,6 +18,17 @@ pub struct Cx<'a, M: Module> {
     listening: bool,
     /// The scopes that were entered; empty while nobody listens.
     scope: String,
+}
+
+/// What a module learns of a hook's failure that ends the run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Aborting(String);
+
+impl Aborting {
+    fn of(failure: &Failure) -> Aborting {
+        Aborting(failure.to_string())
+    }
 }
 
 impl<'a, M: Module> Cx<'a, M> {
@@ -171,13 +183,13 @@ impl<M: Module> Cx<'_, M> {
 
     /// With manual optimization: propagates a loss back, with its events.
     pub fn backward(&mut self, module: &mut M, loss: &M::Scalar) -> ModuleResult {
-        Ok(self.run.manual_backward(module, loss)?)
+        self.manually(|run| run.manual_backward(module, loss))
     }
 
     /// With manual optimization: lets one optimizer step, with its events. Every call is a step of
     /// its own: `on_step_end` fires and `step` grows by one.
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
-        self.run.manual_step(module, optimizer)?;
+        self.manually(|run| run.manual_step(module, optimizer))?;
         // It was a step, and hooks may want the next one.
         self.listening = self.run.hooks.listens(self.run.phase, &self.run.progress);
         Ok(())
@@ -185,7 +197,19 @@ impl<M: Module> Cx<'_, M> {
 
     /// With manual optimization: clears one optimizer's gradients, with its events.
     pub fn zero_grad(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
-        Ok(self.run.manual_zero_grad(module, optimizer)?)
+        self.manually(|run| run.manual_zero_grad(module, optimizer))
+    }
+
+    /// What the module does itself. A hook's failure that ends the run is kept from the module, which might let it pass:
+    /// it learns of it, and the loop finds it when the step is over.
+    fn manually(&mut self, work: impl FnOnce(&mut Running<M>) -> Result<(), Failure>) -> ModuleResult {
+        if let Some(failure) = self.run.hooks.aborted() {
+            return Err(Aborting::of(failure).into());
+        }
+        work(self.run).map_err(|failure| match failure.origin {
+            Origin::Hook(_) => Aborting::of(self.run.hooks.abort(failure)).into(),
+            _ => failure.into(),
+        })
     }
 
     fn decide(&mut self, decision: Decision) {

@@ -68,6 +68,7 @@ impl<M: Module> Session<'_, M> {
         self.run.train_batch = self.run.batch;
         self.run.phase = phase;
         self.run.shared.metrics.begin_evaluation();
+        self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
         evaluation_event!(self, phase, ValidationStart TestStart PredictStart
             on_validation_start on_test_start on_predict_start {}, predict_strategy: yes);
@@ -98,6 +99,7 @@ impl<M: Module> Session<'_, M> {
     /// A validation whose `on_validation_end` a checkpoint was taken in: the rest of it.
     pub(crate) fn rest_of_validation(&mut self, position: &Position) -> Result<(), Failure> {
         self.run.phase = Phase::Validate;
+        self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
         emit_rest!(self.run, self.module, position, ValidationEnd {});
         self.tell_validation_end()?;
@@ -173,6 +175,7 @@ impl<M: Module> Session<'_, M> {
             { batch: self.run.view(batch, name) }, predict_strategy: no);
         let BatchPlace { index, loader, .. } = self.run.batch;
         let seed = self.run.shared.streams.borrow().seed();
+        self.run.at(Who::Module, "reseed");
         self.module.reseed(seed_at(seed, purpose(phase), index ^ (loader as u64) << 32));
         if phase == Phase::Predict {
             return self.predict_batch(batch, name);
@@ -183,7 +186,7 @@ impl<M: Module> Session<'_, M> {
         let done =
             if test { self.module.test_step(batch, cx) } else { self.module.validation_step(batch, cx) };
         self.run.checked(done)?;
-        self.after_step()?;
+        self.run.after_module(self.module)?;
         if test {
             emit!(self.run, self.module, TestBatchEnd { batch: self.run.view(batch, name) });
             tell!(&mut self.run, self.module, on_test_batch_end);
@@ -200,7 +203,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Module, "predict_step");
         let prediction = self.module.predict_step(batch, &mut Cx::new(&mut self.run));
         let prediction = self.run.checked(prediction)?;
-        self.after_step()?;
+        self.run.after_module(self.module)?;
         emit!(
             self.run,
             self.module,
@@ -211,12 +214,5 @@ impl<M: Module> Session<'_, M> {
             of_loader.push(prediction);
         }
         Ok(())
-    }
-
-    fn after_step(&mut self) -> Result<(), Failure> {
-        if let Some(failure) = self.run.hooks.take_aborted() {
-            return Err(failure);
-        }
-        self.run.after_module(self.module)
     }
 }

@@ -84,11 +84,6 @@ impl<B> Feed<B> {
         Ok(())
     }
 
-    /// Nothing more is wanted of the loaders.
-    pub(crate) fn abandon(&mut self) {
-        self.loaders.iter_mut().for_each(|loader| loader.abandon());
-    }
-
     /// The next batch, unless the waiting for it is given up, which loses nothing.
     pub(crate) fn next(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<Fetched<B>>, BoxError> {
         while self.rota.position() < self.first {

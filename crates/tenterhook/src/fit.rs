@@ -119,7 +119,6 @@ impl<M: Module> Session<'_, M> {
             resumed = None;
         }
         if self.run.signals.interrupted.is_some() {
-            training.feed.abandon();
             self.run.save_emergency(self.module, Place::BetweenEpochs)?;
         }
         self.finish_saves()?;

@@ -1,11 +1,12 @@
 //! What a person should know of a run while it goes on.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{BoxError, Changed, Decided, Overrun, PlanError, RosterError, RosterRequest};
+use tenterhook_core::{BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest};
 
 use crate::failures::{Failures, Then};
 use crate::run::Introduction;
@@ -181,11 +182,14 @@ pub(crate) struct Notices {
     pub(crate) kept: Vec<Notice>,
     pub(crate) not_kept: u64,
     pub(crate) failures: Failures,
+    /// The kinds of contained failures that people know of: by whom, where, and whether it was a panic.
+    known: BTreeSet<(String, &'static str, bool)>,
 }
 
 impl Notices {
     pub(crate) fn new(tell: Tell) -> Notices {
-        Notices { tell, kept: Vec::new(), not_kept: 0, failures: Failures::default() }
+        let (kept, not_kept, failures, known) = Default::default();
+        Notices { tell, kept, not_kept, failures, known }
     }
 
     /// Tells people, and keeps nothing.
@@ -199,7 +203,9 @@ impl Notices {
         let Notice::Contained(contained) = notice else {
             return notice.is_worth_telling();
         };
-        let is_first = self.failures.count(&contained.failure, Then::of(contained));
+        let Failure { origin, place, panicked, .. } = &contained.failure;
+        let is_first = self.known.insert((origin.to_string(), place, *panicked));
+        self.failures.count(&contained.failure, Then::of(contained));
         contained.failure.trace.take_if(|_| !is_first);
         is_first || contained.disabled
     }

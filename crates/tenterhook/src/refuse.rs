@@ -1,8 +1,5 @@
 //! What cannot work, found before step 1.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::{self, World};
 use tenterhook_core::{Failure, PlanError, Stage};
 
@@ -28,20 +25,20 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// What cannot work, without running anything but the data's set-up.
-    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, Failure> {
-        let looked = catch_unwind(AssertUnwindSafe(|| {
-            self.run.at(Who::Data, "setup");
-            let done = self.data.setup(Stage::Fit);
-            self.run.checked(done)?;
-            self.prepare_evaluation()?;
-            let training = self.training()?;
-            Ok(self.refused(&training))
-        }));
-        let looked = looked.unwrap_or_else(|panic| Err(self.run.failed(panic_message(&*panic).into(), true)));
-        self.run.at(Who::Data, "teardown");
-        let done = self.data.teardown(Stage::Fit);
-        self.run.checked(done)?;
-        looked
+    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {
+        let (mut failures, mut refused) = (Vec::new(), Vec::new());
+        self.guarded(Who::Data, "setup", &mut failures, |session| session.data.setup(Stage::Fit));
+        if failures.is_empty() {
+            self.shielded(&mut failures, |session| {
+                session.prepare_evaluation()?;
+                let training = session.training()?;
+                refused = session.refused(&training);
+                Ok(())
+            });
+        }
+        self.guarded(Who::Data, "teardown", &mut failures, |session| session.data.teardown(Stage::Fit));
+        let mut failures = failures.into_iter();
+        failures.next().map_or(Ok(refused), |first| Err((first, failures.collect())))
     }
 
     /// Lightning refuses these too: with manual optimization they could only be ignored.

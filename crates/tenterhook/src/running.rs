@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::backtraces::{Panicked, Trace};
+use tenterhook_core::failure::speakable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Changed, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin,
@@ -13,8 +13,8 @@ use tenterhook_core::{
 
 use crate::accounts::Period;
 use crate::checkpoint::Saves;
-use crate::data::{BatchData, LoadError, of_loader};
-use crate::losses::Losses;
+use crate::data::{BatchData, of_loader, panic_in};
+use crate::losses::{Losses, Once};
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
 use crate::run::{Happening, Interrupt, Recording};
@@ -75,7 +75,7 @@ pub struct Running<M: Module> {
     pub(crate) progress: Progress,
     pub(crate) losses: Losses<M::Scalar>,
     /// The gradient norms of this step, one per optimizer.
-    pub(crate) norms: Vec<M::Scalar>,
+    pub(crate) norms: Vec<Once<M::Scalar>>,
     pub(crate) signals: Signals,
     pub(crate) module_decisions: Vec<Decision>,
     pub(crate) optimization: Optimization,
@@ -190,18 +190,17 @@ impl<M: Module> Running<M> {
     pub(crate) fn failed(&self, error: BoxError, panicked: bool) -> Failure {
         match error.downcast::<Failure>() {
             Ok(failure) => *failure,
-            Err(mut error) => {
+            Err(error) => {
+                let mut error = speakable(error);
                 let Progress { epoch, step, .. } = self.progress;
                 if panicked && matches!((self.who, self.place), (Who::Data, "seek" | "next")) {
                     error = of_loader(&self.watch.desk.waited_for(), error);
                 }
-                let mut trace = if panicked { backtraces::of_panic() } else { None };
-                let mut panicked = panicked;
-                if let Some(elsewhere) = error.downcast_mut::<Panicked>() {
-                    (panicked, trace) = (true, elsewhere.take_trace());
-                } else if !panicked {
-                    trace = trace_of(&mut error);
-                }
+                let (panicked, trace) = match panic_in(&mut error) {
+                    Some(elsewhere) => (true, elsewhere.take_trace()),
+                    None if panicked => (true, backtraces::of_panic()),
+                    None => (false, backtraces::of_error(&error)),
+                };
                 Failure { origin: self.who.into(), place: self.place, epoch, step, panicked, error, trace }
             }
         }
@@ -230,7 +229,9 @@ impl<M: Module> Running<M> {
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
             for decided in self.hooks.take_decisions() {
+                let began = self.begun();
                 self.absorb(module, &decided)?;
+                self.charge_since(began, &decided.hook, decided.event);
             }
         }
         if !self.shared.said.borrow().is_empty() {
@@ -239,8 +240,10 @@ impl<M: Module> Running<M> {
             }
         }
         if !self.shared.printed.borrow().is_empty() {
-            for line in self.shared.printed.take() {
+            for (hook, line) in self.shared.printed.take() {
+                let began = self.begun();
                 self.notices.tell(&Notice::Printed(line));
+                self.charge_since(began, &hook, self.hooks.delivered_last());
             }
         }
         if self.hooks.has_news() || !self.disabled.is_empty() {
@@ -252,6 +255,19 @@ impl<M: Module> Running<M> {
     /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
     #[cold]
     fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
+        self.note_news();
+        // Below a delivery that waits for a save nobody changes places, so that one would hear of itself.
+        if self.hooks.is_paused() || self.telling {
+            return Ok(());
+        }
+        self.telling = true;
+        let told = self.tell_disabled(module);
+        self.telling = false;
+        told
+    }
+
+    /// Tells people of failures and of changes of the list of hooks.
+    pub(crate) fn note_news(&mut self) {
         for mut contained in self.hooks.take_contained() {
             contained.afterwards = self.status == Status::Error;
             if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
@@ -269,14 +285,6 @@ impl<M: Module> Running<M> {
             }
             self.note(Notice::Changed(changed));
         }
-        // Below a delivery that waits for a save nobody changes places, so that one would hear of itself.
-        if self.hooks.is_paused() || self.telling {
-            return Ok(());
-        }
-        self.telling = true;
-        let told = self.tell_disabled(module);
-        self.telling = false;
-        told
     }
 
     /// Tells hooks which of them were disabled, and of those that are disabled in being told. Hooks that enable each other
@@ -292,9 +300,17 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
-    /// After the module has run: carries out what it asked for.
+    /// After the module has run: carries out what it asked for. What a hook failed by that the module showed something
+    /// to, or let step, has waited for this.
     #[inline]
     pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
+        if let Some(failure) = self.hooks.take_aborted() {
+            return Err(failure);
+        }
+        if self.shared.roster.has_requests() {
+            self.hooks.settle(&moment!(self, module));
+            self.after_event(module)?;
+        }
         if !self.module_decisions.is_empty() {
             let event = Event::of_handler(self.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.module_decisions) {
@@ -321,7 +337,10 @@ impl<M: Module> Running<M> {
             match request {
                 Request::Validate => self.signals.validate = true,
                 // Not here: what else was decided must come first, and a run must be able to go on from it.
-                Request::Save(save) => self.saves.asked.push(save),
+                Request::Save(save) => {
+                    self.saves.asked.push(save);
+                    self.saves.asked_by.get_or_insert_with(|| (decided.hook.clone(), decided.event));
+                }
                 Request::SwapWeights(weights) => match self.swap_weights(module, &weights)? {
                     Ok(()) => self.swapped_by = Some(decided.hook.clone()),
                     Err(refused) => {
@@ -469,10 +488,4 @@ impl<M: Module> Running<M> {
     pub(crate) fn steps_are_done(&self) -> bool {
         self.limits.max_steps.is_some_and(|max| self.progress.step >= max)
     }
-}
-
-/// The way to an error: that to the panic of a thread that loads, or its own.
-fn trace_of(error: &mut BoxError) -> Option<Box<Trace>> {
-    let of_thread = error.downcast_mut::<LoadError>().and_then(|error| error.trace.take());
-    of_thread.or_else(|| backtraces::of_error(error))
 }

@@ -11,6 +11,7 @@ use tenterhook_core::{
 };
 
 use crate::checkpoint::Position;
+use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
 use crate::failures::Then;
 use crate::feed::Feed;
@@ -113,7 +114,6 @@ impl<'t, M: Module> Session<'t, M> {
             if let Some(signal) = self.run.signals.interrupted.clone() {
                 self.run.status = Status::Interrupted;
                 self.run.outcome = Outcome::Interrupted { signal };
-                self.evaluation.0.iter_mut().for_each(|loader| loader.abandon());
             }
             self.finish_saves()?;
             self.tear_down()
@@ -128,6 +128,11 @@ impl<'t, M: Module> Session<'t, M> {
         let failure = self.first(failure, &mut later);
         later.append(&mut self.run.later);
         self.run.end_steps();
+        // What others failed by in the same event came before it.
+        self.shielded(&mut later, |session| {
+            session.run.note_news();
+            Ok(())
+        });
         self.run.note_failure(&failure, Then::Aborts);
         self.run.status = Status::Error;
         self.run.outcome = Outcome::Failed { error: failure.to_string() };
@@ -159,15 +164,16 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Hooks wait for what they handed to worker threads.
     fn finish_hooks(&mut self) -> Vec<Failure> {
-        let mut failures = self.run.hooks.finish(&self.run.progress);
+        let mut failures = self.run.hooks.finish(&self.run.progress, &self.run.shared);
         self.shielded(&mut failures, |session| session.run.after_event(session.module));
         failures
     }
 
-    /// A forward hook's failure waits until the module's step is over. If that failed too, it was second.
+    /// A hook's failure within the module's step waits until that is over. If the step failed too, it was second, unless it
+    /// only passed on what it was told.
     fn first(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
         let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
-        later.push(failure);
+        later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
         of_hook
     }
 
@@ -183,6 +189,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
+        self.run.at(Who::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
         self.run.at(Who::Module, "setup");
@@ -195,8 +202,10 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.at(Who::Strategy, "setup");
         let done = self.strategy.setup(stage);
         self.run.checked(done)?;
+        self.run.at(Who::Module, "params");
         self.run.shared.run.parameters = count_parameters(self.module);
         // Built and restored, it may have more to say.
+        self.run.at(Who::Module, "metrics");
         self.reserve_metrics();
         if stage == Stage::Fit {
             let feed = self.training_feed()?;
@@ -252,20 +261,19 @@ impl<'t, M: Module> Session<'t, M> {
             self.run.hooks.pause();
         }
         let mut cursor = self.run.hooks.cursor(Event::Exception, Part::All);
-        loop {
-            let delivered = self
-                .run
-                .hooks
-                .deliver(&Exception { moment: moment!(self.run, self.module), failure }, &mut cursor);
-            match delivered {
-                Ok(Delivered::Done) => break,
-                Ok(Delivered::Paused(saves)) => {
-                    self.shielded(later, |session| {
-                        session.run.save_within(session.module, Event::Exception, &saves)
-                    });
+        let mut reached = false;
+        while !reached {
+            // What panics here is none of the hooks' handlers, and would do so again.
+            reached = !self.shielded(later, |session| {
+                let moment = moment!(session.run, session.module);
+                match session.run.hooks.deliver(&Exception { moment, failure }, &mut cursor)? {
+                    Delivered::Done => reached = true,
+                    Delivered::Paused(saves) => {
+                        session.run.save_within(session.module, Event::Exception, &saves)?;
+                    }
                 }
-                Err(failure) => later.push(failure),
-            }
+                Ok(())
+            }) || reached;
         }
         self.shielded(later, |session| session.run.after_event(session.module));
         self.shielded(later, Session::finish_saves);
@@ -287,8 +295,13 @@ impl<'t, M: Module> Session<'t, M> {
         }
         let whole = || self.run.hooks.cursor(Event::Teardown, Part::All);
         let mut cursor = self.torn.hooks.take().unwrap_or_else(whole);
-        let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
-        later.extend(self.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor));
+        let mut failed = Vec::new();
+        self.shielded(later, |session| {
+            let (moment, outcome) = (moment!(session.run, session.module), &session.run.outcome);
+            failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor);
+            Ok(())
+        });
+        later.append(&mut failed);
         self.shielded(later, |session| session.run.after_event(session.module));
         if !std::mem::replace(&mut self.torn.module, true) {
             self.guarded(Who::Module, "teardown", later, |session| session.module.teardown(stage));
@@ -296,7 +309,7 @@ impl<'t, M: Module> Session<'t, M> {
     }
 
     /// Runs a part of the clean-up; what fails in it is noted and stops nothing.
-    fn guarded(
+    pub(crate) fn guarded(
         &mut self,
         who: Who,
         place: &'static str,
@@ -310,15 +323,20 @@ impl<'t, M: Module> Session<'t, M> {
         });
     }
 
-    /// Runs a part of the clean-up that says itself who failed.
-    fn shielded(&mut self, later: &mut Vec<Failure>, part: impl FnOnce(&mut Self) -> Result<(), Failure>) {
-        match catch_unwind(AssertUnwindSafe(|| part(self))) {
-            Ok(done) => {
-                later.extend(done.err());
-                later.append(&mut self.run.later);
-            }
+    /// Runs a part of the clean-up that says itself who failed. Whether it came to its end, be it by a failure.
+    pub(crate) fn shielded(
+        &mut self,
+        later: &mut Vec<Failure>,
+        part: impl FnOnce(&mut Self) -> Result<(), Failure>,
+    ) -> bool {
+        let ran = catch_unwind(AssertUnwindSafe(|| part(self)));
+        let ended = ran.is_ok();
+        match ran {
+            Ok(done) => later.extend(done.err()),
             Err(panic) => later.push(self.run.failed(panic_message(&*panic).into(), true)),
         }
+        later.append(&mut self.run.later);
+        ended
     }
 
     /// The loaders of a split, and how many batches of each to use. None at all when the limit is 0.

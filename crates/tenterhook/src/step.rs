@@ -37,15 +37,13 @@ impl<M: Module> Running<M> {
         tell!(self, module, on_before_forward);
         let timed = self.stopwatch(Event::AfterForward);
         let seed = self.shared.streams.borrow().seed();
+        self.at(Who::Module, "reseed");
         module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
         self.stepped_itself = false;
         self.at(Who::Module, "training_step");
         let output = module.training_step(batch, &mut Cx::new(self));
         self.progress.step_counted |= self.stepped_itself;
         let output = self.checked(output)?;
-        if let Some(failure) = self.hooks.take_aborted() {
-            return Err(failure);
-        }
         self.after_module(module)?;
         let duration = self.since(timed);
         emit!(self, module, AfterForward { batch: self.view(batch, loader), duration });
@@ -177,7 +175,7 @@ impl<M: Module> Running<M> {
         let wanted = self.hooks.wants_at(Event::GradientClip, &self.progress);
         let wanted_later = self.hooks.wants_at(Event::StepEnd, &self.progress);
         if wanted || wanted_later {
-            self.norms.push(module.grad_norm(optimizer));
+            self.norms.push(Once::new(module.grad_norm(optimizer)));
         }
         let mut took = Duration::ZERO;
         if let Some(rule) = rule {
@@ -190,7 +188,7 @@ impl<M: Module> Running<M> {
         if wanted {
             // Where nothing is clipped, the norm after is the one before.
             let after = rule.map(|_| Once::new(module.grad_norm(optimizer)));
-            let before = Once::new(self.norms.pop().unwrap_or_else(|| module.grad_norm(optimizer)));
+            let before = self.norms.pop().unwrap_or_else(|| Once::new(module.grad_norm(optimizer)));
             emit!(
                 self,
                 module,
@@ -203,7 +201,7 @@ impl<M: Module> Running<M> {
                 }
             );
             // It holds the gradients, so it is kept for nobody but who will be told.
-            self.norms.extend(wanted_later.then_some(before.scalar));
+            self.norms.extend(wanted_later.then_some(before));
         }
         tell!(self, module, on_gradient_clip);
         Ok(took)

@@ -332,7 +332,7 @@ impl Trainer {
     ) -> Result<Vec<PlanError>, RunError> {
         let mut refusals = Vec::new();
         self.in_session(Stage::Fit, module, data, |session| {
-            refusals = session.refusals().map_err(|failure| (failure, Vec::new()))?;
+            refusals = session.refusals()?;
             Ok(())
         })?;
         Ok(refusals)

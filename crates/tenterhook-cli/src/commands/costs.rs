@@ -39,7 +39,7 @@ pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
 
 /// The table, the costliest hook first, for each of its events where that is wanted; nothing where no hook was called.
 pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
-    let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| hook.calls.calls > 0).collect();
+    let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| has_cost(hook)).collect();
     hooks.sort_by(|a, b| b.calls.total_s.total_cmp(&a.calls.total_s));
     let is_much = |hook: &CostOfHook| by_event || is_much(hook, costs.seconds);
     let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| is_much(hook));
@@ -51,8 +51,7 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
             row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
-            let share = if costs.seconds > 0.0 { event.calls.in_steps_s / costs.seconds } else { 0.0 };
-            rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, share));
+            rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, event.share));
         }
     }
     if !rows.is_empty() {
@@ -72,6 +71,12 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
         lines.push(clipped(&format!("{others}less than {bound}{each}: {}", names.join(", ")), WIDTH));
     }
     lines
+}
+
+/// A hook that was never called may have cost something all the same: the gate before it was asked.
+fn has_cost(hook: &CostOfHook) -> bool {
+    let CostOfCalls { calls, total_s, .. } = hook.calls;
+    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != HandedOver::default()
 }
 
 fn is_much(hook: &CostOfHook, steps: f64) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::standing::Standing;
 use super::{Changed, Cursor, HookRunner};
-use crate::account::{Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
+use crate::account::{ALL_TIMED, Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
 use crate::context::Context;
 use crate::erased::Reply;
 use crate::event::Event;
@@ -16,9 +16,7 @@ use crate::roster::{Change, HookKind, RosterRequest};
 const PLACES: usize = Event::COUNT + 1;
 pub(super) const UPDATE: usize = Event::COUNT;
 
-/// So many deliveries of an event are all timed.
-const ALL_TIMED: u32 = 1000;
-/// After them one is chosen whenever up to this many less one have passed, so that it is one in sixteen.
+/// After the deliveries that are all timed one is chosen whenever up to this many less one have passed, so that it is one in sixteen.
 const LONGEST_GAP: u64 = 31;
 
 /// Whether account is kept, and when the next delivery is timed.
@@ -122,13 +120,8 @@ impl Account {
     }
 
     /// A hook has had its turn, and gates may have stood before it. Whether it was called.
-    pub(super) fn had_its_turn(
-        &mut self,
-        place: usize,
-        read: u64,
-        watch: &mut Watch,
-        shared: &Shared,
-    ) -> bool {
+    pub(super) fn had_its_turn(&mut self, place: usize, watch: &mut Watch, shared: &Shared) -> bool {
+        let read = watch.read;
         match shared.passage.get() {
             Passage::HeldBack => {
                 watch.held_back(self, place, shared);
@@ -149,9 +142,16 @@ impl Account {
         true
     }
 
-    /// What it took of training steps.
-    fn in_steps(&self, under_way: bool) -> u64 {
-        self.tallies.iter().flatten().map(|tally| tally.in_steps(under_way)).sum()
+    /// What it took.
+    fn total(&self) -> u64 {
+        self.tallies.iter().flatten().map(|tally| tally.total()).sum()
+    }
+
+    /// What it took of training steps, and how far that may be from the truth where it is an estimate.
+    fn in_steps(&self, under_way: bool) -> (u64, f64) {
+        let tallies = || self.tallies.iter().flatten();
+        let variance: f64 = tallies().map(|tally| tally.variance()).sum();
+        (tallies().map(|tally| tally.in_steps(under_way)).sum(), 2.0 * variance.sqrt())
     }
 
     /// The hook was called; the ledger stood there before.
@@ -170,8 +170,13 @@ impl Account {
         self.read.tensors += tensors;
         let worked = ledger::take_worked();
         if worked > 0 {
-            self.tally(place).add(worked, 1);
+            self.worked(place, worked);
         }
+    }
+
+    /// So long was worked for the hook besides its calls.
+    pub(super) fn worked(&mut self, place: usize, nanos: u64) {
+        self.tally(place).add(nanos, 1);
     }
 }
 
@@ -179,12 +184,14 @@ impl Account {
 pub(super) struct Watch {
     weight: u32,
     last: u64,
+    /// Where the ledger stood before the hook whose turn it is.
+    pub(super) read: u64,
 }
 
 impl Watch {
     #[inline]
     pub(super) fn begin(weight: u32, shared: &Shared) -> Watch {
-        Watch { weight, last: if weight > 0 { shared.clock.nanos() } else { 0 } }
+        Watch { weight, last: if weight > 0 { shared.clock.nanos() } else { 0 }, read: 0 }
     }
 
     #[inline]
@@ -208,8 +215,7 @@ impl Watch {
         }
     }
 
-    /// A call that came through a gate is over. Such calls are rare, and whether one is made says nothing about the
-    /// others, so each is timed and stands for itself.
+    /// A call that came through a gate, and is timed because of that, is over: it stands for itself.
     fn came_through(&mut self, account: &mut Account, place: usize, shared: &Shared) {
         let (opened, now) = (shared.opened_at.get(), shared.clock.nanos());
         if self.runs() {
@@ -251,33 +257,38 @@ impl HookRunner {
         let (place, shared) = (C::EVENT as usize, cx.moment().shared);
         let receivers = self.plan.receivers(C::EVENT);
         let receivers = &receivers[..cursor.end.min(receivers.len())];
-        let mut read = ledger::so_far();
+        watch.read = ledger::so_far();
         let on = !CLOSELY || self.accounting.on;
         let untouched = if on { Passage::Straight } else { Passage::Unwatched };
         shared.passage.set(untouched);
+        let stale = self.stale;
         while let Some(&id) = receivers.get(cursor.next) {
             cursor.next += 1;
-            shared.current.set(id);
             let slot = &mut self.slots[id];
+            if stale && slot.is_out(C::EVENT) {
+                continue;
+            }
+            shared.current.set(id);
             let reply = cx.offer(&mut slot.hook);
             let account = &mut slot.standing.account;
+            let mut called = true;
             if shared.passage.get() == untouched {
                 if on {
-                    account.called(place, read);
+                    account.called(place, watch.read);
                 }
-                read = ledger::so_far();
+                watch.read = ledger::so_far();
                 if CLOSELY {
                     watch.lap(account, place, shared);
                 }
             } else {
-                let called = account.had_its_turn(place, read, watch, shared);
-                read = ledger::so_far();
+                called = account.had_its_turn(place, watch, shared);
+                watch.read = ledger::so_far();
                 shared.passage.set(untouched);
-                if !called {
-                    continue;
-                }
             }
-            if CLOSELY && let Some(noted) = &mut self.received {
+            if CLOSELY
+                && called
+                && let Some(noted) = &mut self.received
+            {
                 noted.resize(noted.len().max(id + 1), super::Received::default());
                 noted[id].note(C::EVENT, cx.moment().phase);
             }
@@ -293,7 +304,7 @@ impl HookRunner {
         }
         let id = self.plan.receivers(event)[at];
         let account = &mut self.slots[id].standing.account;
-        account.had_its_turn(event as usize, ledger::so_far(), watch, shared);
+        account.had_its_turn(event as usize, watch, shared);
     }
 
     /// The time that somebody else spent for a hook, such as saving what it asked for: its last call took longer by it.
@@ -304,6 +315,14 @@ impl HookRunner {
             let call = standing.account.calls[event as usize];
             standing.account.tally(event as usize).lengthen(call, nanos);
         }
+    }
+
+    /// What all hooks together have taken so far.
+    #[must_use]
+    pub fn taken(&self) -> Duration {
+        let slots = self.slots.iter().map(|slot| &slot.standing);
+        let all = slots.chain(self.updates.iter().map(|slot| &slot.standing));
+        Duration::from_nanos(all.map(|standing| standing.account.total()).sum())
     }
 
     /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
@@ -366,8 +385,11 @@ impl HookRunner {
         let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
         let over = |standing: &Standing| {
             let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
-            let share = Duration::from_nanos(standing.account.in_steps(in_steps)).as_secs_f64() / spent;
-            (share > budget.share).then(|| (standing.name.clone(), share, budget))
+            let (taken, doubt) = standing.account.in_steps(in_steps);
+            let share = Duration::from_nanos(taken).as_secs_f64() / spent;
+            // An estimate that may be off by so much must be over by more.
+            let surely = share - doubt / 1e9 / spent;
+            (surely > budget.share).then(|| (standing.name.clone(), share, budget))
         };
         let over: Vec<_> = self.standings().filter_map(over).collect();
         let mut overruns = Vec::new();

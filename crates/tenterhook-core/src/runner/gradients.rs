@@ -43,13 +43,13 @@ impl HookRunner {
         for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.is_live()) {
             shared.current.set(first + at);
             let mut gradients = Gradients::new(engine);
-            let read = ledger::so_far();
+            watch.read = ledger::so_far();
             if on {
                 shared.passage.set(Passage::Straight);
             }
             let changed = attempt(|| slot.change(&mut gradients, cx));
             if on {
-                slot.standing.account.had_its_turn(UPDATE, read, &mut watch, shared);
+                slot.standing.account.had_its_turn(UPDATE, &mut watch, shared);
             }
             match changed {
                 Ok(()) => {

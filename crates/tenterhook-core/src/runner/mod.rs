@@ -31,6 +31,7 @@ use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
 use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
+use crate::sent::Sent;
 use crate::update::Touched;
 
 use accounting::{Accounting, Watch};
@@ -66,12 +67,21 @@ pub struct HookRunner {
     /// Some hook has a budget.
     budgeted: bool,
     accounting: Accounting,
+    /// The event that was delivered last.
+    delivered: Option<Event>,
     /// What removed update hooks had cost.
     departed: Vec<HookCost>,
+    /// What ends the run, and waits until the module's step is over.
     aborted: Option<Failure>,
+    /// A call is under way: who is removed now leaves when it is over.
+    in_call: bool,
+    /// Update hooks that were removed in this call, and leave when it is over.
+    leaving: Vec<UpdateSlot>,
+    /// What became of what hooks handed to worker threads in the last call.
+    sent: Vec<(String, Sent)>,
     /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
     paused: usize,
-    /// A hook was disabled below a paused delivery: the plan follows when that has reached everyone.
+    /// A hook was disabled and is in the plan still, which follows when no delivery is under way.
     stale: bool,
     /// What each hook has received, where that is to be noted.
     received: Option<Vec<Received>>,
@@ -213,6 +223,7 @@ impl HookRunner {
             weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
         }
         let mut watch = Watch::begin(weight, cx.moment().shared);
+        self.delivered = Some(C::EVENT);
         loop {
             // One guard around the walk, not one per hook: the cursor says whose panic it was.
             match catch_unwind(AssertUnwindSafe(|| self.walk::<C, NOTED>(cx, cursor, &mut watch))) {
@@ -232,6 +243,12 @@ impl HookRunner {
         }
         self.settle(cx.moment());
         Ok(())
+    }
+
+    /// The event that was delivered last, or set-up before any was.
+    #[must_use]
+    pub fn delivered_last(&self) -> Event {
+        self.delivered.unwrap_or(Event::Setup)
     }
 
     /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the
@@ -277,14 +294,18 @@ impl HookRunner {
         if NOTED && self.accounting.on {
             return self.walk_counting::<C, false>(cx, cursor, watch);
         }
-        let current = &cx.moment().shared.current;
+        let (current, stale) = (&cx.moment().shared.current, self.stale);
         let slots = self.slots.as_mut_slice();
         let receivers = self.plan.receivers(C::EVENT);
         let receivers = &receivers[..cursor.end.min(receivers.len())];
         while let Some(&id) = receivers.get(cursor.next) {
             cursor.next += 1;
+            let slot = &mut slots[id];
+            if stale && slot.is_out(C::EVENT) {
+                continue;
+            }
             current.set(id);
-            cx.offer(&mut slots[id].hook)?;
+            cx.offer(&mut slot.hook)?;
         }
         Ok(())
     }
@@ -338,8 +359,9 @@ impl HookRunner {
         self.unpublished.set(true);
         let position = (moment.epoch, moment.step);
         if standing.judge(mishap, event.handler(), position, &mut self.contained)? {
-            // It takes effect with the other changes, when the event has reached everyone.
+            // The plan follows with the other changes, when the event has reached everyone.
             moment.shared.roster.ask(None, Change::Disable(standing.name.clone()));
+            self.stale = true;
         }
         Ok(())
     }
@@ -374,10 +396,10 @@ impl HookRunner {
         judged.map(|_| ())
     }
 
-    /// Carries out the changes that hooks asked for, now that the event has reached everyone.
+    /// Carries out the changes that hooks, and the module after them, asked for, now that the event has reached them.
     #[inline]
-    fn settle(&mut self, moment: &Moment<'_>) {
-        if self.stale || !moment.shared.roster.changes.borrow().is_empty() {
+    pub fn settle(&mut self, moment: &Moment<'_>) {
+        if self.stale || moment.shared.roster.has_requests() {
             self.change(moment);
         }
     }

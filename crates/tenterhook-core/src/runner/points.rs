@@ -51,7 +51,19 @@ impl HookRunner {
         at_points.set(at_points.get() + in_hooks.get().saturating_sub(before));
     }
 
-    /// The failure in an activation that ends the run, if there was one.
+    /// Ends the run by a failure that comes up within the module's step, as soon as that is over; unless another one does
+    /// already.
+    pub fn abort(&mut self, failure: Failure) -> &Failure {
+        self.aborted.get_or_insert(failure)
+    }
+
+    /// The failure within the module's step that ends the run, if there was one.
+    #[must_use]
+    pub fn aborted(&self) -> Option<&Failure> {
+        self.aborted.as_ref()
+    }
+
+    /// The same, taken.
     #[inline]
     pub fn take_aborted(&mut self) -> Option<Failure> {
         self.aborted.take()

@@ -21,7 +21,9 @@ pub(super) struct Slot {
     pub(super) hook: EventHook,
     pub(super) tier: Tier,
     pub(super) removed: bool,
-    /// It was set up in this call, so it is torn down even if it is disabled by then.
+    /// It was removed in this call, and has not finished yet.
+    pub(super) leaving: bool,
+    /// It was set up in this call, so it is torn down even if it is disabled or removed by then.
     pub(super) set_up: bool,
 }
 
@@ -73,7 +75,8 @@ impl HookRunner {
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
-                self.slots.push(Slot { standing, hook, tier, removed: false, set_up: false });
+                let (removed, leaving, set_up) = Default::default();
+                self.slots.push(Slot { standing, hook, tier, removed, leaving, set_up });
             }
             Boxed::Update(hook) => {
                 let check_finite = how.check_finite.unwrap_or_else(|| hook.check_finite());
@@ -99,16 +102,20 @@ impl HookRunner {
         self.switch(name, false)
     }
 
-    /// Removes a hook.
+    /// Removes a hook. In a call it is torn down and finishes with the others, and is dropped then.
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
+        let in_call = self.in_call;
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_called(name)) {
-            // Slots are numbered, and numbers in use must not move; the hook itself goes.
-            (slot.removed, slot.set_up) = (true, false);
-            slot.hook = EventHook(Box::new(crate::closure::on_fit_end("removed", |_| ())));
+            (slot.removed, slot.leaving, slot.standing.enabled) = (true, in_call, false);
+            if !in_call {
+                slot.take_hook();
+            }
         } else if let Some(at) = self.updates.iter().position(|slot| slot.standing.name == name) {
-            let slot = self.updates.remove(at);
+            let mut slot = self.updates.remove(at);
+            slot.standing.enabled = false;
             let in_steps = self.accounting.in_steps;
             self.departed.push(slot.standing.cost(HookKind::Update, false, in_steps));
+            self.leaving.extend(in_call.then_some(slot));
         } else {
             return Err(self.unknown(name));
         }
@@ -253,15 +260,12 @@ impl HookRunner {
         all.find(|standing| standing.name == name)
     }
 
-    /// A call begins: who receives events now is torn down at its end, disabled by then or not.
+    /// A call begins, until the hooks [finish](HookRunner::finish): who receives events now is torn down at its end,
+    /// whatever becomes of it by then.
     pub fn begin_call(&mut self) {
-        let owed = |slot: &Slot| slot.set_up && !slot.is_live();
-        let changed = self.slots.iter().any(owed);
+        self.in_call = true;
         for slot in &mut self.slots {
             slot.set_up = slot.is_live();
-        }
-        if changed {
-            self.replan();
         }
     }
 
@@ -322,6 +326,17 @@ impl UpdateSlot {
 impl Slot {
     pub(super) fn is_live(&self) -> bool {
         self.standing.enabled && !self.removed
+    }
+
+    /// Whether it receives this no more, though the plan says so still.
+    pub(super) fn is_out(&self, event: Event) -> bool {
+        self.standing.given_up && !(self.set_up && event == Event::Teardown)
+    }
+
+    /// The hook itself. Slots are numbered, and numbers in use must not move, so something else takes its place.
+    pub(super) fn take_hook(&mut self) -> EventHook {
+        let nobody = crate::closure::on_fit_end("removed", |_| ());
+        std::mem::replace(&mut self.hook, EventHook(Box::new(nobody)))
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {

@@ -6,7 +6,7 @@ use super::Changed;
 use super::accounting::Account;
 use crate::account::Budget;
 use crate::backtraces::{self, Panicked, Trace};
-use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message};
+use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message, speakable};
 use crate::hook::HookResult;
 use crate::roster::RosterRequest;
 
@@ -40,7 +40,10 @@ impl Mishap {
     pub(super) fn error(error: BoxError) -> Mishap {
         match error.downcast::<Panicked>() {
             Ok(mut panicked) => Mishap { panicked: true, trace: panicked.take_trace(), error: panicked },
-            Err(error) => Mishap { panicked: false, trace: backtraces::of_error(&error), error },
+            Err(error) => {
+                let error = speakable(error);
+                Mishap { panicked: false, trace: backtraces::of_error(&error), error }
+            }
         }
     }
 
@@ -92,7 +95,7 @@ impl Standing {
             return Err(failure);
         }
         let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
-        let disabled = self.enabled && (panicked || too_many);
+        let disabled = self.enabled && !self.given_up && (panicked || too_many);
         self.given_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled, afterwards: false });
         Ok(disabled)

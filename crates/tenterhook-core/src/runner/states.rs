@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::HookRunner;
 use super::standing::{Mishap, attempt};
-use super::{Changed, HookRunner};
 use crate::failure::Failure;
 use crate::named::NamedTensors;
 use crate::progress::Progress;
-use crate::roster::RosterRequest;
 use crate::state::State;
 
 /// The states of all hooks, by name.
@@ -109,9 +108,7 @@ impl HookRunner {
         };
         self.unpublished.set(true);
         if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
-            standing.enabled = false;
-            let change = RosterRequest::Disable(standing.name.clone());
-            self.changed.push(Changed { by: None, change });
+            self.changed.push(standing.give_up());
             self.stale = true;
             if self.paused == 0 {
                 self.replan();

@@ -321,6 +321,7 @@ impl<'a> Tensor<'a> {
     /// generator, above all) is no longer kept from disturbing training: `tenter verify-neutral` finds it.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
+        ledger::tensor_read();
         self.list.source.native(self.index)
     }
 }

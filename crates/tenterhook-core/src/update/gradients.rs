@@ -229,6 +229,7 @@ impl Gradient<'_> {
     /// The tensor of the engine that computes it; engines put a typed method on top of it.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
+        ledger::tensor_read();
         self.source().native(self.index)
     }
 

@@ -14,7 +14,7 @@ use crate::hook::HookResult;
 use crate::moment::Moment;
 use crate::state::State;
 use crate::tensor::DType;
-use crate::wrap::{Gate, passes};
+use crate::wrap::{Door, Gate};
 
 pub use engine::{GradientsMut, Kept};
 pub use gradients::{Gradient, Gradients};
@@ -168,7 +168,7 @@ impl From<Identity> for crate::AnyHook {
 /// An update hook behind a gate.
 pub(crate) struct GatedUpdate<G> {
     pub(crate) hook: Box<dyn UpdateHook>,
-    pub(crate) gate: G,
+    pub(crate) door: Door<G>,
 }
 
 impl<G: Gate> UpdateHook for GatedUpdate<G> {
@@ -179,7 +179,7 @@ impl<G: Gate> UpdateHook for GatedUpdate<G> {
         self.hook.policy()
     }
     fn access(&self) -> Access {
-        self.gate.access(self.hook.access())
+        self.door.access(self.hook.access())
     }
     fn __wrapped(&self) -> Option<&dyn UpdateHook> {
         Some(&*self.hook)
@@ -192,17 +192,17 @@ impl<G: Gate> UpdateHook for GatedUpdate<G> {
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         // Gradients change between this event and clipping; a gate lets both pass or neither.
-        if passes(&mut self.gate, Event::BeforeOptimizerStep, &cx.moment) {
+        if self.door.passes(Event::BeforeOptimizerStep, &cx.moment) {
             self.hook.update(gradients, cx)
         } else {
             Ok(())
         }
     }
     fn state_dict(&self) -> HookResult<State> {
-        Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
+        Ok(self.door.wrapped(self.hook.state_dict()?))
     }
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        let inner = crate::wrap::load(&mut self.gate, state)?;
+        let inner = self.door.load(state)?;
         if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
     }
 }

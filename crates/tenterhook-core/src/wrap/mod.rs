@@ -11,6 +11,7 @@ mod gates;
 use std::any::Any;
 
 use crate::access::Access;
+use crate::account::ALL_TIMED;
 use crate::cadence::{Cadence, CadenceError};
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
@@ -61,37 +62,65 @@ impl Gate for Box<dyn Gate> {
     }
 }
 
-/// Whether an event passes a gate.
-#[inline]
-pub(crate) fn passes(gate: &mut impl Gate, event: Event, moment: &Moment<'_>) -> bool {
-    if !is_gated(event, moment) {
-        return true;
-    }
-    let opens = gate.open(event, moment);
-    if opens {
-        moment.shared.let_through();
-    } else {
-        moment.shared.hold_back();
-    }
-    opens
+/// A gate that a hook stands behind.
+pub(crate) struct Door<G> {
+    gate: G,
+    /// How often it has opened, as far as that is counted.
+    opened: u32,
 }
 
-/// Gives a gate its own part of a state; the rest is the hook's.
-pub(crate) fn load(gate: &mut impl Gate, state: &State) -> HookResult<State> {
-    let (own, inner) = state.unwrapped()?;
-    if let Some(own) = own {
-        gate.load(&own);
+impl<G: Gate> Door<G> {
+    pub(crate) fn new(gate: G) -> Door<G> {
+        Door { gate, opened: 0 }
     }
-    Ok(inner)
+
+    /// Whether an event passes. Calls behind a gate are rare, and a choice among deliveries would miss most of them, so the
+    /// first are timed by themselves. Behind a gate that has opened often they are like any others.
+    #[inline]
+    pub(crate) fn passes(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+        if !is_gated(event, moment) {
+            return true;
+        }
+        if !self.gate.open(event, moment) {
+            moment.shared.hold_back();
+            return false;
+        }
+        if self.opened < ALL_TIMED {
+            self.opened += 1;
+            moment.shared.let_through();
+        }
+        true
+    }
+
+    pub(crate) fn access(&self, inner: Access) -> Access {
+        self.gate.access(inner)
+    }
+
+    pub(crate) fn wrapped(&self, state: State) -> State {
+        state.wrapped(&self.gate.state())
+    }
+
+    /// Gives the gate its own part of a state; the rest is the hook's.
+    pub(crate) fn load(&mut self, state: &State) -> HookResult<State> {
+        let (own, inner) = state.unwrapped()?;
+        if let Some(own) = own {
+            self.gate.load(&own);
+        }
+        Ok(inner)
+    }
 }
 
 /// A hook behind a gate.
 pub struct Gated<H, G> {
     hook: H,
-    gate: G,
+    door: Door<G>,
 }
 
-impl<H, G> Gated<H, G> {
+impl<H, G: Gate> Gated<H, G> {
+    fn new(hook: H, gate: G) -> Gated<H, G> {
+        Gated { hook, door: Door::new(gate) }
+    }
+
     /// The hook behind the gate.
     pub fn inner(&self) -> &H {
         &self.hook
@@ -101,7 +130,7 @@ impl<H, G> Gated<H, G> {
 /// A hook that receives events behind a gate.
 struct AnyGated<G> {
     hook: EventHook,
-    gate: G,
+    door: Door<G>,
 }
 
 impl AnyHook {
@@ -109,9 +138,10 @@ impl AnyHook {
     /// last one added to the first, until one is closed.
     #[must_use]
     pub fn gated(self, gate: impl Gate) -> AnyHook {
+        let door = Door::new(gate);
         match self.0 {
-            Boxed::Events(hook) => AnyHook::receiving(AnyGated { hook, gate }),
-            Boxed::Update(hook) => AnyHook::update(GatedUpdate { hook, gate }),
+            Boxed::Events(hook) => AnyHook::receiving(AnyGated { hook, door }),
+            Boxed::Update(hook) => AnyHook::update(GatedUpdate { hook, door }),
         }
     }
 
@@ -163,7 +193,7 @@ macro_rules! gate_handlers {
                 self.hook.name()
             }
             fn access(&self) -> Access {
-                self.gate.access(self.hook.access())
+                self.door.access(self.hook.access())
             }
             fn tier(&self) -> Tier {
                 self.hook.tier()
@@ -181,10 +211,10 @@ macro_rules! gate_handlers {
                 self.hook.listens(phase, progress)
             }
             fn state_dict(&self) -> HookResult<State> {
-                Ok(self.hook.state_dict()?.wrapped(&self.gate.state()))
+                Ok(self.door.wrapped(self.hook.state_dict()?))
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let inner = load(&mut self.gate, state)?;
+                let inner = self.door.load(state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
             }
             fn finish(&mut self) -> HookResult {
@@ -195,7 +225,7 @@ macro_rules! gate_handlers {
             }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
-                    if passes(&mut self.gate, Event::$Event, &cx.moment) {
+                    if self.door.passes(Event::$Event, &cx.moment) {
                         self.hook.$handler(cx)
                     } else {
                         Ok(Default::default())
@@ -218,7 +248,7 @@ macro_rules! gate_handlers {
                 self.hook.0.name()
             }
             fn access(&self) -> Access {
-                self.gate.access(self.hook.0.access())
+                self.door.access(self.hook.0.access())
             }
             fn tier(&self) -> Tier {
                 self.hook.0.tier()
@@ -233,10 +263,10 @@ macro_rules! gate_handlers {
                 self.hook.0.listens(phase, progress)
             }
             fn state_dict(&self) -> HookResult<State> {
-                Ok(self.hook.0.state_dict()?.wrapped(&self.gate.state()))
+                Ok(self.door.wrapped(self.hook.0.state_dict()?))
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let inner = load(&mut self.gate, state)?;
+                let inner = self.door.load(state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.0.load_state_dict(&inner) }
             }
             fn finish(&mut self) -> HookResult {
@@ -247,7 +277,7 @@ macro_rules! gate_handlers {
             }
             $(
                 fn $handler(&mut self, cx: &$Event<'_>) -> Reply {
-                    if passes(&mut self.gate, Event::$Event, &cx.moment) {
+                    if self.door.passes(Event::$Event, &cx.moment) {
                         self.hook.0.$handler(cx)
                     } else {
                         Ok(())
@@ -273,17 +303,17 @@ pub trait HookExt: Hook + Sized {
     /// `every("2 epochs")` those of every second epoch; `every("5 min")` those of the first batch
     /// after five minutes have passed. Events that come less often than the unit always pass.
     fn every(self, cadence: &str) -> Result<Gated<Self, Every>, CadenceError> {
-        Ok(Gated { hook: self, gate: Every::new(cadence.parse()?) })
+        Ok(Gated::new(self, Every::new(cadence.parse()?)))
     }
 
     /// Fires only in the first training batch it gets, and once at each event around the batches.
     fn once(self) -> Gated<Self, Once> {
-        Gated { hook: self, gate: Once::default() }
+        Gated::new(self, Once::default())
     }
 
     /// Fires only once so much of training has passed: `after("10 epochs")`.
     fn after(self, start: &str) -> Result<Gated<Self, After>, CadenceError> {
-        Ok(Gated { hook: self, gate: After::new(start.parse::<Cadence>()?) })
+        Ok(Gated::new(self, After::new(start.parse::<Cadence>()?)))
     }
 
     /// Fires only when the predicate says so, which is asked at every event of an epoch.
@@ -291,23 +321,23 @@ pub trait HookExt: Hook + Sized {
     where
         P: FnMut(&Moment<'_>) -> bool + Send + 'static,
     {
-        Gated { hook: self, gate: When(predicate) }
+        Gated::new(self, When(predicate))
     }
 
     /// Fires in this share of all training batches (0 is none, 1 is all), chosen at random: the choice
     /// depends on the seed, the name the hook is registered under and the batch, and on nothing else.
     fn sampled(self, share: f64) -> Gated<Self, Sampled> {
-        Gated { hook: self, gate: Sampled::new(share) }
+        Gated::new(self, Sampled::new(share))
     }
 
     /// Declares that it reads this metric or place on the board; for closures, which have no attribute.
     fn reads(self, name: impl Into<String>) -> Gated<Self, Declares> {
-        Gated { hook: self, gate: Declares(Access::none().reads(name)) }
+        Gated::new(self, Declares(Access::none().reads(name)))
     }
 
     /// Declares that it writes this metric or place on the board; for closures, which have no attribute.
     fn writes(self, name: impl Into<String>) -> Gated<Self, Declares> {
-        Gated { hook: self, gate: Declares(Access::none().writes(name)) }
+        Gated::new(self, Declares(Access::none().writes(name)))
     }
 }
 

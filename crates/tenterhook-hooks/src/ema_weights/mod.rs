@@ -222,7 +222,7 @@ impl Controller for EmaWeights {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
-        if self.is_due(cx) {
+        if cx.paced(self.is_due(cx)) {
             let decay = self.decay();
             self.average.take_in(&cx.params(), decay)?;
         }

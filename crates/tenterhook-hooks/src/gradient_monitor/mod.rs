@@ -224,7 +224,7 @@ impl Observer for GradientMonitor {
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
-        if !self.is_due(cx) {
+        if !cx.paced(self.is_due(cx)) {
             return;
         }
         self.turn_to(cx);
@@ -248,14 +248,14 @@ impl Observer for GradientMonitor {
     }
 
     fn on_gradient_clip(&mut self, cx: &GradientClip) {
-        if cx.rule.is_some() && self.is_due(cx) {
+        if cx.paced(cx.rule.is_some() && self.is_due(cx)) {
             self.turn_to(cx);
             self.memory.clips.note(&mut self.work.clip, cx);
         }
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) {
-        if !self.is_due(cx) {
+        if !cx.paced(self.is_due(cx)) {
             return;
         }
         let weights = std::mem::take(&mut self.work.weights);

@@ -213,7 +213,7 @@ impl Observer for Jsonl {
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         let mut written = Ok(());
-        if self.is_due(cx) {
+        if cx.paced(self.is_due(cx)) {
             let optimizers = cx.optimizers();
             let first = (0..optimizers.count()).flat_map(|index| optimizers.groups(index)).next();
             let what = What::Batch {

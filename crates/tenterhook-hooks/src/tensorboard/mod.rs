@@ -267,18 +267,18 @@ impl Observer for TensorBoard {
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult {
         let is_due = cx.batch.index == 0 && cx.epoch.is_multiple_of(self.options.images_every_n_epochs);
-        if is_due { self.send_images(cx) } else { Ok(()) }
+        if cx.paced(is_due) { self.send_images(cx) } else { Ok(()) }
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) -> HookResult {
-        if self.is_due(cx, HistogramOf::Gradients) {
+        if cx.paced(self.is_due(cx, HistogramOf::Gradients)) {
             return self.send_values(cx, "gradients", &cx.gradients);
         }
         Ok(())
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        if self.is_due(cx, HistogramOf::Weights) {
+        if cx.paced(self.is_due(cx, HistogramOf::Weights)) {
             return self.send_values(cx, "weights", &cx.params());
         }
         Ok(())

@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::backtraces::{self, Panicked};
+use tenterhook_core::backtraces;
 use tenterhook_core::{BoxError, HookResult, Sent};
 
 use line::Line;
@@ -241,11 +241,7 @@ impl Failures {
         if self.more == 0 {
             return self.first;
         }
-        let more = format!(" (and {} more since)", self.more);
-        match self.first.downcast::<Panicked>() {
-            Ok(panicked) => panicked.saying(&more).into(),
-            Err(error) => format!("{error}{more}").into(),
-        }
+        backtraces::reworded(self.first, |text| format!("{text} (and {} more since)", self.more))
     }
 }
 

@@ -1,5 +1,7 @@
 use std::sync::mpsc;
 
+use tenterhook_core::backtraces::Panicked;
+
 use super::*;
 
 /// Long enough for every machine, and never waited for where all is well.

@@ -76,7 +76,14 @@ enum Next<T> {
 /// Works until the end.
 pub(super) fn run<W: Work>(line: &Arc<Line<W::Item>>, mut work: W) {
     let desk = Desk(Arc::clone(line) as Arc<dyn Ending>);
-    let period = work.period().filter(|period| !period.is_zero());
+    let mut period = None;
+    note(
+        line,
+        guarded(|| {
+            period = work.period().filter(|period| !period.is_zero());
+            Ok(())
+        }),
+    );
     let mut tick_at = period.and_then(|period| Instant::now().checked_add(period));
     // Something was taken since the last flush.
     let mut unflushed = false;

@@ -98,7 +98,8 @@ impl<M: Module> Session<'_, M> {
         run.shared.board.keep_from_observers(contents.board_kept);
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
-        run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared)
+        run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared)?;
+        run.after_event(self.module)
     }
 
     /// A run that goes on with another model or other data would be another run without a word.

@@ -41,6 +41,8 @@ pub(crate) struct Saves {
     pub(crate) number: u64,
     /// Asked for by hooks, for the next place in which a checkpoint can be taken.
     pub(crate) asked: Vec<SaveRequest>,
+    /// Who was the first to ask for that, and at which event.
+    pub(crate) asked_by: Option<(String, Event)>,
     /// The same as a checkpoint held them, until the event goes on that it was taken in.
     pub(super) held: Vec<SaveRequest>,
     /// Handed to the writer and not yet known to be durable.
@@ -72,7 +74,8 @@ impl<M: Module> Running<M> {
         event: Event,
         saves: &[SaveRequest],
     ) -> Result<(), Failure> {
-        self.charging(event, |run| run.save_in_turn(module, event, saves))
+        let by = self.hooks.current(&self.shared).map(|hook| (hook.to_owned(), event));
+        self.charging(by, |run| run.save_in_turn(module, event, saves))
     }
 
     fn save_in_turn(&mut self, module: &mut M, event: Event, saves: &[SaveRequest]) -> Result<(), Failure> {
@@ -102,7 +105,8 @@ impl<M: Module> Running<M> {
         }
         let mut asked = std::mem::take(&mut self.saves.asked);
         asked.retain(|save| self.is_true_now(save));
-        self.save_all(module, place, None, &asked)
+        let by = self.saves.asked_by.take();
+        self.charging(by, |run| run.save_all(module, place, None, &asked))
     }
 
     /// Several saves of one moment. They wait together for the one before, and not for each other.

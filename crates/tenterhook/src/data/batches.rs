@@ -1,12 +1,12 @@
 //! The loader over a dataset: shuffled by seed and epoch, batched, and loaded ahead if wanted.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use tenterhook_core::BoxError;
-use tenterhook_core::backtraces;
 use tenterhook_core::random::seed_at;
+use tenterhook_core::{BoxError, backtraces};
 
 use super::waited::patiently;
 use super::workers::{Job, Workers};
@@ -151,8 +151,7 @@ impl<B: Send + 'static> Batches<B> {
                 Sample { index: index as usize, seed: seed_at(of_epoch, PURPOSE, index) }
             });
             contained(|| source.load(&mut wanted, stopped)).map_err(|error| {
-                let trace = backtraces::of_panic();
-                LoadError { loader: name.clone(), epoch, batch, samples: places, error, trace }.into()
+                LoadError { loader: name.clone(), epoch, batch, samples: places, error }.into()
             })
         })
     }
@@ -205,12 +204,6 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
             self.at.batch += 1;
         }
         waited
-    }
-
-    fn abandon(&mut self) {
-        if let Some(workers) = &mut self.workers {
-            workers.give_up();
-        }
     }
 }
 
@@ -273,7 +266,8 @@ where
                 return Err("no longer wanted".into());
             }
             let item = contained(|| self.dataset.load(sample));
-            items.push(item.map_err(|error| format!("sample {} of the dataset: {error}", sample.index))?);
+            let of_sample = |error: &dyn Display| format!("sample {} of the dataset: {error}", sample.index);
+            items.push(item.map_err(|error| backtraces::reworded(error, of_sample))?);
         }
         (self.collate)(items)
     }

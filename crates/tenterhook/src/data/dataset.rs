@@ -1,12 +1,10 @@
 //! What a loader loads its samples from, and what it says when that fails.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tenterhook_core::BoxError;
-use tenterhook_core::backtraces::Trace;
-use tenterhook_core::failure::panic_message;
+use tenterhook_core::backtraces::{self, Panicked};
 
 /// Which sample is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +70,9 @@ pub struct LoadError {
     pub batch: u64,
     /// Which samples of the epoch, in its order, make up the batch.
     pub samples: Range<u64>,
-    /// What went wrong.
+    /// What went wrong; a [`Panicked`] where it was a panic.
     #[source]
     pub error: BoxError,
-    /// The way to the panic that it was, where [backtraces are kept](tenterhook_core::backtraces::keep).
-    pub trace: Option<Box<Trace>>,
 }
 
 /// An error of a loader, with its name where it does not say it itself.
@@ -92,8 +88,18 @@ struct NamedError {
     error: BoxError,
 }
 
+/// The panic that an error of a loader, or of a thread that works for us, tells of.
+pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut Panicked> {
+    if error.is::<LoadError>() {
+        return error.downcast_mut::<LoadError>()?.error.downcast_mut();
+    }
+    if error.is::<NamedError>() {
+        return error.downcast_mut::<NamedError>()?.error.downcast_mut();
+    }
+    error.downcast_mut()
+}
+
 /// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(format!("panicked: {}", panic_message(&*panic)).into()))
+    backtraces::caught("panicked: ", work)
 }

@@ -22,8 +22,8 @@ use tenterhook_core::tensor::NoTensors;
 use tenterhook_core::{BoxError, Failure, Stage, TensorSource};
 
 pub use self::batches::Batches;
-pub(crate) use self::dataset::of_loader;
 pub use self::dataset::{Dataset, LoadError, Sample};
+pub(crate) use self::dataset::{of_loader, panic_in};
 pub use self::loading::Loading;
 pub use self::order::Order;
 pub use self::stream::StreamOf;
@@ -71,7 +71,8 @@ impl Split {
 }
 
 /// Yields the batches of one source, epoch after epoch. Its order is a function of the epoch (and of
-/// the seed it was made with), and its position is a number.
+/// the seed it was made with), and its position is a number. Dropping it must not wait for a batch: it may be dropped because
+/// none comes.
 pub trait Loader<B> {
     /// Its name, which stands in the events.
     fn name(&self) -> &str;
@@ -90,9 +91,6 @@ pub trait Loader<B> {
     fn next_unless(&mut self, _given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         self.next().map(Waited::from)
     }
-
-    /// Nothing more is wanted of it, because the run ends: whoever drops it need not wait for what is being loaded.
-    fn abandon(&mut self) {}
 }
 
 impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
@@ -110,9 +108,6 @@ impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
     }
     fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
         L::next_unless(self, given_up)
-    }
-    fn abandon(&mut self) {
-        L::abandon(self);
     }
 }
 

@@ -128,8 +128,7 @@ impl<B: Send + 'static> StreamOf<B> {
             over = !matches!(read, Ok(Some(_)));
             batch += 1;
             read.map_err(|error| {
-                let trace = backtraces::of_panic();
-                LoadError { loader: name.clone(), epoch, batch: batch - 1, samples, error, trace }.into()
+                LoadError { loader: name.clone(), epoch, batch: batch - 1, samples, error }.into()
             })
         })
     }

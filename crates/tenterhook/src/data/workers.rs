@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 
 use tenterhook_core::{BoxError, backtraces};
 
@@ -17,9 +17,6 @@ pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> +
 /// there are changes nothing but the time it takes.
 pub(super) struct Workers<B> {
     desk: Arc<Desk<B>>,
-    threads: Vec<JoinHandle<()>>,
-    /// Nobody waited for the batch that comes next, so nobody waits for its thread either.
-    gave_up: bool,
 }
 
 struct Desk<B> {
@@ -76,8 +73,7 @@ impl<B: Send + 'static> Workers<B> {
             State { unclaimed: first, wanted: first, end, ahead: ahead.max(1), loaded: BTreeMap::new() };
         let desk =
             Desk { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
-        let mut workers =
-            Workers { desk: Arc::new(desk), threads: Vec::with_capacity(threads), gave_up: false };
+        let workers = Workers { desk: Arc::new(desk) };
         for number in 0..threads.max(1) {
             let (desk, job) = (workers.desk.clone(), job.clone());
             let keep = backtraces::like_caller();
@@ -90,14 +86,9 @@ impl<B: Send + 'static> Workers<B> {
                 }
             };
             let thread = Builder::new().name(format!("{name}-{number}")).spawn(work);
-            workers.threads.push(thread.map_err(|error| format!("cannot start a worker thread: {error}"))?);
+            thread.map_err(|error| format!("cannot start a worker thread: {error}"))?;
         }
         Ok(workers)
-    }
-
-    /// Nobody waits for the threads any more.
-    pub(super) fn give_up(&mut self) {
-        self.gave_up = true;
     }
 
     /// The next batch in order, unless the waiting for it is given up.
@@ -111,8 +102,7 @@ impl<B: Send + 'static> Workers<B> {
             if let Some(loaded) = state.loaded.remove(&wanted) {
                 break loaded;
             }
-            self.gave_up = given_up();
-            if self.gave_up {
+            if given_up() {
                 return Ok(Waited::GaveUp);
             }
             let woken = self.desk.changed.wait_timeout(state, SLICE);
@@ -131,14 +121,7 @@ impl<B> Drop for Workers<B> {
         let state = self.desk.state();
         self.desk.stopped.store(true, Ordering::SeqCst);
         drop(state);
+        // Nobody waits for the threads: each ends by itself when the sample comes that it is at, which may be never.
         self.desk.changed.notify_all();
-        if self.gave_up {
-            // They end by themselves when their samples come, which may be never.
-            return;
-        }
-        for thread in self.threads.drain(..) {
-            // A worker contains its panics, and is not asked for anything any more.
-            let _ = thread.join();
-        }
     }
 }

@@ -46,6 +46,8 @@ pub struct CostOfEvent {
     /// The calls.
     #[serde(flatten)]
     pub calls: CostOfCalls,
+    /// What share of the step time they took, of 1.
+    pub share: f64,
 }
 
 /// How many calls there were, and how long they took, in seconds.
@@ -86,6 +88,10 @@ impl HookCosts {
         let seconds = if trained { spent.steps } else { spent.calls }.as_secs_f64();
         let part = |calls: CostOfCalls| if trained { calls.in_steps_s } else { calls.total_s };
         let share = |calls| if seconds > 0.0 { part(calls) / seconds } else { 0.0 };
+        let event = |(event, cost): &(&'static str, Cost)| {
+            let calls = CostOfCalls::from(*cost);
+            CostOfEvent { event: (*event).to_owned(), calls, share: share(calls) }
+        };
         let hook = |cost: &HookCost| {
             let calls = CostOfCalls::from(cost.cost);
             CostOfHook {
@@ -94,7 +100,7 @@ impl HookCosts {
                 share: share(calls),
                 failures: cost.failures,
                 read: HandedOver { scalars: cost.read.scalars, tensors: cost.read.tensors },
-                by_event: cost.by_event.iter().map(CostOfEvent::from).collect(),
+                by_event: cost.by_event.iter().map(event).collect(),
             }
         };
         HookCosts { seconds, hooks: costs.iter().map(hook).collect() }
@@ -104,12 +110,6 @@ impl HookCosts {
     #[must_use]
     pub fn hook(&self, name: &str) -> Option<&CostOfHook> {
         self.hooks.iter().find(|cost| cost.hook == name)
-    }
-}
-
-impl From<&(&'static str, Cost)> for CostOfEvent {
-    fn from((event, cost): &(&'static str, Cost)) -> CostOfEvent {
-        CostOfEvent { event: (*event).to_owned(), calls: (*cost).into() }
     }
 }
 

@@ -20,14 +20,14 @@ impl Kind {
 
     /// Where a hook of this kind is called.
     pub fn places(self) -> Vec<&'static str> {
-        match self {
-            Kind::Update => vec!["update"],
-            Kind::Controller | Kind::Forward => Event::ALL.iter().map(|event| event.handler()).collect(),
-            Kind::Observer => {
-                let events = Event::ALL.iter().filter(|event| **event != Event::Activation);
-                events.map(|event| event.handler()).collect()
-            }
-        }
+        let events = Event::ALL.iter().filter(|event| match self {
+            Kind::Update => false,
+            Kind::Observer => **event != Event::Activation,
+            Kind::Controller | Kind::Forward => true,
+        });
+        let update = (self == Kind::Update).then_some("update");
+        let own = update.into_iter().chain(["state_dict", "load_state_dict"]);
+        events.map(|event| event.handler()).chain(own).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 //! - warn: nothing changes, for anybody.
 //! - disable: from the failure that is one too many on, the hook receives nothing but `teardown`.
 //! - a panic disables at once, unless it aborts.
+//! - what is contained in the event that ends the run comes before that.
 //! - in `on_exception` nobody is left out; what would abort comes later than what the run fails by.
 //! - a disabled hook is still asked for its state, which is no event.
 //! - that a hook was disabled is told to those that are left, one after the other, when its event has reached everyone; not
@@ -43,16 +44,17 @@ pub struct Case<'a> {
     pub max_failures: usize,
     /// All hooks in order, as rows name them.
     pub hooks: &'a [&'static str],
+    /// The first of those that go wrong is only warned about, whatever the policy of the other.
+    pub warns_first: bool,
 }
 
 impl Case<'_> {
     pub fn expected(&self) -> Expected {
         match self.on_error {
-            OnError::Abort if self.fault.place == "on_exception" => Expected {
-                rows: self.undisturbed.clone(),
-                later: self.faulty.to_vec(),
-                ..Expected::default()
-            },
+            OnError::Abort if self.fault.place == "on_exception" => {
+                let (contained, aborting) = self.contained_first();
+                Expected { rows: self.undisturbed.clone(), later: aborting.to_vec(), contained, aborts: None }
+            }
             OnError::Abort => self.aborted(),
             OnError::Warn | OnError::Disable => self.contained(),
         }
@@ -62,21 +64,34 @@ impl Case<'_> {
         source.strip_prefix("hook:") == Some(hook) && *place == self.fault.place
     }
 
+    /// Those that go wrong and are contained, and those that abort after them.
+    fn contained_first(&self) -> (Vec<Failed>, &[&'static str]) {
+        let (contained, aborting) = self.faulty.split_at(usize::from(self.warns_first));
+        let failed = contained.iter().map(|hook| Failed { hook, disabled: self.fault.panics });
+        (failed.collect(), aborting)
+    }
+
     fn aborted(&self) -> Expected {
-        let first = self.faulty[0];
+        let (contained, aborting) = self.contained_first();
+        let first = aborting[0];
+        let is_disabled = |source: &str| {
+            let hook = source.strip_prefix("hook:");
+            contained.iter().any(|failed| failed.disabled && Some(failed.hook) == hook)
+        };
         let at = self.undisturbed.iter().position(|row| self.is_at(first, row)).expect("it is called there");
         let mut rows = self.undisturbed[..=at].to_vec();
         let hooks = || self.hooks.iter().map(|hook| format!("hook:{hook}"));
         let sources = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let told = hooks().chain(sources(&["module", "data", "strategy"]));
+        let told =
+            hooks().filter(|source| !is_disabled(source)).chain(sources(&["module", "data", "strategy"]));
         rows.extend(told.map(|source| (source, "on_exception")));
         let torn: Vec<_> = rows.iter().filter(|row| row.1 == "teardown").map(|row| row.0.clone()).collect();
         let to_tear = sources(&["strategy", "data"]).into_iter().chain(hooks()).chain(sources(&["module"]));
         let left = to_tear.filter(|source| !torn.contains(source));
         rows.extend(left.map(|source| (source, "teardown")));
         // Whoever else goes wrong in a teardown does so after it was told; in any other event he is not reached.
-        let later = if self.fault.place == "teardown" { self.faulty[1..].to_vec() } else { Vec::new() };
-        Expected { rows, aborts: Some(first), later, contained: Vec::new() }
+        let later = if self.fault.place == "teardown" { aborting[1..].to_vec() } else { Vec::new() };
+        Expected { rows, aborts: Some(first), later, contained }
     }
 
     fn contained(&self) -> Expected {
@@ -103,7 +118,7 @@ impl Case<'_> {
             expected.rows.push(row.clone());
             if row.1 == self.fault.place {
                 failures[who] += 1;
-                let disabled = failures[who] >= most;
+                let disabled = failures[who] == most;
                 expected.contained.push(Failed { hook: self.faulty[who], disabled });
                 if disabled {
                     disabled_now.push(self.faulty[who]);
@@ -115,12 +130,12 @@ impl Case<'_> {
 
     /// Whether a row belongs to the event in which something goes wrong: its deliveries, and of a save the rest of it.
     fn is_of_event(&self, (source, place): &(String, &'static str)) -> bool {
-        let of_save = ["on_save_checkpoint", "weights", "optimizer_state"].contains(place);
+        let of_save = ["state_dict", "on_save_checkpoint", "weights", "optimizer_state"].contains(place);
         // Within the module's step nobody is told; the event that follows it comes first.
         let after_step = ["on_after_forward", "on_validation_batch_end"].contains(place);
         let of_event = *place == self.fault.place || self.fault.place == "on_activation" && after_step;
         source.starts_with("hook:") && of_event
-            || self.fault.place == "on_save_checkpoint" && source == "module" && of_save
+            || ["state_dict", "on_save_checkpoint"].contains(&self.fault.place) && of_save
     }
 
     fn tell_disabled(&self, disabled: &mut Vec<&str>, failures: &[usize], most: usize, rows: &mut Rows) {
