@@ -130,7 +130,7 @@ mod tests {
             "hook": "slow", "calls": 1000, "total_s": 1.5, "in_steps_s": 1.5, "p50_s": 0.0014, "p99_s": 0.0021, "share": 0.075,
             "estimated": true, "failures": 2, "read": { "scalars": 100, "tensors": 1 },
             "by_event": [{ "event": "on_step_end", "calls": 1000, "total_s": 1.9, "in_steps_s": 1.5, "p50_s": 0.0014,
-                "p99_s": 0.0021 }],
+                "p99_s": 0.0021, "share": 0.075 }],
         });
         let never = json!({ "hook": "never" });
         let steers = json!({ "hook": "steers", "calls": 1, "total_s": 4.2e-5, "p50_s": 4.2e-5, "p99_s": 4.2e-5,
@@ -171,6 +171,18 @@ mod tests {
         );
         assert!(profile.iter().any(|line| line.starts_with("idle")), "{profile:#?}");
         assert!(!profile.iter().any(|line| line.contains("never")), "{profile:#?}");
+    }
+
+    #[test]
+    fn a_hook_whose_gate_never_opened_is_shown_with_what_the_gate_took() {
+        let gated = json!({ "hook": "gated", "total_s": 2.0, "in_steps_s": 2.0, "share": 0.1 });
+        let costs = json!({ "seconds": 20.0, "hooks": [gated, { "hook": "never" }] });
+        let shown = lines(&serde_json::from_value(costs).expect("costs"), false);
+        assert!(
+            shown.iter().any(|line| line.starts_with("gated ") && line.contains("10.00 %")),
+            "{shown:#?}"
+        );
+        assert!(!shown.iter().any(|line| line.contains("never")), "{shown:#?}");
     }
 
     #[test]

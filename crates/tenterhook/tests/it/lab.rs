@@ -2,7 +2,7 @@
 //! them, and let a test write the training step.
 
 use tenterhook::data::{Loaders, Turns};
-use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState};
+use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState, Saved, Snapshot, Wanted};
 use tenterhook::toy::{Toy, ToyBatch, ToyData, ToyLoss};
 use tenterhook::{
     BoxError, ClipRule, Cx, DataModule, Entries, Failure, GradientsMut, Loader, Lr, ModelView, Module,
@@ -48,6 +48,8 @@ pub struct Lab {
     /// What it was told when its optimizers were made.
     pub horizon: Horizon,
     automatic: bool,
+    /// What it gives to be saved panics when it is read.
+    torn: bool,
     step: Option<Step>,
     handler: Option<Handler>,
 }
@@ -59,6 +61,7 @@ impl Lab {
             tape: tape.clone(),
             horizon: Horizon::default(),
             automatic: true,
+            torn: false,
             step: None,
             handler: None,
         }
@@ -82,6 +85,12 @@ impl Lab {
     /// With a training step that steps the optimizers itself.
     pub fn manual(mut self) -> Lab {
         self.automatic = false;
+        self
+    }
+
+    /// With something to save that panics when it is read, on whatever thread that is.
+    pub fn torn(mut self) -> Lab {
+        self.torn = true;
         self
     }
 
@@ -182,6 +191,17 @@ macro_rules! lab_module {
             fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
                 self.note("change_lr")?;
                 self.toy.change_lr(optimizer, change)
+            }
+            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
+                if self.torn {
+                    return Ok(Snapshot::new(|_| panic!("torn in two")));
+                }
+                let saved = Saved {
+                    weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
+                    optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
+                    gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
+                };
+                Ok(Snapshot::new(move |_| Ok(saved)))
             }
             fn weights(&self) -> ModuleResult<TensorMap> {
                 self.note("weights")?;

@@ -10,9 +10,9 @@ use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Notice, Report, Request, RunError, SaveRequest, Settings, Trainer, closure};
 
-use crate::lab::{data, epochs, trainer};
+use crate::lab::{Lab, data, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::Seen;
+use crate::tape::{Seen, Tape};
 
 fn names(root: &Path) -> Vec<String> {
     let mut names: Vec<_> = list(root).into_iter().map(|listed| listed.name).collect();
@@ -206,5 +206,23 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
         trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
         assert_eq!(names(&checkpoints), before, "{event}");
         assert_eq!(newest_whole(&checkpoints).path.as_ref(), Some(&newest), "{event}");
+    }
+}
+
+#[test]
+fn a_panic_on_the_thread_that_writes_is_a_save_that_failed_and_has_the_way_to_it() {
+    for background_saves in [false, true] {
+        let (_above, root) = root();
+        let settings = Settings { background_saves, debug: true, ..epochs(1) };
+        let mut trainer = trainer(settings).with_checkpoints_in(&root);
+        trainer.add_hook(saving(CheckpointOptions::default())).unwrap();
+        let mut lab = Lab::new(Toy::default(), &Tape::default()).torn();
+        let error = trainer.fit(&mut lab, &mut data(2, 0)).unwrap_err();
+        let RunError::Failed { failure, .. } = error else { panic!("{error}") };
+        assert_eq!((failure.place, failure.panicked), ("save", true), "{failure}");
+        assert!(failure.to_string().contains("torn in two"), "{failure}");
+        let trace = failure.trace.unwrap().to_string();
+        assert!(trace.contains("snapshot"), "{trace}");
+        assert_eq!(names(&root), Vec::<String>::new());
     }
 }
