@@ -31,6 +31,8 @@ pub struct Access {
     pub measures_hooks: bool,
     /// The tensors of its state are to be evaluated instead of the module's weights.
     pub keeps_weights_to_evaluate: bool,
+    /// It does not read the norm of the gradients in `on_step_end`.
+    pub leaves_grad_norm: bool,
 }
 
 /// Something that one hook alone may hold and that is no metric: the module's weights, a file.
@@ -74,6 +76,14 @@ impl Access {
     #[must_use]
     pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {
         self.claims.push(Claim { what: what.into(), fix: fix.into() });
+        self
+    }
+
+    /// It receives `on_step_end` without reading the norm of the gradients there. Where nobody reads it, nobody has to hold
+    /// all gradients through the update; it is NaN then.
+    #[must_use]
+    pub fn leaves_grad_norm(mut self) -> Access {
+        self.leaves_grad_norm = true;
         self
     }
 

@@ -196,7 +196,8 @@ contexts! {
     StepEnd {
         /// The loss of the batch that completed the step, undivided.
         loss: Scalar<'a>,
-        /// The norm of all gradients, after update hooks and before clipping.
+        /// The norm of all gradients, after update hooks and before clipping; NaN where every receiver
+        /// [leaves it](crate::Access::leaves_grad_norm).
         grad_norm: Scalar<'a>,
         /// The learning rate that the update used: of the first group of the first optimizer, or of
         /// the one that the module stepped itself.

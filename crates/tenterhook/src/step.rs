@@ -173,7 +173,7 @@ impl<M: Module> Running<M> {
     fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<Duration, Failure> {
         let rule = self.limits.clip;
         let wanted = self.hooks.wants_at(Event::GradientClip, &self.progress);
-        let wanted_later = self.hooks.wants_at(Event::StepEnd, &self.progress);
+        let wanted_later = self.hooks.reads_grad_norm(&self.progress);
         if wanted || wanted_later {
             self.norms.push(Once::new(module.grad_norm(optimizer)));
         }

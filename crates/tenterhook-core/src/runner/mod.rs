@@ -62,6 +62,8 @@ pub struct HookRunner {
     judging: bool,
     /// Some observer reads every loss.
     reading: bool,
+    /// Some hook reads the norm of the gradients when a step has ended.
+    norm_read: bool,
     /// Some hook wants the time spent in hooks.
     measuring: bool,
     /// Some hook has a budget.
@@ -169,6 +171,13 @@ impl HookRunner {
     #[must_use]
     pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
         self.plan.wants(event) && self.plan.is_due(event, progress.current_step())
+    }
+
+    /// Whether anybody reads the norm of the gradients at the end of this step, so that they must be held until then.
+    #[inline]
+    #[must_use]
+    pub fn reads_grad_norm(&self, progress: &Progress) -> bool {
+        self.norm_read && self.wants_at(Event::StepEnd, progress)
     }
 
     /// The start of a delivery to these receivers.

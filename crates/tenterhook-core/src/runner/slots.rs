@@ -285,6 +285,7 @@ impl HookRunner {
             self.slots.iter().filter(wanting).partition(|slot| slot.hook.kind().steers());
         self.reading = !observing.is_empty();
         self.judging = !steering.is_empty() || self.updates.iter().any(|slot| slot.standing.wants_losses);
+        self.norm_read = self.slots.iter().any(Slot::reads_grad_norm);
         self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
         let has_budget = |standing: &Standing| standing.enabled && standing.budget.is_some();
         let budgeted = self.standings().any(has_budget);
@@ -352,6 +353,13 @@ impl Slot {
             && !access.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
             && events.any(Event::is_within_train_batch);
         self.is_live() && (reads || monitors)
+    }
+
+    /// It may ask for the norm of the gradients when a step has ended.
+    fn reads_grad_norm(&self) -> bool {
+        self.is_live()
+            && self.hook.0.events().contains(Event::StepEnd)
+            && !self.hook.0.access().leaves_grad_norm
     }
 
     /// It also judges the loss when its condition asks for it.

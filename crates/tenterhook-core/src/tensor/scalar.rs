@@ -31,7 +31,11 @@ impl ReadScalar for f64 {
 pub struct NormOfParts<'a, S>(pub &'a [S]);
 
 impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
+    /// Of no parts nothing is known.
     fn read(&self) -> f64 {
+        if self.0.is_empty() {
+            return f64::NAN;
+        }
         self.0.iter().map(|part| part.read().powi(2)).sum::<f64>().sqrt()
     }
 }

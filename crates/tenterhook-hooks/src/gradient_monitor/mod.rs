@@ -205,7 +205,7 @@ impl Observer for GradientMonitor {
         let fixed = ["grad_vanishing", "grad_exploding"].iter().chain(norms).chain(ratios);
         let percentiles = options.percentiles.iter().map(|percent| format!("grad_p{percent}/*"));
         let names = fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip);
-        names.fold(self.pace().access(), Access::writes)
+        names.fold(self.pace().access().leaves_grad_norm(), Access::writes)
     }
 
     fn idle(&self) -> Events {

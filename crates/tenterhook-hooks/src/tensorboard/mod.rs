@@ -217,7 +217,8 @@ impl Observer for TensorBoard {
         if histograms.is_empty() {
             return access;
         }
-        let (access, cadence) = (access.paced(Cadence::Steps(*every)), Cadence::Steps(*every));
+        let cadence = Cadence::Steps(*every);
+        let access = access.paced(cadence).leaves_grad_norm();
         // What nobody chose is no reason to refuse a short run.
         let is_default = *every == TensorBoardOptions::default().histogram_every_n_steps;
         if is_default { access } else { access.needs("histogram_every_n_steps", cadence) }

@@ -2,7 +2,7 @@
 
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Settings, closure};
+use tenterhook::{Access, Decision, Observer, Settings, StepEnd, closure, hook};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
@@ -155,4 +155,38 @@ fn the_update_is_surrounded_by_its_events() {
             "on_train_batch_end"
         ]
     );
+}
+
+struct Leaves(Seen<f64>);
+
+#[hook]
+impl Observer for Leaves {
+    fn access(&self) -> Access {
+        Access::none().leaves_grad_norm()
+    }
+    fn on_step_end(&mut self, cx: &StepEnd) {
+        self.0.push(cx.grad_norm.value());
+    }
+}
+
+#[test]
+fn the_norm_is_there_for_all_where_one_of_them_may_read_it_and_for_nobody_where_none_does() {
+    for another_reads in [false, true] {
+        let seen = Seen::new();
+        let mut trainer = trainer(epochs(1));
+        trainer.add_hook(Leaves(seen.clone())).unwrap();
+        if another_reads {
+            trainer
+                .add_hook(closure::on_step_end("reads", |cx| assert!(cx.grad_norm.value() > 0.0)))
+                .unwrap();
+        }
+        let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+        assert!(report.failures.kinds.is_empty(), "{:?}", report.failures);
+        let seen = seen.take();
+        assert_eq!(
+            seen.iter().map(|norm| norm.is_nan()).collect::<Vec<_>>(),
+            [!another_reads; 2],
+            "{seen:?}"
+        );
+    }
 }
