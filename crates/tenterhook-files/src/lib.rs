@@ -1,0 +1,16 @@
+//! Files that somebody else may have made: bounded reads of regular files, and paths that stay below a root.
+//!
+//! Checkpoints, run directories and data are not trusted (SECURITY.md). Everything that reads them opens files with
+//! [`open_regular`] or [`read_bounded`], so that a FIFO cannot block the program and an endless file cannot fill the
+//! memory. A path that such a file contains is a [`RelPath`], which cannot leave the directory it is joined to.
+//!
+//! **Invariant.** Only [`std::io::ErrorKind::NotFound`] means that a file is absent. Every other error means that it
+//! could not be read, and must be reported.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod read;
+mod rel_path;
+
+pub use read::{open_regular, read_bounded, read_bounded_text};
+pub use rel_path::{RelPath, RelPathError};

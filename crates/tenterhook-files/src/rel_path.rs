@@ -1,0 +1,157 @@
+//! A path from an untrusted file, which can only mean something below its root.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A relative path of plain names, joined by `/`: no root, no `..`, no `.`, not empty.
+///
+/// This is the only type in which a path is read from a checkpoint or a run directory. It is checked when it is
+/// parsed, so that [`RelPath::below`] cannot leave its root by the text of the path. [`RelPath::for_writing`] also
+/// refuses symbolic links on the way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RelPath(String);
+
+/// Why a text is not a [`RelPath`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a path below its directory: it must be relative, without `.` and `..`", .0.escape_default())]
+pub struct RelPathError(String);
+
+impl RelPath {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`RelPathError`] if it could mean something outside of the root.
+    pub fn new(text: impl Into<String>) -> Result<RelPath, RelPathError> {
+        let text = text.into();
+        let is_name =
+            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']);
+        // Windows gives a meaning to `:`; elsewhere components are what `/` separates.
+        let is_plain = Path::new(&text).components().all(|part| matches!(part, Component::Normal(_)));
+        if is_plain && text.split('/').all(is_name) { Ok(RelPath(text)) } else { Err(RelPathError(text)) }
+    }
+
+    /// The path of `path` below `root`, if it is below it by its text.
+    #[must_use]
+    pub fn of(path: &Path, root: &Path) -> Option<RelPath> {
+        let below = path.strip_prefix(root).ok()?;
+        let parts: Option<Vec<_>> = below.components().map(|part| part.as_os_str().to_str()).collect();
+        RelPath::new(parts?.join("/")).ok()
+    }
+
+    /// The text, with `/` between names.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path below `root`, by its text. Symbolic links are not looked at: for reading.
+    #[must_use]
+    pub fn below(&self, root: &Path) -> PathBuf {
+        root.join(&self.0)
+    }
+
+    /// The path below `root` for writing or removing: no directory on the way to it is a symbolic link. The last
+    /// name itself may be one, since renaming over it or unlinking it does not follow it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if a directory on the way is a symbolic link, or the error of the system.
+    pub fn for_writing(&self, root: &Path) -> io::Result<PathBuf> {
+        let mut path = root.to_owned();
+        let mut names = self.0.split('/').peekable();
+        while let Some(name) = names.next() {
+            path.push(name);
+            if names.peek().is_none() {
+                break;
+            }
+            match path.symlink_metadata() {
+                Ok(found) if found.is_symlink() => {
+                    let text =
+                        format!("{} is a symbolic link, which is not followed for writing", path.display());
+                    return Err(io::Error::new(ErrorKind::InvalidInput, text));
+                }
+                Ok(_) => {}
+                // The rest does not exist either.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.below(root)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(path)
+    }
+}
+
+impl TryFrom<String> for RelPath {
+    type Error = RelPathError;
+
+    fn try_from(text: String) -> Result<RelPath, RelPathError> {
+        RelPath::new(text)
+    }
+}
+
+impl From<RelPath> for String {
+    fn from(path: RelPath) -> String {
+        path.0
+    }
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn plain_names_are_paths_and_everything_else_is_refused() {
+        for good in ["a", "a/b", "epoch=1-step=2", "a..b", "...", ".hidden"] {
+            assert_eq!(RelPath::new(good).unwrap().as_str(), good);
+        }
+        for bad in
+            ["", "/", "/a", "..", "a/..", "../a", "a/../b", ".", "./a", "a/.", "a//b", "a/", "a\0b", "a\\b"]
+        {
+            assert!(RelPath::new(bad).is_err(), "{bad:?}");
+            assert!(serde_json::from_value::<RelPath>(bad.into()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_taken_apart_and_put_together_again() {
+        let path = RelPath::of(Path::new("/r/a/b"), Path::new("/r")).unwrap();
+        assert_eq!((path.as_str(), path.below(Path::new("/s"))), ("a/b", PathBuf::from("/s/a/b")));
+        assert_eq!(RelPath::of(Path::new("/r"), Path::new("/r")), None, "the root itself");
+        assert_eq!(RelPath::of(Path::new("/r/../x"), Path::new("/r")), None);
+        assert_eq!(RelPath::of(Path::new("/other"), Path::new("/r")), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_on_the_way_is_not_followed_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("real")).unwrap();
+        std::os::unix::fs::symlink(directory.path(), root.join("link")).unwrap();
+        let resolve = |text: &str| RelPath::new(text).unwrap().for_writing(&root);
+        assert_eq!(resolve("real/new/deep").unwrap(), root.join("real/new/deep"));
+        assert_eq!(resolve("link").unwrap(), root.join("link"), "the link itself can be replaced");
+        assert_eq!(resolve("link/x").unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_accepted_stays_below_the_root(text in "[./a\\\\\0]{0,8}") {
+            if let Ok(path) = RelPath::new(text) {
+                let joined = path.below(Path::new("/root"));
+                prop_assert!(joined.starts_with("/root") && joined != Path::new("/root"));
+                prop_assert!(joined.components().all(|part| part != Component::ParentDir));
+            }
+        }
+    }
+}
