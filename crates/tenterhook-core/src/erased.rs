@@ -218,3 +218,15 @@ impl<H: Hook> From<H> for AnyHook {
         AnyHook::new(hook)
     }
 }
+
+/// A list of hooks of different types, for `with_hooks`.
+///
+/// ```
+/// use tenterhook_core::{closure, hooks};
+/// let list = hooks![closure::on_fit_start("a", |_| ()), closure::on_fit_end("b", |_| ())];
+/// assert_eq!(list.map(|hook| hook.name()), ["a", "b"]);
+/// ```
+#[macro_export]
+macro_rules! hooks {
+    ($($hook:expr),* $(,)?) => { [$($crate::AnyHook::from($hook)),*] };
+}

@@ -239,7 +239,7 @@ impl Trainer {
         self.hooks.add(hook)
     }
 
-    /// Registers hooks that were made before the trainer was.
+    /// Registers hooks that were made before the trainer was; `hooks![a, b]` lists hooks of different types.
     pub fn with_hooks(
         mut self,
         hooks: impl IntoIterator<Item = impl Into<AnyHook>>,
@@ -265,7 +265,7 @@ impl Trainer {
 
     /// Registers a hook under another name or policy, or disabled.
     pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
-        self.hooks.register(hook.into(), how)
+        self.hooks.register(hook, how)
     }
 
     /// Registers an update hook.

@@ -51,11 +51,12 @@ pub struct Registration {
 impl HookRunner {
     /// Registers a hook as it describes itself.
     pub fn add(&mut self, hook: impl Into<AnyHook>) -> Result<(), RosterError> {
-        self.register(hook.into(), Registration::default())
+        self.register(hook, Registration::default())
     }
 
     /// Registers a hook.
-    pub fn register(&mut self, hook: AnyHook, how: Registration) -> Result<(), RosterError> {
+    pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
+        let hook = hook.into();
         let name = self.free(how.name.unwrap_or_else(|| hook.name()))?;
         let changes_nothing = matches!(&hook.0, Boxed::Update(hook) if !hook.changes_gradients());
         if name == Identity.name() && !changes_nothing {

@@ -86,7 +86,7 @@ impl Loop {
 
     fn add(&mut self, name: &str, hook: impl Into<AnyHook>, mut how: Registration) {
         how.name = Some(name.into());
-        self.runner.register(hook.into(), how).unwrap();
+        self.runner.register(hook, how).unwrap();
     }
 
     fn steps(&mut self, steps: u64) {

@@ -1,7 +1,7 @@
 //! Who receives an event before whom.
 
 use tenterhook_core::runner::RosterError;
-use tenterhook_core::{AnyHook, Event, Part, Registration, Tier};
+use tenterhook_core::{Event, Part, Registration, Tier};
 
 use crate::bench::Bench;
 
@@ -72,7 +72,7 @@ fn the_name_that_stands_for_no_update_hook_is_reserved() {
 fn a_hook_is_known_by_the_name_it_is_registered_under() {
     let mut bench = Bench::with(&["a"]);
     let how = Registration { name: Some("b".into()), ..Registration::default() };
-    bench.runner.register(AnyHook::new(bench.actor("a")), how).unwrap();
+    bench.runner.register(bench.actor("a"), how).unwrap();
     assert_eq!(bench.names(), ["a", "b"]);
     bench.runner.disable("b").unwrap();
     assert_eq!(bench.receivers(), ["a"]);

@@ -1,6 +1,6 @@
 //! Every hook draws from its own random stream.
 
-use tenterhook_core::{AnyHook, Decision, Gradients, HookResult, Registration, Update, UpdateHook};
+use tenterhook_core::{Decision, Gradients, HookResult, Registration, Update, UpdateHook};
 use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Actor, Bench, Log, moment};
@@ -42,7 +42,7 @@ fn what_a_hook_draws_depends_on_the_seed_and_its_name_only() {
 fn the_name_is_the_one_it_is_registered_under() {
     let mut bench = Bench::seeded(1);
     let how = Registration { name: Some("b".into()), ..Registration::default() };
-    bench.runner.register(AnyHook::new(gambler("a", &bench.log)), how).unwrap();
+    bench.runner.register(gambler("a", &bench.log), how).unwrap();
     let renamed = bench.receivers();
     assert_eq!(renamed[0][1..], draws(1, &["b"])[0][1..]);
 }

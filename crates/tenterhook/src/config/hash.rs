@@ -11,7 +11,7 @@ use super::secrets;
 impl Resolved {
     /// The hash of what would run, as `blake3:…`. It does not depend on the order of keys, on comments, on
     /// which layer a value comes from, on whether a default is written out, or on the form in which hooks are
-    /// written. It does depend on every value, except secrets.
+    /// written. It does depend on every value, except secrets and `runs_dir`, which says where and not what.
     #[must_use]
     pub fn hash(&self) -> String {
         of_json(&self.to_be_hashed())
@@ -27,7 +27,6 @@ impl Resolved {
         for (key, value) in [
             ("task", json!(self.task)),
             ("device", json!(self.device)),
-            ("runs_dir", json!(self.runs_dir)),
             ("trainer", json!(self.trainer)),
             ("hooks", json!(hooks)),
         ] {

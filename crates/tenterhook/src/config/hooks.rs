@@ -1,6 +1,7 @@
 //! `[[hooks]]`: what every hook has, and the hook's own options.
 
 use serde::{Deserialize, Serialize};
+use tenterhook_core::plan::nearest;
 use tenterhook_core::{AnyHook, HookRunner, Registration, RosterError};
 use toml::{Table, Value};
 
@@ -134,6 +135,7 @@ fn called_schema<'a>(table: &Table, registry: &'a Registry) -> Option<&'a serde_
     registry.hook_named(name).map(|listed| listed.schema)
 }
 
+/// Makes the hook and notes everything that is wrong with its options. What is made then is without those options.
 fn make(
     name: &str,
     options: &Table,
@@ -146,24 +148,38 @@ fn make(
         Err(Unmade::Misread(misread)) => Err(misread),
         other => Ok(other),
     };
-    let (made, misread) = read_repairing(Value::Table(options.clone()), &try_out);
-    let repaired = !misread.is_empty();
-    found.extend(misread.iter().map(|misread| place.found(misread)));
-    match made? {
-        Ok(hook) => Some(hook),
-        Err(Unmade::Unknown(problem)) => {
-            found.push(written.problem(problem.below(USE)).into());
-            None
+    let (mut options, known) = (options.clone(), (place.known)(&[]));
+    // What was taken out or filled in. A message about such a key may be about our change, so it is left out.
+    let mut touched: Vec<String> = Vec::new();
+    loop {
+        let (made, misread) = read_repairing(Value::Table(options.clone()), &try_out);
+        let new =
+            misread.iter().filter(|misread| !misread.path.first().is_some_and(|key| touched.contains(key)));
+        found.extend(new.map(|misread| place.found(misread)));
+        let keys: Vec<_> = misread.iter().filter_map(|misread| misread.path.first().cloned()).collect();
+        // A misspelt key stands for the one that was meant.
+        touched.extend(
+            keys.iter().filter_map(|key| nearest(key, known.iter().map(String::as_str)).map(str::to_owned)),
+        );
+        touched.extend(keys);
+        let message = match made? {
+            Ok(hook) => return Some(hook),
+            Err(Unmade::Unknown(problem)) => {
+                found.push(written.problem(problem.below(USE)).into());
+                return None;
+            }
+            Err(Unmade::Refused(message)) => message,
+            Err(Unmade::Misread(_)) => return None,
+        };
+        let mut keys = message.split('`').skip(1).step_by(2);
+        if keys.clone().any(|key| touched.iter().any(|touched| touched == key)) {
+            return None;
         }
-        // Options that were repaired are no longer the user's, so what is wrong with them may be ours.
-        Err(_) if repaired => None,
-        Err(Unmade::Refused(message)) => {
-            // The key it is about is the first one it names.
-            let named = message.split('`').skip(1).step_by(2).find(|word| options.contains_key(*word));
-            found.push(written.problem(Problem::new(named.unwrap_or_default(), &message)).into());
-            None
-        }
-        Err(Unmade::Misread(_)) => None,
+        // The key it is about is the first one it names. Without that key, the next problem shows.
+        let named = keys.find(|key| options.contains_key(*key)).unwrap_or_default().to_owned();
+        found.push(written.problem(Problem::new(&named, &message)).into());
+        options.remove(&named)?;
+        touched.push(named);
     }
 }
 

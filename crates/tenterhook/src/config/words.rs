@@ -7,6 +7,7 @@ use super::read::Misread;
 use super::render::Found;
 use super::repair::{expected, missing_field};
 use super::schema::Schema;
+use crate::settings::lightning;
 
 /// A table that is read, for those who are told about it.
 pub(crate) struct Place<'a> {
@@ -55,7 +56,14 @@ impl Place<'_> {
         }
         let known: Vec<_> = known.iter().map(String::as_str).collect();
         let message = format!("unknown key `{name}` in {}", self.table(parents));
-        Problem { fix: suggestion(name, &known), ..Problem::new(path.join("."), message) }
+        let elsewhere = match self.key {
+            "trainer" => lightning::setting(name),
+            // At the top a slip comes first: `devices` is `device`.
+            "" if nearest(name, known.iter().copied()).is_none() => lightning::setting(name),
+            _ => None,
+        };
+        let fix = elsewhere.filter(|_| parents.is_empty()).or_else(|| suggestion(name, &known));
+        Problem { fix, ..Problem::new(path.join("."), message) }
     }
 
     /// What can stand there instead of something of another kind.

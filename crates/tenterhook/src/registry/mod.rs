@@ -10,6 +10,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenterhook_core::plan::nearest;
 use tenterhook_core::{AnyHook, FromOptions};
 use toml::Value;
 
@@ -19,9 +20,13 @@ use crate::config::repair::read_repairing;
 use crate::config::schema::Schema;
 use crate::config::words::suggestion;
 use crate::schedule::Scheduler;
+use crate::settings::lightning;
 pub use describe::{Description, Made, OptionHelp};
 use maker::Maker;
 pub(crate) use maker::Unmade;
+
+/// What a hook is called in messages.
+const HOOK: &str = "hook";
 
 /// The hooks and schedules that a configuration can name.
 ///
@@ -162,7 +167,7 @@ impl Registry {
         let reserved = maker.listed().options().into_iter().find(|key| HOOK_KEYS.contains(key));
         match reserved.map(str::to_owned) {
             Some(key) => Err(RegistryError::Reserved { name: maker.name, key }),
-            None => maker.join(&mut self.hooks, "hook"),
+            None => maker.join(&mut self.hooks, HOOK),
         }
     }
 
@@ -198,7 +203,7 @@ impl Registry {
 
     pub(crate) fn try_hook(&self, name: &str, options: Value) -> Result<AnyHook, Unmade> {
         let registered = self.hook_named(name).map_or(name, |listed| listed.name);
-        find(&self.hooks, "hook", registered)?.make(options)
+        find(&self.hooks, HOOK, registered)?.make(options)
     }
 
     /// The hook of this name. A path may also be written with dots: `my_crate.MyHook`.
@@ -223,8 +228,28 @@ fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'
     makers.iter().map(AsRef::as_ref).find(|maker| maker.name == name).ok_or_else(|| {
         let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
         let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
-        Unmade::Unknown(Problem { fix: suggestion(name, &known), ..problem })
+        let fix = if kind == HOOK { unknown_hook(name, &known) } else { suggestion(name, &known) };
+        Unmade::Unknown(Problem { fix, ..problem })
     })
+}
+
+/// What to use instead of a hook that does not exist.
+fn unknown_hook(name: &str, known: &[&str]) -> Option<String> {
+    let last = lightning::plain(name.rsplit(['.', ':']).next().unwrap_or(name));
+    let is_path = name.contains("::") || name.contains('.');
+    let built_in = known.iter().find(|known| lightning::plain(known) == last);
+    let built_in = built_in.map(|known| format!("did you mean `{known}`?"));
+    let own = || {
+        "a hook of your own is part of your program: register its type there with `App::hook_type`, or \
+         `Registry::add_hook_type` without the command line; `tenter new` makes such a program"
+    };
+    let near = nearest(name, known.iter().copied().filter(|known| !is_path || known.contains("::")));
+    let near = near.map(|near| format!("did you mean `{near}`?"));
+    built_in
+        .or_else(|| lightning::hook_elsewhere(name))
+        .or(near)
+        .or_else(|| is_path.then(|| own().to_owned()))
+        .or_else(|| suggestion(name, known))
 }
 
 fn table(name: &str, options: impl Serialize) -> Result<Value, RegistryError> {

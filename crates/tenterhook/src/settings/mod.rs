@@ -1,5 +1,6 @@
 //! The trainer's settings, under Lightning's names, and what they come to.
 
+pub(crate) mod lightning;
 mod limits;
 mod units;
 

@@ -69,6 +69,7 @@ impl Fitting<'_> {
             tested: tested.as_ref(),
             best: best.as_ref(),
             seconds,
+            config_hash: resolved.hash(),
             resumed_from: self.going_on.checkpoint.as_deref(),
             initialized: initialized.as_ref(),
             profile_hooks: self.profile_hooks,

@@ -37,6 +37,8 @@ pub(super) struct Summary<'a> {
     pub(super) tested: Option<&'a Report>,
     pub(super) best: Option<&'a Best>,
     pub(super) seconds: f64,
+    /// The hash of the configuration, as in `run.json`.
+    pub(super) config_hash: String,
     pub(super) resumed_from: Option<&'a Path>,
     pub(super) initialized: Option<&'a Initialized>,
     /// What hooks cost is told for each of their events, too.
@@ -61,6 +63,7 @@ impl Summary<'_> {
         json!({
             "run": run.id,
             "directory": run.directory.as_ref().filter(|directory| directory.is_dir()),
+            "config_hash": self.config_hash,
             "resumed_from": self.resumed_from,
             "init_from": self.initialized.map(Initialized::for_programs),
             "outcome": fitted.outcome,

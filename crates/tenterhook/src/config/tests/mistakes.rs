@@ -200,3 +200,43 @@ fn a_metric_whose_direction_is_in_doubt_is_shown_where_it_is_named() {
         works(&file("val/f1_macro"), &[], &[]);
     }
 }
+
+#[test]
+fn names_of_other_trainers_are_answered() {
+    for (file, hint) in [
+        ("[trainer]\nprecision = \"16-mixed\"", "not supported: training computes in the element type"),
+        ("[trainer]\ndevices = 2", "one process on one device"),
+        ("[trainer]\nprofiler = \"simple\"", "it is the hook `profiler`; see `tenter hooks profiler`"),
+        ("[trainer]\ndefault_root_dir = \"x\"", "`runs_dir`"),
+        ("precision = 16", "not supported: training computes"),
+        ("[[hooks]]\nuse = \"lr_finder\"", "there is no tuner"),
+        ("[[hooks]]\nuse = \"swa\"", "`ema_weights`"),
+        ("[[hooks]]\nuse = \"wandb\"", "not supported; `jsonl`, `csv` and `tensorboard`"),
+        ("[[hooks]]\nuse = \"lightning.pytorch.callbacks.ModelCheckpoint\"", "it is the hook `checkpoint`"),
+        ("[[hooks]]\nuse = \"lightning.pytorch.callbacks.EarlyStopping\"", "did you mean `early_stopping`?"),
+        (
+            "[[hooks]]\nuse = \"mypackage.hooks.MyCustomHook\"",
+            "register its type there with `App::hook_type`",
+        ),
+        ("[[hooks]]\nuse = \"my_crate::Hook\"", "`tenter new` makes such a program"),
+        ("[hooks_config]\nhook_classes = [\"my_crate::Hook\"]", "`tenter new` makes such a program"),
+    ] {
+        let shown = error(file, &[], &[]);
+        assert!(shown.contains(hint) && shown.starts_with("1 problem in "), "{file}: {shown}");
+    }
+}
+
+#[test]
+fn every_problem_of_one_hooks_table_is_reported() {
+    let shown = error(
+        "[[hooks]]\nuse = \"loss_spike\"\nfactor = 7.0\nmin_lr = -1.0\ncolour = 1\nthreshold = nan\nbudget = \"0%\"",
+        &[],
+        &[],
+    );
+    for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
+        assert!(shown.contains(place), "{place}: {shown}");
+    }
+    // What is wrong only because something was taken out is left out.
+    let shown = error("[[hooks]]\nuse = \"checkpoint\"\nmonitor = 3\nsave_top_k = 3", &[], &[]);
+    assert!(shown.starts_with("1 problem in "), "{shown}");
+}
