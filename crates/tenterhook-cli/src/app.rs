@@ -125,8 +125,9 @@ impl App {
             Command::New(new) => commands::new::run(&new),
             Command::Hooks(hooks) => commands::hooks::run(&self, &hooks),
             Command::Schema => Ok(commands::schema::run(&self)),
-            Command::Trace { file, settings, json, all, batches } => {
-                commands::trace::run(&self, &file, &settings, json, all, batches)
+            Command::Trace { file, settings, json, all, stage, batches } => {
+                let shown = commands::trace::Shown { json, all, stage, batches };
+                commands::trace::run(&self, &file, &settings, shown)
             }
             Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
             Command::Points(points) => commands::points::run(&self, &points),

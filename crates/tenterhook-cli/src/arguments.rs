@@ -4,7 +4,7 @@ mod saved;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use saved::{Accepts, Checkpoints, CheckpointsCommand, Export, Resume, Verify};
 
@@ -70,9 +70,11 @@ pub(crate) struct Train {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Evaluate {
-    /// A configuration in TOML; without one, that of the run the weights came from. Of its hooks those take part
-    /// that look at activations, and observers of your own; their files go below `evaluations` in the directory
-    /// of all runs.
+    /// A configuration in TOML; without one, that of the run the weights came from.
+    ///
+    /// All its hooks take part. This is no run: their files go into a new directory below `evaluations` in the
+    /// directory of all runs, never into the run that the weights came from. A file that a hook names by an absolute
+    /// path is appended to.
     pub(crate) config: Option<PathBuf>,
     /// Where the weights are: a safetensors file, a checkpoint, or a run directory such as `runs/latest`.
     #[arg(long, value_name = "PATH")]
@@ -208,6 +210,16 @@ pub(crate) struct Points {
     pub(crate) json: bool,
 }
 
+/// A call of the trainer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Call {
+    #[default]
+    Fit,
+    Validate,
+    Test,
+    Predict,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Train, then test the best weights.
@@ -242,7 +254,7 @@ pub(crate) enum Command {
     Hooks(Hooks),
     /// Print the JSON schema of a configuration, for editors and validators.
     Schema,
-    /// Show the order of events: of the first batches of a training, or of a scenario.
+    /// Show the order of events: of the first batches of a training or an evaluation, or of a scenario.
     ///
     /// A configuration in TOML is run for a few batches, and its events are shown as a tree with
     /// whoever receives them. A scenario in JSON is run whole, and one JSON row is printed per call:
@@ -259,7 +271,10 @@ pub(crate) enum Command {
         /// Of a scenario, every row: our own events, and everything the strategy and the module receive.
         #[arg(long)]
         all: bool,
-        /// Of a configuration, how many batches to train.
+        /// Of a configuration, which call to trace.
+        #[arg(long, value_enum)]
+        stage: Option<Call>,
+        /// Of a configuration, how many batches to run.
         #[arg(long, default_value_t = 2)]
         batches: u64,
     },

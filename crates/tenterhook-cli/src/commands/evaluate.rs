@@ -6,7 +6,7 @@ use serde_json::json;
 use tenterhook::config::Resolved;
 use tenterhook::run::Interrupt;
 use tenterhook::task::Program;
-use tenterhook::{HookKind, Notice, Outcome, Report, RunError, Tier, Trainer};
+use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
 use super::weights::Weights;
 use super::{failed_midway, print, resolve, tell};
@@ -101,22 +101,11 @@ fn with_weights(
     Ok(code)
 }
 
-/// A trainer with those hooks of the configuration that have something to see in an evaluation by hand: forward hooks
-/// and observers that users wrote. The others steer training or report on it. It is no run, so files of hooks go
-/// into a directory beside the runs, which is made when there is one.
+/// A trainer with all hooks of the configuration: those that want an event of the stage receive it, as in
+/// [`Trainer::test`]. It is no run, so files of hooks go into a directory beside the runs, which is made with the
+/// first of them.
 fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
-    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
-    for hook in trainer.list_hooks() {
-        let stays = match hook.kind {
-            HookKind::Observer => hook.tier == Tier::User,
-            HookKind::Controller => false,
-            // Nothing calls an update hook, since nothing is updated.
-            _ => true,
-        };
-        if !stays {
-            trainer.remove_hook(&hook.name).map_err(|error| error.to_string())?;
-        }
-    }
+    let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
     // Standard output is for what was asked for.

@@ -1,4 +1,4 @@
-//! `tenter trace`: the order of events, of a training's first batches or of a scenario.
+//! `tenter trace`: the order of events, of a call's first batches or of a scenario.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,27 +11,44 @@ use tenterhook::sources;
 use super::tree::{Fired, Tracer, depths};
 use super::{failed, print, resolve, tell};
 use crate::app::App;
-use crate::arguments::Changes;
+use crate::arguments::{Call, Changes};
 use crate::scenario::{Row, Scenario};
 
-pub(crate) fn run(
-    app: &App,
-    path: &Path,
-    changes: &Changes,
-    json: bool,
-    all: bool,
-    batches: u64,
-) -> Result<ExitCode, String> {
+/// What to trace, and how to show it.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown {
+    pub(crate) json: bool,
+    /// Of a scenario, every row.
+    pub(crate) all: bool,
+    /// Of a configuration, which call; unset, a training.
+    pub(crate) stage: Option<Call>,
+    /// Of a configuration, how many batches.
+    pub(crate) batches: u64,
+}
+
+pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Result<ExitCode, String> {
+    let Shown { json, all, stage, batches } = shown;
     if path.extension().is_some_and(|extension| extension == "json") {
+        if stage.is_some() {
+            return Err("--stage is for configurations; a scenario says itself which calls it makes".into());
+        }
         return scenario(path, all);
     }
     let mut resolved = resolve(app, Some(path), changes)?;
-    // A look at the beginning of training, which leaves nothing behind.
+    // A look at the beginning of the call, which leaves nothing behind.
     let settings = &mut resolved.trainer;
-    settings.max_epochs = Some(1);
-    settings.limit_train_batches = Some(Amount::Count(batches));
-    settings.limit_val_batches.get_or_insert(Amount::Count(1));
-    settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
+    let (call, batches) = (stage.unwrap_or_default(), Some(Amount::Count(batches)));
+    match call {
+        Call::Fit => {
+            settings.max_epochs = Some(1);
+            settings.limit_train_batches = batches;
+            settings.limit_val_batches.get_or_insert(Amount::Count(1));
+            settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
+        }
+        Call::Validate => settings.limit_val_batches = batches,
+        Call::Test => settings.limit_test_batches = batches,
+        Call::Predict => settings.limit_predict_batches = batches,
+    }
     let scratch =
         tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
@@ -39,7 +56,12 @@ pub(crate) fn run(
     let mut trainer = trainer.with_checkpoints_in(scratch.path()).with_notices(|_| {}).lenient();
     let tracer = Tracer::default();
     trainer.add_hook(tracer.clone()).map_err(|error| error.to_string())?;
-    let ran = program.fit(&mut trainer);
+    let ran = match call {
+        Call::Fit => program.fit(&mut trainer),
+        Call::Validate => program.validate(&mut trainer),
+        Call::Test => program.test(&mut trainer),
+        Call::Predict => program.predict(&mut trainer).map(|(report, _)| report),
+    };
     let fired = tracer.fired();
     for (fired, depth) in fired.iter().zip(depths(&fired)) {
         let receivers = sources::receivers(fired.event, trainer.hooks()).into_iter();

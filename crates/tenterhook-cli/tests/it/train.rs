@@ -239,36 +239,79 @@ fn a_run_says_at_its_start_what_runs_on_what() {
     assert_eq!(run["command"][3], "task=toy");
 }
 
+/// Every file below a directory with its bytes.
+fn files_of(directory: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(files_of(&path));
+        } else {
+            files.push((path.clone(), std::fs::read(path).expect("a file")));
+        }
+    }
+    files.sort();
+    files
+}
+
 #[test]
-fn an_evaluation_has_the_forward_hooks_of_its_configuration_and_is_no_run() {
+fn an_evaluation_has_all_hooks_of_its_configuration_and_leaves_the_run_alone() {
     let place = Place::new();
     place.write(
         "toy.toml",
         "task = \"toy\"\n[trainer]\nmax_epochs = 1\n[[hooks]]\nuse = \"activation_store\"\npoints = [\"**\"]\n\
          stages = [\"predict\"]\n[[hooks]]\nuse = \"activation_stats\"\nstages = [\"test\"]\n[[hooks]]\nuse = \"jsonl\"\n\
-         [[hooks]]\nuse = \"checkpoint\"\n",
+         [[hooks]]\nuse = \"csv\"\n[[hooks]]\nuse = \"tensorboard\"\n[[hooks]]\nuse = \"checkpoint\"\nsave_last = true\n\
+         [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"ema_weights\"\n",
     );
     place.run(&["train", "toy.toml"]).succeeded();
-    let before = std::fs::read_link(place.path().join("runs/latest")).expect("a link");
+    let latest = place.path().join("runs/latest");
+    let (link, before) = (std::fs::read_link(&latest).expect("a link"), files_of(&latest));
 
     let tested = place.run(&["test", "--weights", "runs/latest", "--json"]).succeeded();
     let metrics: Value = serde_json::from_str(&tested.stdout).expect("JSON");
     assert!(metrics["metrics"]["test/act_mean/prediction"].is_number(), "{metrics}");
-    assert!(!place.path().join("runs/evaluations").exists(), "it has no files: {}", tested.stderr);
+    let said = |stderr: &str| {
+        let said = stderr.lines().find_map(|line| line.strip_prefix("files of hooks are in "));
+        place.path().join(said.expect("it is said"))
+    };
+    let files = said(&tested.stderr);
+    let lines = std::fs::read_to_string(files.join("json_log.jsonl")).expect("the sink took part");
+    assert!(lines.contains("test"), "{lines}");
+    assert!(files.join("tensorboard").is_dir() && !files.join("checkpoints").exists());
 
+    place.run(&["validate", "--weights", "runs/latest"]).succeeded();
     let predicted = place.run(&["predict", "--weights", "runs/latest", "--json"]).succeeded();
     for line in predicted.stdout.lines() {
         serde_json::from_str::<Value>(line).expect("nothing but predictions");
     }
-    let said = predicted.stderr.lines().find_map(|line| line.strip_prefix("files of hooks are in "));
-    let kept = place.path().join(said.expect("it is said")).join("activations");
+    let kept = said(&predicted.stderr).join("activations");
     let kept: Vec<_> =
         std::fs::read_dir(kept).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
     assert!(!kept.is_empty() && kept.iter().all(|file| file.to_string_lossy().starts_with("predict-")));
 
-    assert_eq!(std::fs::read_link(place.path().join("runs/latest")).expect("a link"), before);
+    assert_eq!(std::fs::read_link(&latest).expect("a link"), link);
+    assert!(files_of(&latest) == before, "a file of the run has changed");
     let runs = place.run(&["runs", "--json"]).succeeded();
     let listed: Value = serde_json::from_str(&runs.stdout).expect("JSON");
     assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1), "{listed}");
     assert!(!runs.stderr.contains("evaluations"), "{}", runs.stderr);
+}
+
+#[test]
+fn a_trace_shows_any_call_of_any_configuration() {
+    let place = Place::new();
+    place.write("c.toml", "task = \"toy\"\n[[hooks]]\nuse = \"jsonl\"\n");
+    for (stage, event) in [
+        ("fit", "on_train_batch_start  batch 0"),
+        ("validate", "on_validation_batch_start  batch 0"),
+        ("test", "on_test_batch_start  batch 0"),
+        ("predict", "on_predict_batch_start  batch 0"),
+    ] {
+        let tree = place.run(&["trace", "c.toml", "--stage", stage, "--batches", "1"]).succeeded().stdout;
+        assert!(tree.contains(event), "{tree}");
+        assert_eq!(tree.contains("on_fit_start"), stage == "fit", "{tree}");
+    }
+    place.run(&["trace", "s.json", "--stage", "test"]).refused(&["a scenario says itself"]);
+    assert!(!place.path().join("runs").exists());
 }
