@@ -4,6 +4,9 @@
 //! [`Burn::new`] to `Trainer::fit`. This crate absorbs Burn's breaking changes; nothing else in the
 //! workspace but the built-in tasks knows Burn.
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod algorithm;
 mod assign;
 mod device;

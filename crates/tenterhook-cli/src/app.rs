@@ -12,8 +12,8 @@ use tenterhook::task::{AnyTask, Task};
 use tenterhook::{AnyHook, FromOptions};
 
 use crate::arguments::{Arguments, Command};
-use crate::commands::tell;
-use crate::commands::{self, WRONG_INPUT};
+use crate::commands::{self, FAILED, WRONG_INPUT};
+use crate::terminal::{self, tell};
 
 /// A command line over tasks, hooks and schedules: `tenter`'s own, with yours in it.
 ///
@@ -110,9 +110,13 @@ impl App {
         let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
             Ok(arguments) => arguments,
             Err(error) => {
-                let code = if error.use_stderr() { WRONG_INPUT } else { 0 };
+                if error.use_stderr() {
+                    tell(error.render().to_string().trim_end());
+                    return ExitCode::from(WRONG_INPUT);
+                }
+                // Help is our own text, in clap's own style.
                 let _ = error.print();
-                return ExitCode::from(code);
+                return ExitCode::SUCCESS;
             }
         };
         let done = match arguments.command {
@@ -138,9 +142,12 @@ impl App {
             Command::Export(export) => commands::export::run(&export),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
-        commands::ended(done.unwrap_or_else(|message| {
-            tell(format_args!("error: {message}"));
-            ExitCode::from(WRONG_INPUT)
-        }))
+        terminal::exit_code(
+            done.unwrap_or_else(|message| {
+                tell(format_args!("error: {message}"));
+                ExitCode::from(WRONG_INPUT)
+            }),
+            FAILED,
+        )
     }
 }

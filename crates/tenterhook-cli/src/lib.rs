@@ -1,6 +1,9 @@
 //! The command line of `tenter`, for the program itself and for users' own: [`App`] puts modules,
 //! data, hooks and schedules of yours behind the same commands. The only crate that prints.
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod app;
 mod arguments;
 mod commands;
@@ -9,5 +12,6 @@ mod progress;
 mod scenario;
 mod signals;
 mod table;
+mod terminal;
 
 pub use app::App;

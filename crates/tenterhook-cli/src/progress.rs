@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
     HookInfo, HookResult, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, hook,
+    TrainStart, ValidationEnd, hook, printable,
 };
 
-use crate::commands::tell;
+use crate::terminal::{err_is_terminal, tell};
 
 /// The loss is read no more often than this, however fast the steps are.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -20,7 +19,7 @@ pub(crate) const LINES: Duration = Duration::from_secs(10);
 
 /// A bar, when standard error is a terminal.
 pub(crate) fn bar() -> Option<ProgressBar> {
-    std::io::stderr().is_terminal().then(|| {
+    err_is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         let template = "{spinner} [{bar:28}] {percent:>3}%  {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -107,7 +106,7 @@ impl Progress {
         for (name, value) in evaluated(&cx.metrics().to_map()) {
             let _ = write!(line, "  {name} {}", metric(&name, value));
         }
-        line + &self.speed(cx) + &self.time_left(cx)
+        printable::line(&line) + &self.speed(cx) + &self.time_left(cx)
     }
 }
 

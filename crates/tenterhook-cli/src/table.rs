@@ -1,5 +1,7 @@
 //! Tables of text, and text that is safe to print.
 
+use tenterhook::printable;
+
 /// On which side a column's text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -30,15 +32,7 @@ pub(crate) fn table(rows: &[Vec<String>], sides: &[Side]) -> Vec<String> {
 
 /// Text from a file on one line, without anything that a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for sign in text.trim().chars() {
-        match sign {
-            '\n' => plain.push_str(" / "),
-            sign if sign.is_control() => plain.extend(sign.escape_default()),
-            sign => plain.push(sign),
-        }
-    }
-    plain
+    printable::line(text)
 }
 
 /// So much of a text that it has this many characters at the most.

@@ -16,6 +16,8 @@
 //! | what happens when a hook fails? | [`failure`] |
 //! | what does a hook cost? | [`account`] |
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 // `#[hook]` names this crate by its public name, also when it is used in here.
@@ -46,6 +48,7 @@ pub mod number;
 mod options;
 pub mod pattern;
 pub mod plan;
+pub mod printable;
 pub mod progress;
 pub mod random;
 pub mod roster;

@@ -42,6 +42,7 @@ fn an_event_nobody_wants_costs_a_few_instructions_however_many_hooks_there_are()
 
 /// Past the test harness, which keeps what a passing test prints to itself.
 fn say(text: &str) {
+    #[allow(clippy::disallowed_methods)] // the test harness captures what `eprintln!` writes
     std::io::stderr().write_all(format!("\n{text}\n").as_bytes()).expect("standard error can be written to");
 }
 

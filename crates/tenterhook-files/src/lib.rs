@@ -7,6 +7,8 @@
 //! **Invariant.** Only [`std::io::ErrorKind::NotFound`] means that a file is absent. Every other error means that it
 //! could not be read, and must be reported.
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod read;

@@ -1,5 +1,7 @@
 //! The built-in hooks, one file each.
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod activation_stats;

@@ -74,6 +74,9 @@
 //! | what did it do wrong, and what came of it? | [`Rig::failures`], [`Reply::failure`] |
 //! | parameters, gradients, activations? | [`NamedTensors`] |
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod events;
 mod findings;
 mod given;

@@ -3,6 +3,9 @@
 //! What users `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. All of
 //! the core contract ([`Hook`], [`Event`], the contexts, …) is re-exported at the root.
 
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 // `#[hook]` names this crate by its public name, also when it is used in here.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook;

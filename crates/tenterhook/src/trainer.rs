@@ -11,6 +11,7 @@ use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
     AnyHook, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
     Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook, backtraces,
+    printable,
 };
 
 use crate::accounts::Spent;
@@ -73,12 +74,17 @@ pub enum AddError {
     Roster(#[from] RosterError),
 }
 
-/// On standard output what hooks print, on standard error the rest. A reader that has hung up must not end
-/// a run.
+/// The longest line of a notice on a terminal, in characters.
+const LONGEST: usize = 2000;
+
+/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a
+/// run.
+#[allow(clippy::disallowed_methods)] // the default output of a program without `with_notices`
 fn tell(notice: &Notice) {
+    let text = printable::text(&notice.to_string(), LONGEST);
     let _ = match notice {
-        Notice::Printed(line) => writeln!(std::io::stdout(), "{line}"),
-        notice => writeln!(std::io::stderr(), "tenterhook: {notice}"),
+        Notice::Printed(_) => writeln!(std::io::stdout(), "{text}"),
+        _ => writeln!(std::io::stderr(), "tenterhook: {text}"),
     };
 }
 

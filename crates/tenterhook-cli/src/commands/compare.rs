@@ -9,7 +9,7 @@ use tenterhook::run::{Run, RunRecord};
 
 use super::runs::meant;
 use super::show::outcome;
-use super::{print, tell};
+use super::{print, print_data, tell};
 use crate::arguments::Compare;
 use crate::progress::{duration, metric, only_shows};
 use crate::table::{clipped, json_number, plain, table};
@@ -34,12 +34,11 @@ pub(crate) fn run(arguments: &Compare) -> Result<ExitCode, String> {
     let runs: Vec<_> = found.collect::<Result<_, _>>()?;
     let configs: Vec<_> = runs.iter().map(config).collect();
     let compared = Comparison::of(&runs, &configs);
-    let text = if arguments.json {
-        compared.for_programs(&runs, arguments.all)
+    if arguments.json {
+        print_data(&compared.for_programs(&runs, arguments.all));
     } else {
-        compared.for_people(&runs, arguments.all)
-    };
-    print(&text);
+        print(&compared.for_people(&runs, arguments.all));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
 use super::weights::Weights;
-use super::{failed_midway, print, resolve, tell};
+use super::{failed_midway, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Evaluate, Output};
 use crate::progress::metric;
@@ -32,7 +32,7 @@ pub(crate) fn predict(app: &App, arguments: Evaluate) -> Result<ExitCode, String
             for prediction in predictions.iter().filter(|_| !output.quiet) {
                 match prediction.get("text").and_then(|text| text.as_str()).filter(|_| !output.json) {
                     Some(text) => print(text),
-                    None => print(&prediction.to_string()),
+                    None => print_data(&prediction.to_string()),
                 }
             }
             ended(&report)
@@ -62,7 +62,7 @@ fn evaluate(
             if output.json {
                 let metrics: serde_json::Map<_, _> =
                     metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
-                print(&json!({ "metrics": metrics }).to_string());
+                print_data(&json!({ "metrics": metrics }).to_string());
             } else if !output.quiet {
                 for (name, value) in metrics {
                     print(&format!("{name:<20} {}", metric(name, *value)));

@@ -8,7 +8,7 @@ use tenterhook::TensorMap;
 use tenterhook::checkpoint::{WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
 use super::weights::Weights;
-use super::{cannot, print};
+use super::{cannot, print, print_data};
 use crate::arguments::Export;
 use crate::table::{bytes, counted};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, String> {
             "file": file, "from": from, "weights": kind, "tensors": weights.len(), "parameters": parameters,
             "bytes": size, "names": weights.names().collect::<Vec<_>>(),
         });
-        print(&written.to_string());
+        print_data(&written.to_string());
         return Ok(ExitCode::SUCCESS);
     }
     let (tensors, parameters) = (counted(weights.len() as u64, "tensor"), counted(parameters, "parameter"));

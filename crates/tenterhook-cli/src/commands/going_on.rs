@@ -8,7 +8,7 @@ use tenterhook::checkpoint::{newest_whole, verify};
 use tenterhook::config::{Resolved, differences, refusal};
 use tenterhook::run::resume::{Finished, Target, find};
 
-use super::{print, tell};
+use super::{print, print_data, tell};
 use crate::app::App;
 use crate::arguments::{Accepts, Output};
 
@@ -122,7 +122,7 @@ impl Done {
                 "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
                 "epochs": epochs, "untested": untested.is_some(),
             });
-            print(&done.to_string());
+            print_data(&done.to_string());
         } else if !output.quiet {
             print(&finished.to_string());
         }

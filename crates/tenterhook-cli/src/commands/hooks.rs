@@ -6,7 +6,7 @@ use serde_json::json;
 use tenterhook::plan::nearest;
 use tenterhook::registry::{Description, OptionHelp, Registry};
 
-use super::print;
+use super::{print, print_data};
 use crate::app::App;
 use crate::arguments::Hooks;
 use crate::table::counted;
@@ -27,7 +27,11 @@ pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
         None if arguments.markdown => reference(app),
         None => list(app),
     };
-    print(text.trim_end());
+    if arguments.json {
+        print_data(&text);
+    } else {
+        print(text.trim_end());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -23,10 +23,8 @@ mod tree;
 pub(crate) mod verify_neutral;
 mod weights;
 
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenterhook::config::{Resolved, Sources};
 use tenterhook::task::Program;
@@ -34,37 +32,15 @@ use tenterhook::{RunError, Trainer};
 
 use crate::app::App;
 use crate::arguments::Changes;
+pub(crate) use crate::terminal::{print, print_data, tell};
 
 /// What was asked for cannot be done: a wrong file, a wrong configuration, a refused plan.
 pub(crate) const WRONG_INPUT: u8 = 2;
 /// The run failed, after it had begun.
-const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 
 /// The directory of all runs, unless another is named.
 const RUNS: &str = "runs";
-
-/// Something could not be printed, and that was told.
-static UNPRINTED: AtomicBool = AtomicBool::new(false);
-
-/// Prints a line. A reader that has seen enough and hangs up is not our failure; a full disk is.
-pub(crate) fn print(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) else { return };
-    if error.kind() != ErrorKind::BrokenPipe && !UNPRINTED.swap(true, Ordering::Relaxed) {
-        tell(format_args!("error: cannot write to standard output: {error}"));
-    }
-}
-
-/// How the program ends when a command ended so: what was to be printed is missed by whoever reads it.
-pub(crate) fn ended(code: ExitCode) -> ExitCode {
-    let unprinted = UNPRINTED.load(Ordering::Relaxed);
-    if unprinted && code == ExitCode::SUCCESS { ExitCode::from(FAILED) } else { code }
-}
-
-/// Tells people something beside the output. Nobody listening any more ends nothing.
-pub(crate) fn tell(line: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 /// The configuration of all layers.
 pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, String> {

@@ -7,15 +7,18 @@ use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
 
-use super::{WRONG_INPUT, costs, print, resolve, tell};
+use super::{WRONG_INPUT, costs, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
 use crate::scenario::{Scenario, Tape};
 
 pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Result<ExitCode, String> {
     let (trainer, refused) = planned(app, path, changes)?;
-    let text = if json { for_programs(&trainer, &refused) } else { for_people(&trainer) };
-    print(text.trim_end());
+    if json {
+        print_data(&for_programs(&trainer, &refused));
+    } else {
+        print(for_people(&trainer).trim_end());
+    }
     for refusal in &refused {
         tell(format_args!("refused: {refusal}"));
     }

@@ -12,7 +12,7 @@ use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
-use super::{print, tell};
+use super::{print, print_data, tell};
 use crate::arguments;
 use crate::progress::{duration, metric};
 use crate::table::{Side, clipped, moment, plain, table};
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
     }
     let filters = filters(&arguments.filter)?;
     if runs.list().is_empty() && arguments.json {
-        print(&for_programs(&runs, &[]));
+        print_data(&for_programs(&runs, &[]));
         return Ok(ExitCode::SUCCESS);
     }
     if runs.list().is_empty() {
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
     }
     rows.truncate(arguments.limit.unwrap_or(usize::MAX));
     if arguments.json {
-        print(&for_programs(&runs, &rows));
+        print_data(&for_programs(&runs, &rows));
     } else {
         print(&for_people(&runs, &rows, &asked, all));
     }

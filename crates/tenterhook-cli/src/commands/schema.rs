@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use tenterhook::config::schema_of_all;
 
-use super::print;
+use super::print_data;
 use crate::app::App;
 
 pub(crate) fn run(app: &App) -> ExitCode {
-    print(&format!("{:#}", schema_of_all(&app.tasks, &app.registry)));
+    print_data(&format!("{:#}", schema_of_all(&app.tasks, &app.registry)));
     ExitCode::SUCCESS
 }

@@ -9,7 +9,7 @@ use tenterhook::settings::Amount;
 use tenterhook::sources;
 
 use super::tree::{Fired, Tracer, depths};
-use super::{failed, print, resolve, tell};
+use super::{failed, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Call, Changes};
 use crate::scenario::{Row, Scenario};
@@ -70,7 +70,7 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Re
             .filter(|name| name != Tracer::NAME)
             .collect();
         if json {
-            print(&row(fired, depth, &receivers));
+            print_data(&row(fired, depth, &receivers));
         } else {
             print(line(fired, depth, &receivers).trim_end());
         }
@@ -110,7 +110,7 @@ fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
         tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let (tape, failure) = scenario.run(directory.path())?;
     for row in tape.rows().iter().filter(|row| all || is_comparable(row)) {
-        print(&row.to_json().to_string());
+        print_data(&row.to_json().to_string());
     }
     if let Some(failure) = failure {
         tell(format_args!("the run failed: {failure}"));

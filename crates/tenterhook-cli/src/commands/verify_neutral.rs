@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Tick, Verification};
 use tenterhook::run::Interrupt;
 
-use super::{FAILED, WRONG_INPUT, accepted, failed_midway, print, resolve, tell};
+use super::{FAILED, WRONG_INPUT, accepted, failed_midway, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::VerifyNeutral;
 use crate::progress::{LINES, bar};
@@ -35,8 +35,11 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
         .run(|| Ok((resolved.trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
     match judged {
         Ok(judgement) => {
-            let text = if arguments.json { for_programs(&judgement)? } else { for_people(app, &judgement) };
-            print(&text);
+            if arguments.json {
+                print_data(&for_programs(&judgement)?);
+            } else {
+                print(&for_people(app, &judgement));
+            }
             Ok(match judgement.finding {
                 Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
                 Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
@@ -45,7 +48,7 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
         }
         Err(error) => {
             if arguments.json {
-                print(&why_not(&error).to_string());
+                print_data(&why_not(&error).to_string());
             }
             Ok(told(error))
         }

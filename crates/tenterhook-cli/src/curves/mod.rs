@@ -34,7 +34,7 @@ struct Signs {
 const PLAIN: Signs = Signs { line: '*', marks: ['o', '+', 'x'], tick: '|', corner: '+', floor: '-' };
 const FINE: Signs =
     Signs { line: '⠒', marks: ['×', '+', '○'], tick: '┤', corner: '└', floor: '─' };
-const COLOURS: [&str; 4] = ["\x1b[36m", "\x1b[33m", "\x1b[35m", "\x1b[32m"];
+pub(crate) const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[33m", "\x1b[35m", "\x1b[32m", NO_COLOUR];
 const NO_COLOUR: &str = "\x1b[0m";
 /// Stands on the axis where a value is not finite.
 const NOT_FINITE: char = '!';

@@ -23,6 +23,7 @@ mod resume;
 mod runs;
 mod signals;
 mod tenter;
+mod terminal;
 mod train;
 mod uploads;
 mod verify_neutral;

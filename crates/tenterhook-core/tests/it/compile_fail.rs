@@ -20,6 +20,7 @@ fn what_a_hook_may_not_do_does_not_compile() {
         let notice = format!(
             "\nSKIPPED: the compile-fail tests of tenterhook-core compare the words of {COMPILER}only, and this is {version}\n"
         );
+        #[allow(clippy::disallowed_methods)] // the test harness captures what `eprintln!` writes
         std::io::stderr().write_all(notice.as_bytes()).expect("standard error can be written to");
         return;
     }

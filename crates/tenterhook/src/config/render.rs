@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use tenterhook_core::printable;
+
 use super::problem::{ConfigError, Problem};
 use super::secrets::MASK;
 use super::tree::{Node, Origin};
@@ -114,7 +116,14 @@ pub(crate) fn file_error(name: &str, text: &str, at: Range<usize>, message: &str
     ConfigError { file: Some(name.to_owned()), plain: false, problems, texts: vec![shown] }
 }
 
-/// The place, the line, and a mark below the part that is wrong.
+/// The end of a text of at most [`printable::EXCERPT`] characters.
+fn tail(text: &str) -> String {
+    let hidden = text.chars().count().saturating_sub(printable::EXCERPT);
+    let shown = text.chars().skip(hidden);
+    if hidden > 0 { std::iter::once('…').chain(shown).collect() } else { text.to_owned() }
+}
+
+/// The place, the line, and a mark below the part that is wrong. Of a long line, the surroundings of that part.
 fn in_file(name: &str, text: &str, at: Range<usize>, message: &str, fix: Option<&str>) -> String {
     let start = text.floor_char_boundary(at.start.min(text.len()));
     let end = text.floor_char_boundary(at.end.clamp(start, text.len()));
@@ -122,11 +131,15 @@ fn in_file(name: &str, text: &str, at: Range<usize>, message: &str, fix: Option<
     let line = text[line_start..].lines().next().unwrap_or_default();
     let before = &text[line_start..start];
     let (number, column) = (text[..start].matches('\n').count() + 1, before.chars().count() + 1);
-    let marked = text[start..end].lines().next().unwrap_or_default().chars().count().max(1);
+    let marked = text[start..end].lines().next().unwrap_or_default();
+    let after = &line[(before.len() + marked.len()).min(line.len())..];
+    let (before, marked, after) = (tail(before), printable::excerpt(marked), printable::excerpt(after));
+    let shown = |text: &str| printable::text(text, usize::MAX);
+    let (before, marked, after) = (shown(&before), shown(&marked), shown(&after));
     let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let marks = "^".repeat(marked.chars().count().max(1));
     let fix = fix.map(|fix| format!(" {fix}")).unwrap_or_default();
     format!(
-        "{name}:{number}:{column}: {message}\n{number:>4} | {line}\n     | {indent}{}{fix}",
-        "^".repeat(marked)
+        "{name}:{number}:{column}: {message}\n{number:>4} | {before}{marked}{after}\n     | {indent}{marks}{fix}"
     )
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 use tenterhook::checkpoint::{About, Condition, Listed, list};
 
-use super::print;
 use super::runs::meant;
+use super::{print, print_data};
 use crate::arguments::{Checkpoints, CheckpointsCommand};
 use crate::progress::{is_followed, metric};
 use crate::table::{Side, bytes, json_number, plain, table};
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Checkpoints) -> Result<ExitCode, String> {
     let listed = list(&root);
     if arguments.json {
         let all: Vec<_> = listed.iter().map(for_programs).collect();
-        print(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
+        print_data(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
     } else if listed.is_empty() {
         print(&format!("there are no checkpoints in {}", root.display()));
     } else {

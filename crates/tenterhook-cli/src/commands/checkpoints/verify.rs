@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tenterhook::checkpoint::{Unreadable, WEIGHTS, list, problems};
 
 use super::super::runs::meant;
-use super::super::{FAILED, print};
+use super::super::{FAILED, print, print_data};
 use super::is_checkpoint;
 use crate::arguments::Verify;
 use crate::table::plain;
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Verify) -> Result<ExitCode, String> {
     let whole = verified.iter().all(|one| one.problems.is_empty());
     if arguments.json {
         let all: Vec<_> = verified.iter().map(for_programs).collect();
-        print(&format!("{:#}", json!({ "whole": whole, "checkpoints": all })));
+        print_data(&format!("{:#}", json!({ "whole": whole, "checkpoints": all })));
     } else {
         verified.iter().for_each(for_people);
     }

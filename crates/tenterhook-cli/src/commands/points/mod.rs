@@ -12,7 +12,7 @@ use tenterhook::settings::{Amount, Switch};
 use tenterhook::task::Program;
 use tenterhook::{Pattern, Phase, RunError, Settings, Trainer};
 
-use super::{FAILED, print, resolve, tell};
+use super::{FAILED, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::Points;
 use crate::table::{Side, counted, table};
@@ -51,8 +51,11 @@ pub(crate) fn run(app: &App, arguments: &Points) -> Result<ExitCode, String> {
         return Err(selects_nothing(&pattern, &all));
     }
     let wanting = |point: &Point| trainer.hooks().hooks_wanting(&point.name);
-    let text = if arguments.json { for_programs(&chosen, wanting) } else { for_people(&chosen, wanting) };
-    print(text.trim_end());
+    if arguments.json {
+        print_data(&for_programs(&chosen, wanting));
+    } else {
+        print(for_people(&chosen, wanting).trim_end());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

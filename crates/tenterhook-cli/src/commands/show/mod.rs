@@ -5,7 +5,6 @@ mod page;
 mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
@@ -13,12 +12,12 @@ use tenterhook::Stage;
 use tenterhook::run::reading::{Curves, Happenings};
 use tenterhook::run::{Entry, Happening, Run};
 
-use super::print;
 use super::runs::{meant, record};
+use super::{print, print_data, tell};
 use crate::arguments::Show;
-use crate::commands::tell;
-use crate::curves::Look;
+use crate::curves::{COLOURS, Look};
 use crate::table::json_number;
+use crate::terminal::{out_is_terminal, print_styled};
 pub(super) use page::outcome;
 use saved::Saved;
 
@@ -38,12 +37,12 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
     }
     if arguments.json {
         let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
-        print(&for_programs(&run, &curves, &happenings, names.as_deref()));
+        print_data(&for_programs(&run, &curves, &happenings, names.as_deref()));
     } else {
         let look = look(arguments);
         let page = page::page(&run, &happenings);
         print(&if look.ascii { page.replace('µ', "u") } else { page });
-        print(&charts::drawn(&curves, &wanted, look));
+        print_styled(&charts::drawn(&curves, &wanted, look), &COLOURS);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,7 +55,7 @@ fn look(arguments: &Show) -> Look {
         width: arguments.width.into(),
         height: arguments.height.into(),
         ascii: arguments.ascii || dumb,
-        colour: std::io::stdout().is_terminal() && !dumb && !no_colour,
+        colour: out_is_terminal() && !dumb && !no_colour,
     }
 }
 

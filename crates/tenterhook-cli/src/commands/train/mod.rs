@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use super::going_on::GoingOn;
 use super::weights::Weights;
-use super::{print, resolve};
+use super::{print_data, resolve};
 use crate::app::App;
 use crate::arguments::{Accepts, Train};
 pub(super) use fitting::Fitting;
@@ -16,7 +16,7 @@ pub(super) use fitting::Fitting;
 pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
     if arguments.print_config {
-        print(resolved.to_toml().trim_end());
+        print_data(resolved.to_toml().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
     let accepts = Accepts { changes: arguments.force, hooks: arguments.accept_hook_changes };

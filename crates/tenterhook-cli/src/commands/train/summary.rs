@@ -9,7 +9,7 @@ use tenterhook::run::SentByHook;
 use tenterhook::{Failures, Outcome, Report, Trainer};
 
 use super::super::failures::lines;
-use super::super::{costs, print, sinks};
+use super::super::{costs, print, print_data, sinks};
 use super::init::Initialized;
 use crate::app::App;
 use crate::arguments::Output;
@@ -50,7 +50,7 @@ pub(super) struct Summary<'a> {
 impl Summary<'_> {
     pub(super) fn print(&self, app: &App, trainer: &Trainer, output: Output) {
         if output.json {
-            print(&self.for_programs(trainer));
+            print_data(&self.for_programs(trainer));
         } else if !output.quiet {
             self.for_people(app, trainer);
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook::printable::excerpt;
 
 use super::DataError;
 
@@ -91,7 +92,8 @@ impl Table {
         for (column, field) in fields.enumerate() {
             let value = field.parse::<f32>().ok().filter(|value| value.is_finite());
             let value = value.ok_or_else(|| {
-                format!("`{field}` in column {} is not a number; give every pixel a number", column + 1)
+                let (cell, column) = (excerpt(field), column + 1);
+                format!("`{cell}` in column {column} is not a number; give every pixel a number")
             })?;
             self.values.push(value);
         }

@@ -1,0 +1,133 @@
+//! Untrusted text, made harmless for a terminal.
+//!
+//! Metric names, cells of a file, texts of a server or of a child process may contain control characters. A terminal
+//! obeys those. Everything the program prints goes through [`text`] or [`json`] on its way to the terminal.
+
+use std::fmt::Write as _;
+
+/// How much of one value a message shows, in characters.
+pub const EXCERPT: usize = 80;
+
+/// Whether a terminal would obey the character, or show other characters elsewhere because of it: control characters
+/// (C0, DEL, C1), and format characters that are invisible or change the direction of writing.
+#[must_use]
+pub fn is_harmful(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Lines of text, each of at most `longest` characters. Line breaks and tabs stay; other harmful characters are
+/// written as in Rust, such as `\u{1b}`.
+#[must_use]
+pub fn text(text: &str, longest: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(1 << 16));
+    for (index, line) in text.split('\n').enumerate() {
+        if index > 0 {
+            shown.push('\n');
+        }
+        push_line(&mut shown, line, longest);
+    }
+    shown
+}
+
+fn push_line(shown: &mut String, line: &str, longest: usize) {
+    let mut characters = line.chars();
+    for character in characters.by_ref().take(longest) {
+        if character == '\t' || !is_harmful(character) {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_default());
+        }
+    }
+    let rest = characters.count();
+    if rest > 0 {
+        let _ = write!(shown, "… ({rest} more characters)");
+    }
+}
+
+/// Text on one line: line breaks become ` / `, other harmful characters and tabs are escaped.
+#[must_use]
+pub fn line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.trim().chars() {
+        match character {
+            '\n' => shown.push_str(" / "),
+            character if is_harmful(character) => shown.extend(character.escape_default()),
+            character => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// The beginning of a value of at most [`EXCERPT`] characters, for a message that quotes it.
+#[must_use]
+pub fn excerpt(value: &str) -> String {
+    let mut shown: String = value.chars().take(EXCERPT).collect();
+    if shown.len() < value.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// JSON, with those harmful characters escaped that JSON allows in strings. Nothing is shortened.
+#[must_use]
+pub fn json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character == '\n' || !is_harmful(character) {
+            shown.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sets the title, clears the screen, reverses the direction, and so on.
+    const HARMFUL: &str = "\u{1b}]0;title\u{7}\r\u{8}\u{7f}\u{9b}2J\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}";
+
+    #[test]
+    fn a_terminal_obeys_nothing_and_lines_stay_lines() {
+        assert_eq!(text("a\x1b[31m\tb\r\nc\n", 100), "a\\u{1b}[31m\tb\\r\nc\n");
+        assert_eq!(line(" a\x1b[31m\tb\nc\n"), "a\\u{1b}[31m\\tb / c");
+        assert_eq!(text("größer 日本 😀", 100), "größer 日本 😀");
+        assert!(!text(HARMFUL, 100).contains(is_harmful) && !line(HARMFUL).contains(is_harmful));
+    }
+
+    #[test]
+    fn what_is_shown_is_bounded() {
+        assert_eq!(text("12345\n123456", 5), "12345\n12345… (1 more characters)");
+        assert_eq!(excerpt(&"x".repeat(1_000_000)).chars().count(), EXCERPT + 1);
+        assert_eq!(excerpt("short"), "short");
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        let value = serde_json::json!({ HARMFUL: ["a\nb", HARMFUL] });
+        for written in [value.to_string(), format!("{value:#}")] {
+            let shown = json(&written);
+            assert!(!shown.replace('\n', "").contains(is_harmful), "{shown}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_harmful_is_left_of_any_text(any in "\\PC*|[\u{0}-\u{ff}\u{2000}-\u{2070}]*") {
+            let left = |shown: String| shown.chars().any(|c| is_harmful(c) && !matches!(c, '\n' | '\t'));
+            prop_assert!(!left(text(&any, 50)));
+            prop_assert!(!left(line(&any)));
+            prop_assert!(!left(json(&any)));
+        }
+    }
+}
