@@ -20,9 +20,11 @@ pub struct EarlyStoppingOptions {
     /// What counts as an improvement must be at least this much.
     #[serde(default)]
     #[schemars(range(min = 0))]
+    #[schemars(extend("x-harmless-change" = true))]
     pub min_delta: f64,
     /// Checks without an improvement before it stops. Checks, not epochs.
     #[serde(default = "three")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub patience: u64,
     /// Which direction is better. Unset: what the metric's name tells, such as `loss` or `accuracy`; a name
     /// that leaves doubt is an error.
@@ -31,15 +33,19 @@ pub struct EarlyStoppingOptions {
     /// A missing metric is an error, before the first step where it is known that nobody logs it; otherwise a
     /// warning.
     #[serde(default = "yes")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub strict: bool,
     /// A NaN or infinite metric stops at once; otherwise it is a check without an improvement.
     #[serde(default = "yes")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub check_finite: bool,
     /// Better than this is good enough.
     #[schemars(example = 0.01)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub stopping_threshold: Option<f64>,
     /// Worse than this is hopeless.
     #[schemars(example = 10.0)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub divergence_threshold: Option<f64>,
     /// Check at the end of the training epoch rather than after validation. Unset: when validation
     /// comes exactly once per epoch.
@@ -47,6 +53,7 @@ pub struct EarlyStoppingOptions {
     pub check_on_train_epoch_end: Option<bool>,
     /// Say at every check how it went.
     #[serde(default)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub verbose: bool,
 }
 

@@ -17,6 +17,8 @@ use crate::{text, time};
 /// The options of [`Timer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+// It says only how long training lasts.
+#[schemars(extend("x-harmless-change" = true))]
 pub struct TimerOptions {
     /// Stop training after so long, such as `2 h`, `90 min` or `00:12:00:00` (`DD:HH:MM:SS`). Validations within it
     /// count. Unset: only measure.

@@ -16,8 +16,10 @@ pub struct LoaderOptions {
     /// Whether a last batch that is not full is left out of training.
     pub drop_last: bool,
     /// Threads that load ahead of training; 0 loads in between. The batches are the same for any number.
+    #[schemars(extend("x-harmless-change" = true))]
     pub threads: usize,
     /// How many batches they are ahead at most.
+    #[schemars(extend("x-harmless-change" = true))]
     pub prefetch: usize,
 }
 

@@ -11,6 +11,7 @@ use tenterhook_core::{
 };
 
 use crate::checkpoint::Position;
+use crate::config::ChangeRules;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
 use crate::failures::Then;
@@ -38,6 +39,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) accepts_other_hooks: bool,
     /// Its configuration need not be this one.
     pub(crate) accepts_changes: bool,
+    /// What judges its configuration.
+    pub(crate) change_rules: Option<ChangeRules>,
     /// What it holds of the optimizers, until they exist.
     pub(crate) optimizers_to_restore: Option<(OptimizerState, TensorMap)>,
     /// How far the loop had come at that checkpoint, until it goes on from there.
@@ -88,6 +91,7 @@ impl<'t, M: Module> Session<'t, M> {
             restore_from: None,
             accepts_other_hooks: false,
             accepts_changes: false,
+            change_rules: None,
             optimizers_to_restore: None,
             resumed_at: None,
             to_swap_in: None,

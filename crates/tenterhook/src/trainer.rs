@@ -15,6 +15,7 @@ use tenterhook_core::{
 };
 
 use crate::accounts::Spent;
+use crate::config::ChangeRules;
 use crate::data::DataModule;
 use crate::module::Module;
 use crate::notice::{Notice, Notices, Tell, telling};
@@ -48,6 +49,8 @@ pub struct Trainer {
     restore_from: Option<PathBuf>,
     accepts_other_hooks: bool,
     accepts_changes: bool,
+    /// Unset: the rules for built-in hooks alone.
+    change_rules: Option<ChangeRules>,
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
@@ -129,6 +132,7 @@ impl Trainer {
             restore_from: None,
             accepts_other_hooks: false,
             accepts_changes: false,
+            change_rules: None,
             lenient: false,
             progress: Progress::default(),
             notify: telling(tell),
@@ -167,6 +171,13 @@ impl Trainer {
     #[must_use]
     pub fn with_config(mut self, config: serde_json::Value) -> Trainer {
         self.shared.run.config = config;
+        self
+    }
+
+    /// Judges differences between this configuration and that of a restored checkpoint by these rules.
+    #[must_use]
+    pub fn with_change_rules(mut self, rules: ChangeRules) -> Trainer {
+        self.change_rules = Some(rules);
         self
     }
 
@@ -232,8 +243,8 @@ impl Trainer {
         self
     }
 
-    /// Restores a checkpoint although its run had another model, optimizer, data, seed or accumulation in its
-    /// configuration.
+    /// Restores a checkpoint although its run had other data, or another model, optimizer, seed or option that changes what
+    /// is computed.
     #[must_use]
     pub fn accepting_changes(mut self) -> Trainer {
         self.accepts_changes = true;
@@ -442,6 +453,7 @@ impl Trainer {
         session.lenient = self.lenient;
         session.accepts_other_hooks = self.accepts_other_hooks;
         session.accepts_changes = self.accepts_changes;
+        session.change_rules.clone_from(&self.change_rules);
         (session.seed, session.deterministic) = (self.settings.seed, self.settings.deterministic);
         if stage != Stage::Fit {
             // An evaluation does not count; it happens where training stands.

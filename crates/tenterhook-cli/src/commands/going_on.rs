@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenterhook::checkpoint::{newest_whole, verify};
-use tenterhook::config::{Resolved, differences, refusal};
+use tenterhook::config::{Resolved, refusal};
 use tenterhook::run::resume::{Finished, Target, find};
 
 use super::{print, print_data, tell};
@@ -52,8 +52,9 @@ impl GoingOn {
         resolved: &Resolved,
         accepts: Accepts,
     ) -> Result<GoingOn, String> {
-        let config = resolved.to_json();
-        let Target { run_dir, checkpoint, skipped, finished, .. } = find(runs_dir, what, Some(&config))?;
+        let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
+        let Target { run_dir, checkpoint, skipped, finished, .. } =
+            find(runs_dir, what, Some((&config, &rules)))?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
             let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
@@ -69,7 +70,7 @@ impl GoingOn {
                     app.name
                 ));
             }
-            let refused = refusal(&differences(&said.config, &config)).filter(|_| finished.is_none());
+            let refused = refusal(&rules.differences(&said.config, &config)).filter(|_| finished.is_none());
             if let Some(refused) = refused.filter(|_| !accepts.changes) {
                 return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
             }

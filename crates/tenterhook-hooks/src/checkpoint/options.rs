@@ -58,6 +58,8 @@ pub enum Link {
     { "required": ["every_n_train_steps", "train_time_interval"],
       "properties": { "every_n_train_steps": { "minimum": 1 } } },
 ] }))]
+// It saves, and changes nothing that is computed.
+#[schemars(extend("x-harmless-change" = true))]
 pub struct CheckpointOptions {
     /// Where to put them: below the run's own directory of checkpoints, or anywhere when it begins with `/`; unset
     /// is that directory itself. `..` is refused.

@@ -63,10 +63,13 @@ pub struct NanGuardOptions {
     /// With `warn` or `skip`: fail the run after so many poisoned steps in a row; 0 is never.
     pub max_consecutive: u64,
     /// Say the shapes of the batches' tensors, once for every new set of shapes.
+    #[schemars(extend("x-harmless-change" = true))]
     pub log_shapes: bool,
     /// Write the batch and the statistics of everything seen into the run directory.
+    #[schemars(extend("x-harmless-change" = true))]
     pub dump: bool,
     /// How many dumps to write at most.
+    #[schemars(extend("x-harmless-change" = true))]
     pub max_dumps: u64,
 }
 

@@ -107,7 +107,8 @@ impl<M: Module> Session<'_, M> {
         if self.run.stage != Stage::Fit {
             return Ok(());
         }
-        let differences = config::differences(&contents.config, &self.run.shared.run.config);
+        let rules = self.change_rules.take().unwrap_or_default();
+        let differences = rules.differences(&contents.config, &self.run.shared.run.config);
         if let Some(refusal) = config::refusal(&differences).filter(|_| !self.accepts_changes) {
             self.run.at(Who::Trainer, "restore");
             return Err(self.run.failed(refusal.into(), false));

@@ -1,27 +1,23 @@
-//! What differs between the configuration of a checkpoint and that of the run that goes on from it, and whether it
-//! does harm: whether the run would go on as one that neither configuration describes.
+//! Which keys differ between the configuration of a checkpoint and that of the run that resumes from it, and whether a
+//! difference makes another run of it.
+//!
+//! **Invariant.** A difference is harmful unless something declares otherwise: a setting or an option by
+//! [`HARMLESS`] in its schema, or a hook by its kind, since observers cannot change what is computed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tenterhook_core::HookKind;
 
+use super::keys::HookKeys;
+use super::schema::{Schema, schema_of};
 use super::secrets::MASK;
+use super::tree::USE;
+use crate::registry::Registry;
+use crate::settings::Settings;
 
-/// Keys of `[trainer]` that change what is computed. The others say how long it goes on, or what is looked at.
-const HARMFUL_SETTINGS: [&str; 8] = [
-    "accumulate_grad_batches",
-    "deterministic",
-    "fast_dev_run",
-    "gradient_clip_algorithm",
-    "gradient_clip_val",
-    "limit_train_batches",
-    "overfit_batches",
-    "seed",
-];
-
-/// How batches are loaded, which changes none of them, and the tables that say so.
-const LOADING: [&str; 2] = ["threads", "prefetch"];
-const LOADERS: [&str; 2] = ["loader", "data"];
+#[cfg(doc)]
+use super::schema::HARMLESS;
 
 /// One key that is not the same in two configurations.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,31 +51,94 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Every key that differs, in order. Both are complete, as
-/// [`Resolved::to_json`](super::Resolved::to_json) makes them; where nothing is known of one side, nothing differs.
-/// Secrets are not compared.
+/// Judges the differences of two configurations, by what the schemas of trainer, hooks and task say of each key.
 ///
 /// ```
 /// use serde_json::json;
-/// use tenterhook::config::{Harm, differences};
+/// use tenterhook::config::{ChangeRules, Harm};
 ///
 /// let old = json!({ "optimizer": { "lr": 0.001 }, "trainer": { "max_epochs": 3 } });
 /// let new = json!({ "optimizer": { "lr": 0.01 }, "trainer": { "max_epochs": 5 } });
-/// let all = differences(&old, &new);
+/// let all = ChangeRules::default().differences(&old, &new);
 /// assert_eq!(all[0].to_string(), "optimizer.lr: 0.001 -> 0.01");
 /// assert_eq!((all[0].harm, all[1].harm), (Harm::Harmful, Harm::None));
 /// ```
-#[must_use]
-pub fn differences(old: &Value, new: &Value) -> Vec<Difference> {
-    if old.is_null() || new.is_null() {
-        return Vec::new();
+#[derive(Clone, Default)]
+pub struct ChangeRules {
+    registry: Registry,
+    task: Value,
+}
+
+/// Keys, as the parts between their dots, with their values.
+type Flat = BTreeMap<Vec<String>, Value>;
+
+impl ChangeRules {
+    /// Rules for the hooks of this registry and a task with this schema.
+    pub(super) fn new(registry: &Registry, task: Value) -> ChangeRules {
+        ChangeRules { registry: registry.clone(), task }
     }
-    let (mut old, new) = (flat(old), flat(new));
-    let mut pairs: BTreeMap<String, (Option<Value>, Option<Value>)> = BTreeMap::new();
+
+    /// Every key that differs, in order. Both configurations are complete, as
+    /// [`Resolved::to_json`](super::Resolved::to_json) makes them; if one side is unknown, nothing differs. Secrets are
+    /// not compared. A hook that only one side has is harmless here: hooks are compared with those of the checkpoint.
+    #[must_use]
+    pub fn differences(&self, old: &Value, new: &Value) -> Vec<Difference> {
+        if old.is_null() || new.is_null() {
+            return Vec::new();
+        }
+        let settings = schema_of::<Settings>();
+        let harm = |key: &[String]| {
+            let harmless = match key.split_first().map(|(table, rest)| (table.as_str(), rest)) {
+                Some(("device", _)) => return Harm::Bits,
+                Some(("runs_dir", _)) => true,
+                Some(("trainer", rest)) => Schema::new(&settings).is_harmless(rest),
+                _ => Schema::new(&self.task).is_harmless(key),
+            };
+            if harmless { Harm::None } else { Harm::Harmful }
+        };
+        let mut all = compared(flat_without_hooks(old), flat_without_hooks(new), "", harm);
+        let (old, new) = (hooks_by_name(old), hooks_by_name(new));
+        let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+        for name in names {
+            let (old, new) = (old.get(name).copied(), new.get(name).copied());
+            let flat =
+                |hook: Option<&Value>| hook.map(|hook| flattened(Vec::new(), hook)).unwrap_or_default();
+            let of_hook = compared(flat(old), flat(new), &format!("hooks.{name}."), |key| match (old, new) {
+                (Some(old), Some(new)) => self.harm_in_hook(old, new, key),
+                _ => Harm::None,
+            });
+            all.extend(of_hook);
+        }
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    /// What a changed key of a hook does. Where the kind of a hook is unknown, it counts as steering.
+    fn harm_in_hook(&self, old: &Value, new: &Value, key: &[String]) -> Harm {
+        let harmless = |table: &Value| {
+            let hook = table.get(USE).and_then(Value::as_str).unwrap_or_default();
+            let observes = || self.registry.kind(hook, new) == Some(HookKind::Observer);
+            let declared = || {
+                let own = self.registry.hook_named(hook);
+                own.is_some_and(|own| Schema::new(own.schema).is_harmless(key))
+            };
+            declared() || observes()
+        };
+        let common = schema_of::<HookKeys>();
+        if Schema::new(&common).is_harmless(key) || (harmless(old) && harmless(new)) {
+            Harm::None
+        } else {
+            Harm::Harmful
+        }
+    }
+}
+
+fn compared(mut old: Flat, new: Flat, prefix: &str, harm: impl Fn(&[String]) -> Harm) -> Vec<Difference> {
+    let mut pairs: BTreeMap<Vec<String>, (Option<Value>, Option<Value>)> = BTreeMap::new();
     for (key, new) in new {
         let old = old.remove(&key);
         if new == MASK {
-            // What it stands for is written nowhere.
+            // Its value is not written anywhere.
             continue;
         }
         if !old.as_ref().is_some_and(|old| same(old, &new)) {
@@ -88,7 +147,12 @@ pub fn differences(old: &Value, new: &Value) -> Vec<Difference> {
     }
     let gone = old.into_iter().filter(|(_, old)| old != MASK);
     pairs.extend(gone.map(|(key, old)| (key, (Some(old), None))));
-    let difference = |(key, (old, new)): (String, _)| Difference { harm: harm(&key), key, old, new };
+    let difference = |(key, (old, new)): (Vec<String>, _)| Difference {
+        harm: harm(&key),
+        key: format!("{prefix}{}", key.join(".")),
+        old,
+        new,
+    };
     pairs.into_iter().map(difference).collect()
 }
 
@@ -120,17 +184,6 @@ pub fn remark(differences: &[Difference]) -> Option<String> {
     (!texts.is_empty()).then(|| format!("goes on with other settings: {}", texts.join(", ")))
 }
 
-fn harm(key: &str) -> Harm {
-    let (table, rest) = key.split_once('.').unwrap_or((key, ""));
-    let harmless = match table {
-        "device" => return Harm::Bits,
-        "runs_dir" | "hooks" => true,
-        "trainer" => !HARMFUL_SETTINGS.contains(&rest),
-        table => LOADERS.contains(&table) && LOADING.contains(&rest),
-    };
-    if harmless { Harm::None } else { Harm::Harmful }
-}
-
 /// `1` and `1.0` are the same number.
 #[allow(clippy::float_cmp)] // a difference in the last bit is one
 fn same(a: &Value, b: &Value) -> bool {
@@ -141,49 +194,37 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Dotted keys with their values. What is null or empty is not set.
-fn flat(config: &Value) -> BTreeMap<String, Value> {
-    let mut keys = BTreeMap::new();
-    for (key, value) in config.as_object().into_iter().flatten() {
-        match value.as_array() {
-            Some(hooks) if key == "hooks" => {
-                for (name, hook) in hook_names(hooks).into_iter().zip(hooks) {
-                    flatten(&mut keys, &format!("hooks.{name}"), hook);
-                }
-            }
-            _ => flatten(&mut keys, key, value),
-        }
-    }
-    keys
+fn flat_without_hooks(config: &Value) -> Flat {
+    let tables = config.as_object().into_iter().flatten().filter(|(key, _)| *key != "hooks");
+    tables.flat_map(|(key, value)| flattened(vec![key.clone()], value)).collect()
 }
 
-fn flatten(keys: &mut BTreeMap<String, Value>, prefix: &str, value: &Value) {
+/// The leaves below a key. A value that is null or empty is not set.
+fn flattened(key: Vec<String>, value: &Value) -> Flat {
+    let below = |part: String, value: &Value| flattened([key.as_slice(), &[part]].concat(), value);
     match value {
-        Value::Null => {}
-        Value::Object(table) => {
-            table.iter().for_each(|(key, value)| flatten(keys, &format!("{prefix}.{key}"), value));
-        }
+        Value::Null => Flat::new(),
+        Value::Object(table) => table.iter().flat_map(|(part, value)| below(part.clone(), value)).collect(),
         Value::Array(list) if list.iter().all(Value::is_object) => {
-            let numbered = list.iter().enumerate();
-            numbered.for_each(|(index, value)| flatten(keys, &format!("{prefix}.{index}"), value));
+            list.iter().enumerate().flat_map(|(index, value)| below(index.to_string(), value)).collect()
         }
-        leaf => {
-            keys.insert(prefix.to_owned(), leaf.clone());
-        }
+        leaf => Flat::from([(key, leaf.clone())]),
     }
 }
 
-/// What each hook is called: by its name or what it uses, a second one of a kind with its number.
-fn hook_names(hooks: &[Value]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for hook in hooks {
+/// The hooks by their names: `name`, or else what it uses, with a number from the second of a kind on.
+fn hooks_by_name(config: &Value) -> BTreeMap<String, &Value> {
+    let mut hooks: BTreeMap<String, &Value> = BTreeMap::new();
+    for hook in config.get("hooks").and_then(Value::as_array).into_iter().flatten() {
         let of = |key: &str| hook.get(key).and_then(Value::as_str);
-        let name = of("name").or_else(|| of("use")).unwrap_or("unnamed");
-        let mut numbered = (2..).map(|number| format!("{name}_{number}"));
-        let free = std::iter::once(name.to_owned()).chain(&mut numbered).find(|name| !names.contains(name));
-        names.extend(free);
+        let name = of("name").or_else(|| of(USE)).unwrap_or("unnamed");
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        if let Some(free) = names.find(|name| !hooks.contains_key(name)) {
+            hooks.insert(free, hook);
+        }
     }
-    names
+    hooks
 }
 
 #[cfg(test)]
@@ -191,6 +232,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn differences(old: &Value, new: &Value) -> Vec<Difference> {
+        let task = json!({ "properties": { "loader": { "properties": {
+            "threads": { "x-harmless-change": true }, "prefetch": { "x-harmless-change": true }, "batch_size": {},
+        } } } });
+        ChangeRules::new(&Registry::default(), task).differences(old, new)
+    }
 
     fn harms(old: &Value, new: &Value) -> Vec<(String, Harm)> {
         differences(old, new).into_iter().map(|difference| (difference.key, difference.harm)).collect()
@@ -275,7 +323,84 @@ mod tests {
                 "hooks.stop_2.use: unset -> \"stop\"",
             ]
         );
-        assert_eq!(refusal(&all), None);
+        let harmful: Vec<_> =
+            all.iter().filter(|difference| difference.harm == Harm::Harmful).map(|it| &it.key).collect();
+        assert_eq!(harmful, ["hooks.stop.patience"], "nothing is known of `stop`");
+    }
+
+    /// Every option of every built-in hook and whether a change of it is harmless.
+    #[test]
+    fn a_changed_option_of_a_hook_is_harmful_unless_it_or_its_hook_says_otherwise() {
+        let registry = Registry::default();
+        let mut harmless = Vec::new();
+        for hook in registry.hooks() {
+            let kind = registry.kind(hook.name, &Value::Null).expect("it has an example that works");
+            for key in hook.options().into_iter().chain(["enabled", "every", "budget"]) {
+                let table = |value: u32| json!({ "hooks": [{ "use": hook.name, key: value }] });
+                let [(_, harm)] = harms(&table(1), &table(2)).try_into().expect("one key differs");
+                if kind == HookKind::Observer {
+                    assert_eq!(harm, Harm::None, "{} observes", hook.name);
+                } else if harm == Harm::None {
+                    harmless.push(format!("{}.{key}", hook.name));
+                } else {
+                    assert_eq!(harm, Harm::Harmful);
+                }
+            }
+        }
+        harmless.retain(|key| !key.starts_with("checkpoint.") && !key.ends_with(".budget"));
+        assert_eq!(
+            harmless,
+            [
+                "early_stopping.min_delta",
+                "early_stopping.patience",
+                "early_stopping.strict",
+                "early_stopping.check_finite",
+                "early_stopping.stopping_threshold",
+                "early_stopping.divergence_threshold",
+                "early_stopping.verbose",
+                "nan_guard.log_shapes",
+                "nan_guard.dump",
+                "nan_guard.max_dumps",
+                "timer.duration",
+                "timer.interval",
+                "timer.verbose",
+                "timer.enabled",
+                "timer.every",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_hook_that_becomes_another_is_harmful_if_either_steers() {
+        let of = |hook: &str| json!({ "hooks": [{ "use": hook, "name": "h" }] });
+        let harm = |old, new| harms(&of(old), &of(new)).into_iter().map(|(_, harm)| harm).collect::<Vec<_>>();
+        assert_eq!(harm("console", "jsonl"), [Harm::None]);
+        assert_eq!(harm("console", "ema_weights"), [Harm::Harmful]);
+        assert_eq!(harm("ema_weights", "console"), [Harm::Harmful]);
+        assert_eq!(harm("console", "unheard_of"), [Harm::Harmful]);
+    }
+
+    #[test]
+    fn a_setting_of_the_trainer_is_harmful_unless_it_says_otherwise() {
+        let schema = schema_of::<Settings>();
+        let keys = Schema::new(&schema).all_keys();
+        let harmful = keys.into_iter().filter(|key| {
+            let table = |value: u32| json!({ "trainer": { *key: value } });
+            harms(&table(1), &table(2))[0].1 == Harm::Harmful
+        });
+        assert_eq!(
+            harmful.collect::<Vec<_>>(),
+            [
+                "limit_train_batches",
+                "overfit_batches",
+                "fast_dev_run",
+                "accumulate_grad_batches",
+                "gradient_clip_val",
+                "gradient_clip_algorithm",
+                "seed",
+                "deterministic",
+            ]
+        );
     }
 
     #[test]

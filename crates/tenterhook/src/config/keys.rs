@@ -40,11 +40,13 @@ pub struct HookKeys {
     /// of once. Unset: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"2%")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub budget: Option<Share>,
     /// What else happens to a hook that takes more than its `budget`: nothing (`warn`), or it is disabled (`disable`)
     /// if it only watches. Unset: `warn`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"warn")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub over_budget: Option<OverBudget>,
     /// Fire only every so often, such as `100 steps`, `2 epochs`, `50 batches` or `5 min`.
     #[serde(skip_serializing_if = "Option::is_none")]

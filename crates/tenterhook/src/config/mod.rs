@@ -44,7 +44,7 @@ mod tree;
 mod whole_schema;
 pub(crate) mod words;
 
-pub use differences::{Difference, Harm, differences, refusal, remark};
+pub use differences::{ChangeRules, Difference, Harm, refusal, remark};
 pub use hooks::HookTable;
 pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tenterhook_core::PlanError;
 use toml::Table;
 
+use super::differences::ChangeRules;
 use super::hash::filled;
 use super::hooks::{HookTable, Written};
 use super::print;
@@ -50,7 +51,7 @@ impl Resolved {
     /// A trainer with these settings and hooks.
     pub fn trainer(&self, registry: &Registry) -> Result<Trainer, ConfigError> {
         let mut trainer = match Trainer::new(self.trainer.clone()) {
-            Ok(trainer) => trainer.with_config(self.to_json()),
+            Ok(trainer) => trainer.with_config(self.to_json()).with_change_rules(self.change_rules(registry)),
             Err(RunError::Settings(_)) => {
                 let problems = self.trainer.problems().into_iter().map(|problem| problem.below("trainer"));
                 return Err(self.error(problems));
@@ -63,6 +64,12 @@ impl Resolved {
             problems.extend(registered.err().map(|problem| self.written(index).problem(problem)));
         }
         if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
+    }
+
+    /// The rules that judge a run that resumes with this configuration instead of its own.
+    #[must_use]
+    pub fn change_rules(&self, registry: &Registry) -> ChangeRules {
+        ChangeRules::new(registry, self.task_schema.clone())
     }
 
     /// The module and the data of the task, ready to run with a trainer.

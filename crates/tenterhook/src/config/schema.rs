@@ -8,6 +8,10 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }
 
+/// The keyword by which a setting or an option declares that a run may resume with another value of it:
+/// `#[schemars(extend("x-harmless-change" = true))]`. On a struct it counts for all of its options.
+pub(crate) const HARMLESS: &str = "x-harmless-change";
+
 /// The other names of an option, which serde knows and its schema has to say:
 /// `#[schemars(extend("x-aliases" = ["old_name"]))]`.
 pub(crate) fn aliases(option: &Value) -> impl Iterator<Item = &str> {
@@ -105,6 +109,15 @@ impl<'a> Schema<'a> {
     /// Whether it is never to be written down.
     pub(crate) fn is_secret(self) -> bool {
         self.all().iter().any(|part| part.here.get("writeOnly") == Some(&Value::Bool(true)))
+    }
+
+    /// Whether the key at this path, or a table on the way to it, is declared [`HARMLESS`].
+    pub(crate) fn is_harmless(self, path: &[String]) -> bool {
+        if self.all().iter().any(|part| part.here.get(HARMLESS) == Some(&Value::Bool(true))) {
+            return true;
+        }
+        let Some((key, rest)) = path.split_first() else { return false };
+        self.step(key, None).is_some_and(|below| below.is_harmless(rest))
     }
 
     /// Whether it is a number that need not be whole, and nothing else.

@@ -79,7 +79,7 @@ impl Registry {
 
 fn describe(maker: &Maker<AnyHook>) -> Description {
     let example = maker.example.unwrap_or_default().trim();
-    let made = example.parse::<toml::Table>().ok().and_then(|table| maker.make(table.into()).ok());
+    let made = maker.make_example();
     let example = (maker.example.is_some() || made.is_some())
         .then(|| format!("[[hooks]]\nuse = \"{}\"\n{example}", maker.name).trim_end().to_owned());
     Description {

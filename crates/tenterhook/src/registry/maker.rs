@@ -69,6 +69,12 @@ impl Maker<AnyHook> {
         let maker = Maker::new::<H::Options, _>(name, make);
         Maker { purpose: H::PURPOSE.to_owned(), example: Some(H::EXAMPLE), ..maker }
     }
+
+    /// The hook of its example, or without options if it has no example.
+    pub(super) fn make_example(&self) -> Option<AnyHook> {
+        let options = self.example.unwrap_or_default().parse::<toml::Table>().ok()?;
+        self.make(options.into()).ok()
+    }
 }
 
 impl<T> Maker<T> {

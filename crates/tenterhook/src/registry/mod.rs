@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenterhook_core::plan::nearest;
-use tenterhook_core::{AnyHook, FromOptions};
+use tenterhook_core::{AnyHook, FromOptions, HookKind};
 use toml::Value;
 
 use crate::config::Problem;
 use crate::config::keys::HOOK_KEYS;
 use crate::config::repair::read_repairing;
-use crate::config::schema::Schema;
+use crate::config::schema::{Schema, in_toml};
 use crate::config::words::suggestion;
 use crate::schedule::Scheduler;
 use crate::settings::lightning;
@@ -204,6 +204,19 @@ impl Registry {
     pub(crate) fn try_hook(&self, name: &str, options: Value) -> Result<AnyHook, Unmade> {
         let registered = self.hook_named(name).map_or(name, |listed| listed.name);
         find(&self.hooks, HOOK, registered)?.make(options)
+    }
+
+    /// The kind of the hook of this name: of its example, or else of what these options make. Unknown where neither
+    /// makes one.
+    pub(crate) fn kind(&self, name: &str, options: &serde_json::Value) -> Option<HookKind> {
+        let name = self.hook_named(name)?.name;
+        let maker = find(&self.hooks, HOOK, name).ok()?;
+        let from_options = || {
+            let Some(Value::Table(mut table)) = in_toml(options) else { return None };
+            table.retain(|key, _| !HOOK_KEYS.contains(&key));
+            maker.make(table.into()).ok()
+        };
+        maker.make_example().or_else(from_options).map(|hook| hook.kind())
     }
 
     /// The hook of this name. A path may also be written with dots: `my_crate.MyHook`.

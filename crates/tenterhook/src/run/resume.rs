@@ -9,7 +9,7 @@ use super::lock;
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
 use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
-use crate::config::{Difference, Harm, differences};
+use crate::config::{ChangeRules, Difference, Harm};
 
 /// The word that lets the newest fitting run go on, or else begins a new one.
 pub const AUTO: &str = "auto";
@@ -67,6 +67,9 @@ impl std::fmt::Display for Finished {
     }
 }
 
+/// A configuration, and what judges its differences from that of a run.
+pub type Config<'a> = (&'a Value, &'a ChangeRules);
+
 /// Finds what is meant below a directory of runs:
 ///
 /// - `auto`: the newest training whose configuration does no harm to this one, at its newest whole checkpoint; where
@@ -74,9 +77,9 @@ impl std::fmt::Display for Finished {
 /// - a path to a checkpoint, which goes on in the run that it lies in
 /// - a path to a run, a run's id or the beginning or end of it, `latest`, `latest~1`: its newest whole checkpoint
 ///
-/// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it;
-/// unset, the run's own. A run that somebody writes to is refused with who it is.
-pub fn find(runs_dir: &Path, what: &str, config: Option<&Value>) -> Result<Target, String> {
+/// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it,
+/// and what judges its differences; unset, it is the run's own. A run that somebody writes to is refused with who it is.
+pub fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
     if what == AUTO {
         let Some(run) = newest_fitting(runs_dir, config)? else { return Ok(Target::default()) };
         return of_run(&run, config);
@@ -112,7 +115,7 @@ fn of_checkpoint(path: &Path) -> Result<Target, String> {
     Ok(Target { run_dir, checkpoint: Some(real), ..Target::default() })
 }
 
-fn of_run(run: &Run, config: Option<&Value>) -> Result<Target, String> {
+fn of_run(run: &Run, config: Option<Config<'_>>) -> Result<Target, String> {
     free(run)?;
     let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
     let finished = finished(run, config, checkpoint.is_some());
@@ -145,7 +148,7 @@ fn is_raised(difference: &Difference) -> bool {
     }
 }
 
-fn finished(run: &Run, config: Option<&Value>, goes_on: bool) -> Option<Finished> {
+fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Option<Finished> {
     let record = &run.record;
     let status = ended(run)?.clone();
     let untested = record.trained.is_some().then(|| run.directory.clone());
@@ -153,8 +156,8 @@ fn finished(run: &Run, config: Option<&Value>, goes_on: bool) -> Option<Finished
         return None;
     }
     let old = config_of(run).unwrap_or_default();
-    let other_limit = |new: &Value| {
-        let changed = differences(&old, new);
+    let other_limit = |(new, rules): Config<'_>| {
+        let changed = rules.differences(&old, new);
         changed.iter().any(|difference| LIMITS.contains(&difference.key.as_str()) && is_raised(difference))
     };
     if config.is_some_and(other_limit) {
@@ -170,7 +173,7 @@ fn config_of(run: &Run) -> Option<Value> {
 }
 
 /// The training that was started last, of those that could have been started with this configuration.
-fn newest_fitting(runs_dir: &Path, config: Option<&Value>) -> Result<Option<Run>, String> {
+fn newest_fitting(runs_dir: &Path, config: Option<Config<'_>>) -> Result<Option<Run>, String> {
     let runs = match Runs::below(runs_dir) {
         Err(ReadError::NoDirectory { .. }) => return Ok(None),
         read => read.map_err(|error| error.to_string())?,
@@ -186,9 +189,9 @@ fn newest_fitting(runs_dir: &Path, config: Option<&Value>) -> Result<Option<Run>
     Ok(candidates.into_iter().rev().map(|(_, run)| run).find(fits).cloned())
 }
 
-fn goes_with(run: &Run, config: &Value) -> bool {
+fn goes_with(run: &Run, (config, rules): Config<'_>) -> bool {
     let Some(old) = config_of(run) else { return false };
-    differences(&old, config).iter().all(|difference| difference.harm != Harm::Harmful)
+    rules.differences(&old, config).iter().all(|difference| difference.harm != Harm::Harmful)
 }
 
 /// Not an evaluation by itself. One that was killed before it could write what it is has lost nothing.

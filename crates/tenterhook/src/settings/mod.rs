@@ -27,29 +27,37 @@ use crate::config::Problem;
 pub struct Settings {
     /// Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time` is set.
     #[schemars(example = 10)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub max_epochs: Option<i64>,
     /// Epochs to train before a request to stop is heeded.
     #[schemars(example = 1)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub min_epochs: Option<u64>,
     /// Optimizer steps to train at most; -1 is no limit.
+    #[schemars(extend("x-harmless-change" = true))]
     pub max_steps: i64,
     /// Optimizer steps to train before a request to stop is heeded.
     #[schemars(example = 100)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub min_steps: Option<u64>,
     /// Wall time to train at most, all parts of a resumed run together: `"DD:HH:MM:SS"` or `"90 min"`.
     #[schemars(example = &"00:12:00:00")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub max_time: Option<Time>,
     /// How much of each epoch to train on: a count of batches, or a fraction.
     #[schemars(example = 1.0)]
     pub limit_train_batches: Option<Amount>,
     /// How much to validate on; 0 turns validation off.
     #[schemars(example = 1.0)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub limit_val_batches: Option<Amount>,
     /// How much to test on.
     #[schemars(example = 1.0)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub limit_test_batches: Option<Amount>,
     /// How much to predict.
     #[schemars(example = 1.0)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub limit_predict_batches: Option<Amount>,
     /// Train and validate on the same few batches every epoch, to see whether the model can overfit them.
     pub overfit_batches: Amount,
@@ -57,12 +65,15 @@ pub struct Settings {
     pub fast_dev_run: Switch,
     /// When to validate: a fraction of the epoch, a count of batches, or a time.
     #[schemars(example = 1.0)]
+    #[schemars(extend("x-harmless-change" = true))]
     pub val_check_interval: Option<Check>,
     /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
     #[serde(with = "units::none_or")]
     #[schemars(with = "units::CountOrNone")]
+    #[schemars(extend("x-harmless-change" = true))]
     pub check_val_every_n_epoch: Option<u64>,
     /// Validation batches to try before training; -1 is all.
+    #[schemars(extend("x-harmless-change" = true))]
     pub num_sanity_val_steps: i64,
     /// Micro-batches per optimizer step.
     pub accumulate_grad_batches: u64,
@@ -74,13 +85,16 @@ pub struct Settings {
     #[schemars(example = &"norm")]
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
     /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
+    #[schemars(extend("x-harmless-change" = true))]
     pub log_every_n_steps: u64,
     /// Note in `updates.jsonl` of the run directory which update hook changed which gradient, and by how much. It
     /// reads every touched gradient before and after; one that is left as it was, to the bit, is not noted.
+    #[schemars(extend("x-harmless-change" = true))]
     pub trace_updates: bool,
     /// Keep account of what hooks cost: how often each is called, how long that takes, and what it makes the engine
     /// hand over; the run ends with a table of it. A delivery takes about twice as long for it, tens of nanoseconds.
     /// Budgets of hooks need it.
+    #[schemars(extend("x-harmless-change" = true))]
     pub account_hooks: bool,
     /// The seed of everything random.
     pub seed: u64,
@@ -88,17 +102,22 @@ pub struct Settings {
     pub deterministic: bool,
     /// What happens when a checkpoint cannot be written: `stop` fails the run, `warn` tells and goes on, `retry`
     /// tries a few times more, then tells and goes on. Older checkpoints stay in any case.
+    #[schemars(extend("x-harmless-change" = true))]
     pub on_save_error: OnSaveError,
     /// Write checkpoints on a thread of their own while training goes on. Off, training waits for each of them.
+    #[schemars(extend("x-harmless-change" = true))]
     pub background_saves: bool,
     /// How long the program may take to end in good order after a signal, an emergency checkpoint included; then it
     /// ends at once, and what was saved stays.
+    #[schemars(extend("x-harmless-change" = true))]
     pub shutdown_timeout: Time,
     /// How long a loader may keep training waiting for a batch before that is told, with its name; again whenever the
     /// wait has doubled. `"0 s"` never tells.
+    #[schemars(extend("x-harmless-change" = true))]
     pub stall_warning: Time,
     /// Keep the backtrace of every kind of failure: it stands in `events.jsonl`, and on the console when it ends the
     /// run.
+    #[schemars(extend("x-harmless-change" = true))]
     pub debug: bool,
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use tenterhook::config::{Resolved, Sources, differences};
+use serde_json::json;
+use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::resume::{Target, find};
@@ -26,10 +26,6 @@ fn resolved(root: &Path, sets: &[&str]) -> Resolved {
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
     let sources = Sources { sets, ..Sources::file(file) };
     sources.resolve(&tasks, &Registry::default()).unwrap()
-}
-
-fn config(root: &Path, sets: &[&str]) -> Value {
-    resolved(root, sets).to_json()
 }
 
 /// A trainer of this configuration that saves at every step.
@@ -60,8 +56,14 @@ fn completed(root: &Path, sets: &[&str]) -> PathBuf {
     latest(root)
 }
 
+fn find_with(root: &Path, what: &str, sets: &[&str]) -> Result<Target, String> {
+    let resolved = resolved(root, sets);
+    let rules = resolved.change_rules(&Registry::default());
+    find(&root.join("runs"), what, Some((&resolved.to_json(), &rules)))
+}
+
 fn auto(root: &Path, sets: &[&str]) -> Target {
-    find(&root.join("runs"), "auto", Some(&config(root, sets))).unwrap()
+    find_with(root, "auto", sets).unwrap()
 }
 
 fn name(path: &Path) -> &str {
@@ -73,9 +75,9 @@ fn what_a_run_has_left_is_the_configuration_that_it_had() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
     let written: toml::Table = resolved.to_toml().parse().unwrap();
-    let all = differences(&serde_json::to_value(written).unwrap(), &resolved.to_json());
-    let others: Vec<_> = all.iter().filter(|difference| !difference.key.starts_with("hooks.")).collect();
-    assert!(others.is_empty(), "{others:?}");
+    let rules = resolved.change_rules(&Registry::default());
+    let all = rules.differences(&serde_json::to_value(written).unwrap(), &resolved.to_json());
+    assert!(all.is_empty(), "{all:?}");
 }
 
 #[test]
@@ -101,6 +103,28 @@ fn the_newest_run_is_the_one_that_was_started_last() {
     record["parts"].as_array_mut().unwrap().push(json!({ "started": "9999-01-01T00:00:00.000Z" }));
     fs::write(first.join("run.json"), record.to_string()).unwrap();
     assert_eq!(auto(root.path(), &[]).run_dir, Some(first));
+}
+
+#[test]
+fn a_changed_option_of_a_hook_that_steers_is_refused_like_any_other_change() {
+    let root = tempfile::tempdir().unwrap();
+    let noise = |std: f64| {
+        let config = format!("hooks_config.hook_configs={{gradient_noise={{std={std}}}}}");
+        ["hooks_config.hook_classes=[\"gradient_noise\"]".to_owned(), config]
+    };
+    let run = failed(root.path(), &noise(0.25).each_ref().map(String::as_str));
+    let checkpoint = run.join("checkpoints/epoch=0-step=2");
+    let resume = |std: f64, accepts: bool| {
+        let trainer = trainer(root.path(), &noise(std).each_ref().map(String::as_str)).restoring(&checkpoint);
+        let trainer = trainer.accepting_other_hooks();
+        let mut trainer = if accepts { trainer.accepting_changes() } else { trainer };
+        trainer.fit(&mut Toy::default(), &mut data(4, 1)).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let refused = resume(0.5, false).unwrap_err();
+    assert!(refused.contains("\n  hooks.gradient_noise.std: 0.25 -> 0.5\n"), "{refused}");
+    resume(0.25, false).unwrap();
+    resume(0.5, true).unwrap();
+    assert_eq!(auto(root.path(), &noise(0.75).each_ref().map(String::as_str)), Target::default());
 }
 
 #[test]
@@ -162,14 +186,13 @@ fn a_run_that_is_under_way_is_refused_with_who_holds_it() {
     trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     let run = latest(root.path());
     assert!(holder(&run).is_some());
-    let runs = root.path().join("runs");
     let checkpoint = run.join("checkpoints/latest");
     for what in ["auto", "latest", checkpoint.to_str().unwrap()] {
-        let error = find(&runs, what, Some(&config(root.path(), &[]))).unwrap_err();
+        let error = find_with(root.path(), what, &[]).unwrap_err();
         assert!(error.contains(name(&run)) && error.contains("is in use by"), "{what}: {error}");
     }
     drop(trainer);
-    assert!(find(&runs, "auto", Some(&config(root.path(), &[]))).is_ok());
+    assert!(find_with(root.path(), "auto", &[]).is_ok());
 }
 
 #[test]
