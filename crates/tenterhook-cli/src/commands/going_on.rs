@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tenterhook::checkpoint::{newest_whole, verify};
 use tenterhook::config::{Resolved, refusal};
+use tenterhook::run::RunLock;
 use tenterhook::run::resume::{Finished, Target, find};
 
 use super::{print, print_data, tell};
@@ -17,8 +18,8 @@ use crate::arguments::{Accepts, Output};
 pub(crate) struct GoingOn {
     /// Somebody wanted to go on.
     wanted: bool,
-    /// The directory of the run that goes on; without one a new run begins.
-    run_dir: Option<PathBuf>,
+    /// The lock of the run that goes on, until the trainer takes it; without one a new run begins.
+    pub(crate) lock: Option<RunLock>,
     /// The checkpoint to restore.
     pub(crate) checkpoint: Option<PathBuf>,
     /// Newer checkpoints that cannot be used, and why.
@@ -53,7 +54,7 @@ impl GoingOn {
         accepts: Accepts,
     ) -> Result<GoingOn, String> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
-        let Target { run_dir, checkpoint, skipped, finished, .. } =
+        let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
             find(runs_dir, what, Some((&config, &rules)))?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
@@ -75,41 +76,19 @@ impl GoingOn {
                 return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
             }
         }
-        let directory = run_dir.clone();
-        let finished = finished.map(|finished| Done { finished, directory });
-        Ok(GoingOn { wanted: true, run_dir, checkpoint, skipped, finished, accepts })
+        let finished = finished.map(|finished| Done { finished, directory: run_dir });
+        Ok(GoingOn { wanted: true, lock, checkpoint, skipped, finished, accepts })
     }
 
-    /// The directory of all runs, and the name of the one that goes on.
-    pub(crate) fn place(&self) -> Option<(PathBuf, String)> {
-        let run_dir = self.run_dir.as_ref()?;
-        let name = run_dir.file_name()?.to_string_lossy().into_owned();
-        Some((run_dir.parent()?.to_owned(), name))
-    }
-
-    /// Says what happens. That a checkpoint is damaged is no chatter.
+    /// Says what was passed over. From where a run is resumed is told once it begins, after everything was accepted.
     pub(crate) fn tell(&self, runs_dir: &Path, quiet: bool) {
+        // That a checkpoint is damaged is no chatter.
         for (_, why) in &self.skipped {
             tell(format_args!("skipped: {why}"));
         }
-        if !self.wanted || quiet {
-            return;
+        if self.wanted && !quiet && self.lock.is_none() && self.checkpoint.is_none() {
+            tell(format_args!("no run in {} fits this configuration: a new one begins", runs_dir.display()));
         }
-        let name = self.place().map(|(_, name)| name);
-        tell(match (name, &self.checkpoint) {
-            (Some(name), Some(from)) => format!("going on with run {name} from {}", from.display()),
-            (Some(name), None) => {
-                format!(
-                    "run {name} has no whole checkpoint to go on from: it begins from the start, in its directory"
-                )
-            }
-            (None, Some(from)) => {
-                format!("going on from {} in a new run, as it lies in no run's directory", from.display())
-            }
-            (None, None) => {
-                format!("no run in {} fits this configuration: a new one begins", runs_dir.display())
-            }
-        });
     }
 }
 

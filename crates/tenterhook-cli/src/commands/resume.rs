@@ -30,7 +30,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
     going_on.tell(dir, output.quiet);
     let fitting = Fitting {
         resolved: &resolved,
-        going_on: &going_on,
+        going_on,
         init_from: None,
         no_test: arguments.no_test,
         profile_hooks: arguments.profile_hooks,

@@ -12,6 +12,7 @@ mod failures;
 mod hooks;
 #[cfg(target_os = "linux")]
 mod kills;
+mod locks;
 /// The other side of a connection, as the hooks' own tests have it.
 #[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
 mod loopback;

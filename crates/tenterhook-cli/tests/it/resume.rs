@@ -121,7 +121,7 @@ fn auto_begins_where_nothing_fits_and_says_which_it_takes() {
     let id = place.json("runs/latest/run.json")["id"].clone();
     let on = auto(&[&LONGER[..], &["--set", "optimizer.lr=0.2"]].concat()).succeeded();
     assert!(
-        on.stderr.contains(&format!("going on with run {}", id.as_str().expect("an id"))),
+        on.stderr.contains(&format!("run {}\n  resuming from checkpoints/", id.as_str().expect("an id"))),
         "{}",
         on.stderr
     );
@@ -170,7 +170,7 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_taken() {
         "{}",
         ran.stderr
     );
-    assert!(ran.stderr.contains("epoch=1-step=16\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("resuming from checkpoints/epoch=1-step=16: "), "{}", ran.stderr);
     assert_eq!(place.json("runs/latest/run.json")["steps"], 32);
 }
 
@@ -187,7 +187,7 @@ fn without_a_whole_checkpoint_it_begins_from_the_start_in_the_same_directory() {
     place.write("runs/latest/run.json", record.to_string());
     let ran = place.run(&["resume", "latest"]).succeeded();
     assert!(
-        ran.stderr.contains("has no whole checkpoint to go on from: it begins from the start"),
+        ran.stderr.contains("no whole checkpoint to resume from: training begins from the start"),
         "{}",
         ran.stderr
     );
@@ -266,7 +266,7 @@ fn a_checkpoint_elsewhere_begins_a_run_that_says_where_it_came_from() {
     place.run(&["resume", "./kept"]).refused(&["lies in no run's directory", "train CONFIG --resume ./kept"]);
     let before = weights(&place);
     let ran = place.run(&["train", "c.toml", "--resume", "kept"]).succeeded();
-    assert!(ran.stderr.contains("in a new run"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/kept: 2 epochs, 16 steps done\n"), "{}", ran.stderr);
     assert_eq!((runs(&place), weights(&place)), (2, before));
     let from = place.json("runs/latest/run.json")["resumed_from"].clone();
     assert_eq!(from.as_str().map(Path::new), Some(&*kept.canonicalize().expect("it is there")));

@@ -21,9 +21,9 @@ pub use hook_tensors::weights_to_evaluate;
 pub use position::{Place, Position};
 pub use saving::Announcement;
 pub(crate) use saving::Saves;
-pub(crate) use store::paths;
 pub use store::{
     About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, problems, verify,
 };
+pub(crate) use store::{LATEST, paths};
 
 pub use crate::losses::LossesState;

@@ -7,36 +7,44 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::BoxError;
 
-use super::lock::Lock;
-use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, cannot, note_removal};
-use super::reading::{Happenings, ReadError, read_record};
+use super::lock::RunLock;
+use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
+use super::reading::{Happenings, ReadError, Run};
 use super::record::{RunRecord, write_whole};
-use super::{Beginning, Happening, RunDirectoryPlan};
+use super::{Beginning, Happening, Resumption, RunDirectoryPlan};
+use crate::checkpoint::LATEST;
 
 /// Opens a directory that an earlier part of the run has left. Everything here may be killed at any moment: the next
-/// one does the same again.
+/// start does the same again.
 pub(super) fn go_on(
     plan: &RunDirectoryPlan,
-    id: &str,
+    lock: RunLock,
     beginning: &Beginning<'_>,
 ) -> std::result::Result<Open, BoxError> {
-    let path = plan.runs_dir.join(id);
-    if !path.join("run.json").is_file() {
-        return Err(format!("there is no run in {} to go on with", path.display()).into());
-    }
-    let (lock, unlocked) = Lock::take(&path, id, &plan.command)?.parts();
-    let mut lacks: Vec<_> = unlocked.into_iter().collect();
-    whole_lines(&path.join(EVENTS)).map_err(cannot("cut", &path.join(EVENTS)))?;
+    let path = lock.directory();
+    let mut lacks = Vec::new();
+    whole_lines(&lock, EVENTS).map_err(cannot("cut", &path.join(EVENTS)))?;
     let happened = Happenings::read(&path.join(EVENTS))?;
     if let Some(from) = beginning.resumed_from
-        && !belongs(&path, &happened, from)
+        && !belongs(path, &happened, from)
     {
         return Err(format!(
-            "checkpoint {} is not one of run {id}; go on in the run that it belongs to, or begin a new one from it",
-            from.display()
+            "checkpoint {} is not one of run {}; go on in the run that it belongs to, or begin a new one from it",
+            from.display(),
+            beginning.run.id
         )
         .into());
     }
+    let record_path = path.join("run.json");
+    // Before anything is cut: how far it had come may be known from its metrics alone.
+    let earlier = match Run::read(path) {
+        Err(ReadError::Damaged { .. }) => {
+            lacks.push(format!("{} was damaged, and is written anew", record_path.display()));
+            None
+        }
+        read => Some(read?.record),
+    };
+    let resumed = resumption(path, beginning, earlier.as_ref());
     // A checkpoint of an older format does not know how long they were, and there always is one.
     let unknown = beginning.resumed_from.is_some() && beginning.marks.is_empty();
     if unknown {
@@ -45,24 +53,38 @@ pub(super) fn go_on(
     for file in [METRICS, HISTOGRAMS, UPDATES].into_iter().filter(|_| !unknown) {
         let mark = beginning.marks.iter().find(|mark| mark.file == Path::new(file));
         let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
-        lacks.extend(cut(&path.join(file), length).map_err(cannot("cut", &path.join(file)))?);
+        lacks.extend(cut(&lock, file, length).map_err(cannot("cut", &path.join(file)))?);
     }
-    let record_path = path.join("run.json");
-    let earlier = match read_record(&record_path) {
-        Err(ReadError::Damaged { .. }) => {
-            lacks.push(format!("{} was damaged, and is written anew", record_path.display()));
-            None
-        }
-        read => Some(read?),
-    };
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
-    let record = RunRecord::again(plan, beginning, earlier, &path);
-    replace_config(&path, &plan.config, parts.max(1))?;
+    let record = RunRecord::again(plan, beginning, earlier, path);
+    replace_config(&lock, &plan.config, parts.max(1))?;
     record.write(&record_path).map_err(cannot("write", &record_path))?;
-    let mut open = Open::of(path, record, beginning.stage, lock)?;
-    open.removed = removed(&open.path, &happened);
-    open.lacks = lacks;
+    let mut open = Open::of(lock, record, beginning.stage)?;
+    open.removed = removed(open.path(), &happened);
+    open.lacks.extend(lacks);
+    open.resumed = Some(resumed);
     Ok(open)
+}
+
+/// Where the run continues, and how much of it is trained again.
+pub(super) fn resumption(
+    directory: &Path,
+    beginning: &Beginning<'_>,
+    earlier: Option<&RunRecord>,
+) -> Resumption {
+    let (epochs, steps) = (beginning.progress.epochs_done, beginning.progress.step);
+    let is_newest = beginning.resumed_from.is_some_and(|from| {
+        let newest = directory.join("checkpoints").join(LATEST).canonicalize();
+        newest.is_ok_and(|newest| from.canonicalize().is_ok_and(|from| from == newest))
+    });
+    Resumption {
+        checkpoint: beginning.resumed_from.map(|from| below(directory, from)),
+        is_newest,
+        epochs,
+        steps,
+        epochs_again: earlier.map_or(0, |earlier| earlier.epochs.saturating_sub(epochs)),
+        steps_again: earlier.map_or(0, |earlier| earlier.steps.saturating_sub(steps)),
+    }
 }
 
 /// Whether a checkpoint was saved by this run: it lies there, or the run has told about it.
@@ -88,7 +110,8 @@ pub(super) fn removed(directory: &Path, happened: &Happenings) -> Vec<PathBuf> {
 }
 
 /// Another configuration takes the place of the one before it, which stays under the number of its part.
-fn replace_config(directory: &Path, config: &str, part: usize) -> std::result::Result<(), BoxError> {
+fn replace_config(lock: &RunLock, config: &str, part: usize) -> std::result::Result<(), BoxError> {
+    let directory = lock.directory();
     let path = directory.join("config.toml");
     let before = fs::read(&path).unwrap_or_default();
     if config.is_empty() || before == config.as_bytes() {
@@ -103,7 +126,8 @@ fn replace_config(directory: &Path, config: &str, part: usize) -> std::result::R
 
 /// Cuts a file to this length, and says so if it was shorter. One that is cut to nothing goes, as it was not there
 /// before its first line.
-fn cut(path: &Path, length: u64) -> Result<Option<String>> {
+fn cut(lock: &RunLock, file: &str, length: u64) -> Result<Option<String>> {
+    let path = &lock.directory().join(file);
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -128,7 +152,8 @@ fn cut(path: &Path, length: u64) -> Result<Option<String>> {
 }
 
 /// Takes half a line from the end of a file, where a process was killed while it wrote.
-fn whole_lines(path: &Path) -> Result<()> {
+fn whole_lines(lock: &RunLock, file: &str) -> Result<()> {
+    let path = lock.directory().join(file);
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         opened => opened?,
@@ -164,7 +189,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lines");
         let text = || fs::read_to_string(&path).unwrap_or_else(|_| "none".into());
-        let cut_to = |length| cut(&path, length).expect("it is cut").is_some();
+        let lock = RunLock::of(dir.path().to_owned()).expect("it is locked");
+        let cut_to = |length| cut(&lock, "lines", length).expect("it is cut").is_some();
         fs::write(&path, "one\ntwo\nthree\nfo").expect("it is written");
         assert_eq!((cut_to(8), text().as_str()), (false, "one\ntwo\n"));
         assert_eq!((cut_to(6), text().as_str()), (true, "one\n"), "no line ends there");
@@ -177,9 +203,10 @@ mod tests {
     fn half_a_line_goes_however_long_it_is() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lines");
+        let lock = RunLock::of(dir.path().to_owned()).expect("it is locked");
         for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {
             fs::write(&path, format!("one\n{}", "x".repeat(half))).expect("it is written");
-            whole_lines(&path).expect("it is cut");
+            whole_lines(&lock, "lines").expect("it is cut");
             assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\n", "{half}");
         }
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
 
-use super::again::{go_on, removed};
+use super::again::{go_on, removed, resumption};
+use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create, point};
 use super::reading::Happenings;
 use super::record::RunRecord;
@@ -17,16 +18,16 @@ use crate::tensors::TensorMap;
 
 /// What a run directory needs to know beyond what the trainer knows. Nothing is made before training
 /// really begins.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct RunDirectoryPlan {
     /// The directory of all runs, such as `runs`.
     pub runs_dir: PathBuf,
     /// The run's id; unset, a new one.
     pub id: Option<String>,
-    /// Training goes on in the directory of this id, which an earlier part of the run has left. Its `metrics.jsonl`,
-    /// `histograms.jsonl` and `updates.jsonl` are cut back to the checkpoint that is restored, or to nothing where
-    /// none is; `events.jsonl` stays. The checkpoint must be one of this run.
-    pub resume: bool,
+    /// Resumes the run that this locks, whatever `runs_dir` and `id` say. Its `metrics.jsonl`, `histograms.jsonl` and
+    /// `updates.jsonl` are cut back to the checkpoint that is restored, or to nothing without one; `events.jsonl`
+    /// stays. The checkpoint must be one of this run.
+    pub resume: Option<RunLock>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
     /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
@@ -62,6 +63,8 @@ impl RunDirectoryPlan {
 pub struct RunDirectory {
     plan: RunDirectoryPlan,
     id: String,
+    /// It exists already, and is resumed.
+    resumes: bool,
     /// What happened before it began.
     waiting: Vec<Entry>,
     open: Option<Open>,
@@ -74,9 +77,13 @@ pub struct RunDirectory {
 impl RunDirectory {
     /// One that will be made by this plan.
     #[must_use]
-    pub fn new(plan: RunDirectoryPlan) -> RunDirectory {
-        let id = plan.id.clone().unwrap_or_else(new_id);
-        RunDirectory { plan, id, waiting: Vec::new(), open: None, lost: 0, untold: None }
+    pub fn new(mut plan: RunDirectoryPlan) -> RunDirectory {
+        if let Some(directory) = plan.resume.as_ref().map(RunLock::directory) {
+            plan.runs_dir = directory.parent().map(Path::to_owned).unwrap_or_default();
+            plan.id = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+        }
+        let (id, resumes) = (plan.id.clone().unwrap_or_else(new_id), plan.resume.is_some());
+        RunDirectory { plan, id, resumes, waiting: Vec::new(), open: None, lost: 0, untold: None }
     }
 
     /// Where it will be.
@@ -86,13 +93,16 @@ impl RunDirectory {
         Place { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
     }
 
-    fn opened(&self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
+    fn opened(&mut self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
+        let lock = self.plan.resume.take();
         let RunDirectory { plan, id, .. } = self;
-        let mut open = if plan.resume {
-            go_on(plan, id, beginning)?
-        } else {
-            create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?
+        let mut open = match lock {
+            Some(lock) => go_on(plan, lock, beginning)?,
+            None => create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?,
         };
+        if open.resumed.is_none() && beginning.resumed_from.is_some() {
+            open.resumed = Some(resumption(open.path(), beginning, None));
+        }
         let latest = plan.runs_dir.join("latest");
         // The run is whole without it.
         let unlinked = point(&latest, id).map_err(cannot("link", &latest)).err();
@@ -113,7 +123,7 @@ impl Recorder for RunDirectory {
             what,
         };
         if self.open.is_none() {
-            if stage != Stage::Fit && (self.plan.resume || !self.plan.for_evaluations) {
+            if stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations) {
                 return Ok(());
             }
             self.open = Some(self.opened(beginning)?);
@@ -144,7 +154,7 @@ impl Recorder for RunDirectory {
 
     fn introduction(&self) -> Option<Introduction> {
         let open = self.open.as_ref()?;
-        Some(Introduction::from(&open.record))
+        Some(Introduction { resumed: open.resumed.clone(), ..Introduction::from(&open.record) })
     }
 
     fn happened(&mut self, entry: Entry) -> Result<(), BoxError> {
@@ -158,7 +168,7 @@ impl Recorder for RunDirectory {
     fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError> {
         let Some(open) = &self.open else { return Ok(()) };
         let (unfinished, path) =
-            (open.path.join(".weights.unfinished"), open.path.join("weights.safetensors"));
+            (open.path().join(".weights.unfinished"), open.path().join("weights.safetensors"));
         weights.write(&unfinished)?;
         Ok(fs::rename(&unfinished, &path).map_err(cannot("write", &path))?)
     }
@@ -206,7 +216,7 @@ impl Recorder for RunDirectory {
         }
         let directory = self.place().directory;
         // What cannot be read is told when the run begins.
-        let happened = self.plan.resume.then(|| Happenings::read(&directory.join(EVENTS)).ok());
+        let happened = self.resumes.then(|| Happenings::read(&directory.join(EVENTS)).ok());
         happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
     }
 
@@ -214,7 +224,7 @@ impl Recorder for RunDirectory {
         // An evaluation may have been first; the training after it is a run of its own all the same.
         self.open.as_ref()?;
         self.lost = self.lost();
-        (self.id, self.open, self.plan.resume) = (new_id(), None, false);
+        (self.id, self.open, self.resumes) = (new_id(), None, false);
         Some(self.place())
     }
 }

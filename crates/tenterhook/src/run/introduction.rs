@@ -1,6 +1,7 @@
 //! What is said of a run before its first step, so that it can be told from others and made again.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,9 @@ use super::{Git, Machine};
 pub struct Introduction {
     /// The run's id.
     pub run: String,
+    /// What it resumes from, unless it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Resumption>,
     /// The state of the source.
     pub git: Git,
     /// The hash of the configuration.
@@ -31,6 +35,55 @@ pub struct Introduction {
     pub hooks: Vec<IntroducedHook>,
 }
 
+/// Where a resumed run continues, and how much of it is trained again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumption {
+    /// The checkpoint, below the run directory if it is there; without one training begins from the start.
+    pub checkpoint: Option<PathBuf>,
+    /// It is the newest checkpoint of the run.
+    pub is_newest: bool,
+    /// Epochs done at the checkpoint.
+    pub epochs: u64,
+    /// Optimizer steps done at the checkpoint.
+    pub steps: u64,
+    /// Epochs that the run had done after it, as far as its files say.
+    pub epochs_again: u64,
+    /// Optimizer steps that the run had done after it, as far as its files say.
+    pub steps_again: u64,
+}
+
+impl std::fmt::Display for Resumption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Resumption { checkpoint, is_newest, epochs, steps, epochs_again, steps_again } = self;
+        let counted = |count: u64, of: &str| match count {
+            1 => format!("1 {of}"),
+            count => format!("{} {of}s", grouped(count)),
+        };
+        let (done, again) = (counted(*steps, "step"), counted(*steps_again, "step"));
+        match checkpoint {
+            Some(from) => {
+                write!(f, "resuming from {}: {}, {done} done", from.display(), counted(*epochs, "epoch"))?;
+            }
+            None => f.write_str("no whole checkpoint to resume from: training begins from the start")?,
+        }
+        match (epochs_again, steps_again) {
+            (0, 0) => return Ok(()),
+            (0, _) => write!(f, "; {again} after that are trained again")?,
+            (epochs, _) => {
+                write!(f, "; {} ({again}) after that are trained again", counted(*epochs, "epoch"))?;
+            }
+        }
+        if *is_newest { f.write_str(" because there is no later checkpoint") } else { Ok(()) }
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// A hook, before the first step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntroducedHook {
@@ -46,6 +99,7 @@ impl From<&RunRecord> for Introduction {
             record.hooks.iter().map(|hook| IntroducedHook { name: hook.name.clone(), enabled: hook.enabled });
         Introduction {
             run: record.id.clone(),
+            resumed: None,
             git: record.git.clone(),
             config_hash: record.config_hash.clone(),
             seed: record.seed,
@@ -59,7 +113,7 @@ impl From<&RunRecord> for Introduction {
 
 impl std::fmt::Display for Introduction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Introduction { run, git, config_hash, seed, versions, command, machine, hooks } = self;
+        let Introduction { run, resumed, git, config_hash, seed, versions, command, machine, hooks } = self;
         let Machine { os, arch, cpus, hostname } = machine;
         let dirty = if git.dirty == Some(true) { " (with changes)" } else { "" };
         let hooks = hooks.iter().map(|hook| {
@@ -68,6 +122,9 @@ impl std::fmt::Display for Introduction {
         });
         let hooks: Vec<_> = hooks.collect();
         writeln!(f, "run {run}")?;
+        if let Some(resumed) = resumed {
+            writeln!(f, "  {resumed}")?;
+        }
         writeln!(f, "  commit {}{dirty}, config {config_hash}, seed {seed}", git.commit)?;
         writeln!(f, "  {}; {os} {arch}, {cpus} cpus, {hostname}", named_versions(versions).join(", "))?;
         writeln!(f, "  command: {}", command_line(command))?;
@@ -112,6 +169,7 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let introduction = Introduction {
             run: text("r"),
+            resumed: None,
             git: Git { commit: text("abc"), dirty: Some(true) },
             config_hash: text("blake3:00"),
             seed: 7,
@@ -131,6 +189,35 @@ mod tests {
                 "  command: tenter 'a b'",
                 "  hooks: h (disabled)",
             ]
+        );
+    }
+
+    #[test]
+    fn a_resumption_says_from_where_and_how_much_is_trained_again() {
+        let resumption = Resumption {
+            checkpoint: Some("checkpoints/best".into()),
+            is_newest: true,
+            epochs: 30,
+            steps: 900,
+            epochs_again: 745,
+            steps_again: 22_350,
+        };
+        assert_eq!(
+            resumption.to_string(),
+            "resuming from checkpoints/best: 30 epochs, 900 steps done; 745 epochs (22,350 steps) after that are \
+             trained again because there is no later checkpoint"
+        );
+        let older = Resumption { is_newest: false, epochs: 1, epochs_again: 0, ..resumption.clone() };
+        assert_eq!(
+            older.to_string(),
+            "resuming from checkpoints/best: 1 epoch, 900 steps done; 22,350 steps after that are trained again"
+        );
+        let exact = Resumption { epochs_again: 0, steps_again: 0, ..resumption };
+        assert_eq!(exact.to_string(), "resuming from checkpoints/best: 30 epochs, 900 steps done");
+        let start = Resumption { checkpoint: None, is_newest: false, steps_again: 1, ..exact };
+        assert_eq!(
+            start.to_string(),
+            "no whole checkpoint to resume from: training begins from the start; 1 step after that are trained again"
         );
     }
 

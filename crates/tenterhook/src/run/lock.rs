@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::BoxError;
 
 use super::command_line;
 use super::machine::Machine;
+use super::reading::{ReadError, read_record};
 use super::record::now;
 
 /// The name of the file, within the run directory.
@@ -69,7 +69,8 @@ impl std::fmt::Display for Holder {
         if *pid == 0 {
             return write!(f, "another process");
         }
-        write!(f, "process {pid} on host `{host}` since {since} ({})", command_line(command))
+        write!(f, "process {pid} on host `{host}` since {since}")?;
+        if command.is_empty() { Ok(()) } else { write!(f, " ({})", command_line(command)) }
     }
 }
 
@@ -81,18 +82,17 @@ pub fn holder(run_dir: &Path) -> Option<Holder> {
     file.try_lock_shared().is_err().then(|| read(&mut file))
 }
 
-/// Makes sure that nobody writes to a run directory, or says who does. The file of a process that was killed is removed: one
-/// that was killed when all else was done is not gone on with, and nobody else would.
+/// Refuses a run directory that somebody writes to. The lock file of a killed process is removed: a run that was killed
+/// when all else was done is not resumed, so no later start removes it.
 pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
     if let Some(holder) = holder(run_dir) {
         return Err(holder);
     }
-    let path = run_dir.join(LOCK);
-    // Where it cannot be removed, it is in nobody's way.
-    if let Ok(file) = OpenOptions::new().write(true).open(&path)
+    // Where it cannot be removed, it does no harm.
+    if let Ok(file) = OpenOptions::new().write(true).open(run_dir.join(LOCK))
         && file.try_lock().is_ok()
     {
-        drop(Lock { file, path });
+        drop(RunLock { directory: run_dir.to_owned(), file: Some(file), unlocked: None });
     }
     Ok(())
 }
@@ -104,64 +104,121 @@ fn read(file: &mut File) -> Holder {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// A run directory that nobody else writes to, as long as this exists.
-pub(super) struct Lock {
-    file: File,
-    path: PathBuf,
+/// The lock of a run directory: no other process writes there as long as this exists.
+///
+/// Whatever opens, cuts or replaces a file of a run takes the lock or a reference to it, so nothing of a run is touched
+/// before its lock is held. [`RunDirectoryPlan::resume`](super::RunDirectoryPlan::resume) takes it, and
+/// [`resume::find`](super::resume::find) returns it.
+#[derive(Debug)]
+pub struct RunLock {
+    directory: PathBuf,
+    /// `None` where the file system has no locks.
+    file: Option<File>,
+    /// Why there is no lock, until it has been told.
+    unlocked: Option<String>,
 }
 
-/// What came of asking for a lock.
-pub(super) enum Taken {
-    Locked(Lock),
-    /// The file system knows no locks.
-    Impossible(String),
+/// Why a run directory cannot be locked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another process, or another trainer of this one, writes to it.
+    #[error("{}", holder.refusal(run))]
+    Held {
+        /// The name of the run.
+        run: String,
+        /// Who writes to it.
+        holder: Box<Holder>,
+    },
+    /// There is no run of ours in the directory.
+    #[error(transparent)]
+    NotARun(#[from] ReadError),
+    /// The lock file cannot be written.
+    #[error("cannot lock {}: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
-impl Taken {
-    /// The lock, and why there is none.
-    pub(super) fn parts(self) -> (Option<Lock>, Option<String>) {
-        match self {
-            Taken::Locked(lock) => (Some(lock), None),
-            Taken::Impossible(why) => (None, Some(why)),
+impl RunLock {
+    /// Locks the directory of a run that exists, to resume it.
+    pub fn take(directory: impl Into<PathBuf>) -> Result<RunLock, LockError> {
+        let mut directory = directory.into();
+        if directory.file_name().is_none() {
+            directory = directory.canonicalize().map_err(ReadError::unreadable(&directory))?;
+        }
+        match read_record(&directory.join("run.json")) {
+            // A run goes on without it: the record is written anew.
+            Ok(_) | Err(ReadError::Damaged { .. }) => RunLock::of(directory),
+            Err(error) => Err(error.into()),
         }
     }
-}
 
-impl Lock {
-    /// Locks a directory, or says who holds it. `run` is how people call it.
-    pub(super) fn take(directory: &Path, run: &str, command: &[String]) -> Result<Taken, BoxError> {
+    /// Locks a directory, or says who holds it.
+    pub(super) fn of(directory: PathBuf) -> Result<RunLock, LockError> {
         let path = directory.join(LOCK);
-        let cannot = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
+        let unwritable = |source| LockError::Unwritable { path: path.clone(), source };
         let mut tries = 0;
         loop {
             let mut options = OpenOptions::new();
-            let mut file =
-                options.read(true).write(true).create(true).truncate(false).open(&path).map_err(cannot)?;
+            let mut file = options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(unwritable)?;
             match file.try_lock() {
                 // Whoever held it may have removed the file since it was opened; then it locks nothing.
                 Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => {
-                    let mut text = serde_json::to_vec(&Holder::this(command))?;
-                    text.push(b'\n');
-                    file.set_len(0).and_then(|()| file.write_all(&text)).map_err(cannot)?;
-                    return Ok(Taken::Locked(Lock { file, path }));
+                    let mut lock = RunLock { directory, file: Some(file), unlocked: None };
+                    lock.write_holder(&[]).map_err(unwritable)?;
+                    return Ok(lock);
                 }
                 Err(TryLockError::WouldBlock) if tries < TRIES => {
                     tries += 1;
                     std::thread::sleep(PAUSE);
                 }
-                Err(TryLockError::WouldBlock) => return Err(read(&mut file).refusal(run).into()),
+                Err(TryLockError::WouldBlock) => {
+                    let run = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    return Err(LockError::Held { run, holder: Box::new(read(&mut file)) });
+                }
                 Err(TryLockError::Error(error)) => {
-                    let why = cannot(error);
-                    return Ok(Taken::Impossible(format!("{why}; let no other process use this run")));
+                    let why = format!("{}; let no other process use this run", unwritable(error));
+                    return Ok(RunLock { directory, file: None, unlocked: Some(why) });
                 }
             }
         }
     }
 
+    /// The directory that is locked.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Why there is no lock, where the file system has none. Told once.
+    pub(super) fn take_unlocked(&mut self) -> Option<String> {
+        self.unlocked.take()
+    }
+
+    /// Writes down who holds it, with this command line.
+    pub(super) fn write_holder(&mut self, command: &[String]) -> std::io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut text = serde_json::to_vec(&Holder::this(command))?;
+        text.push(b'\n');
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(&text)
+    }
+
     /// The directory has another name now.
-    pub(super) fn moved_to(&mut self, directory: &Path) {
-        self.path = directory.join(LOCK);
+    pub(super) fn moved_to(&mut self, directory: PathBuf) {
+        self.directory = directory;
     }
 }
 
@@ -174,11 +231,12 @@ fn is_at(file: &File, path: &Path) -> bool {
     same().unwrap_or(false)
 }
 
-impl Drop for Lock {
+impl Drop for RunLock {
     fn drop(&mut self) {
-        // Removed while it is locked, so nobody else's goes; that it stays would do no harm.
-        if is_at(&self.file, &self.path) {
-            let _ = fs::remove_file(&self.path);
+        let path = self.directory.join(LOCK);
+        // Removed while it is locked, so it is this one; a file that stays does no harm.
+        if self.file.as_ref().is_some_and(|file| is_at(file, &path)) {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -187,13 +245,10 @@ impl Drop for Lock {
 mod tests {
     use super::*;
 
-    fn taken(directory: &Path) -> Lock {
-        let command = ["tenter", "train", "my run.toml"].map(str::to_owned);
-        match Lock::take(directory, "r", &command) {
-            Ok(Taken::Locked(lock)) => lock,
-            Ok(Taken::Impossible(why)) => panic!("{why}"),
-            Err(error) => panic!("{error}"),
-        }
+    fn taken(directory: &Path) -> RunLock {
+        let mut lock = RunLock::of(directory.to_owned()).expect("it is free");
+        lock.write_holder(&["tenter", "train", "my run.toml"].map(str::to_owned)).expect("it is written");
+        lock
     }
 
     #[test]
@@ -203,11 +258,8 @@ mod tests {
         let lock = taken(dir.path());
         let who = holder(dir.path()).expect("it is held");
         assert_eq!((who.pid, who.command[2].as_str()), (std::process::id(), "my run.toml"));
-        let second = Lock::take(dir.path(), "r", &[]).err().expect("it is refused").to_string();
-        assert!(
-            second.starts_with("run r is in use by another trainer of this process since 20"),
-            "{second}"
-        );
+        let second = RunLock::of(dir.path().to_owned()).expect_err("it is refused").to_string();
+        assert!(second.contains(" is in use by another trainer of this process since 20"), "{second}");
         drop(lock);
         assert_eq!(holder(dir.path()), None);
         assert!(!dir.path().join(LOCK).exists());
@@ -263,7 +315,7 @@ mod tests {
         fs::create_dir(&old).expect("it is made");
         let mut lock = taken(&old);
         fs::rename(&old, &new).expect("it is renamed");
-        lock.moved_to(&new);
+        lock.moved_to(new.clone());
         assert!(holder(&new).is_some());
         drop(lock);
         assert!(!new.join(LOCK).exists());

@@ -7,9 +7,9 @@ use serde::Serialize;
 use tenterhook_core::{BoxError, Stage};
 
 use super::lines::Lines;
-use super::lock::{Lock, Taken};
+use super::lock::RunLock;
 use super::record::{RunRecord, write_whole};
-use super::{Entry, FileMark, Happening, RunDirectoryPlan};
+use super::{Entry, FileMark, Happening, Resumption, RunDirectoryPlan};
 
 /// The files that a resumed run cuts back.
 pub(super) const METRICS: &str = "metrics.jsonl";
@@ -20,7 +20,6 @@ pub(super) const EVENTS: &str = "events.jsonl";
 
 /// A directory that exists.
 pub(super) struct Open {
-    pub(super) path: PathBuf,
     pub(super) record: RunRecord,
     pub(super) metrics: Lines,
     pub(super) events: Lines,
@@ -32,27 +31,33 @@ pub(super) struct Open {
     pub(super) removed: Vec<PathBuf>,
     /// What it goes on without.
     pub(super) lacks: Vec<String>,
-    /// Nobody else writes here; last, so that it is released when everything is written.
-    pub(super) _lock: Option<Lock>,
+    /// What it was resumed from.
+    pub(super) resumed: Option<Resumption>,
+    /// Last, so that it is released when everything is written.
+    lock: RunLock,
 }
 
 impl Open {
-    /// Opens the files of a directory that is locked, or cannot be.
-    pub(super) fn of(
-        path: PathBuf,
-        record: RunRecord,
-        made_for: Stage,
-        lock: Option<Lock>,
-    ) -> Result<Open, BoxError> {
-        let lines = |file: &str| Lines::append_to(&path.join(file)).map_err(cannot("open", &path.join(file)));
+    /// Opens the files of a locked directory.
+    pub(super) fn of(mut lock: RunLock, record: RunRecord, made_for: Stage) -> Result<Open, BoxError> {
+        let at = |file: &str| lock.directory().join(file);
+        let lines = |file: &str| Lines::append_to(&at(file)).map_err(cannot("open", &at(file)));
         let (metrics, events) = (lines(METRICS)?, lines(EVENTS)?);
-        let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(path.join(file)));
-        let (removed, lacks) = Default::default();
-        Ok(Open { path, record, metrics, events, histograms, updates, made_for, removed, lacks, _lock: lock })
+        let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(at(file)));
+        // Without it, others are only told less.
+        let _ = lock.write_holder(&record.command);
+        let lacks = lock.take_unlocked().into_iter().collect();
+        let (removed, resumed) = Default::default();
+        Ok(Open { record, metrics, events, histograms, updates, made_for, removed, lacks, resumed, lock })
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        self.lock.directory()
     }
 
     pub(super) fn write_record(&self) -> Result<(), String> {
-        let path = self.path.join("run.json");
+        let path = self.path().join("run.json");
         self.record.write(&path).map_err(cannot("write", &path))
     }
 
@@ -74,12 +79,12 @@ impl Open {
     }
 
     pub(super) fn push(&mut self, mut entry: Entry) -> Result<(), BoxError> {
-        note_removal(&mut self.removed, &self.path, &entry.what);
+        note_removal(&mut self.removed, self.lock.directory(), &entry.what);
         match &mut entry.what {
             Happening::Checkpoint { path, .. }
             | Happening::CheckpointFailed { path, .. }
             | Happening::CheckpointRemoved { path }
-            | Happening::Start { resumed_from: Some(path), .. } => *path = below(&self.path, path),
+            | Happening::Start { resumed_from: Some(path), .. } => *path = below(self.lock.directory(), path),
             _ => {}
         }
         self.events.push(&entry, entry.time)?;
@@ -180,10 +185,10 @@ pub(super) fn create(
     };
     fs::create_dir_all(runs).map_err(no_place)?;
     let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
-    let made = || -> Result<Taken, BoxError> {
+    let made = || -> Result<RunLock, BoxError> {
         fs::create_dir(&unfinished).map_err(no_place)?;
         // Locked before anybody can see it.
-        let mut taken = Lock::take(&unfinished, id, &plan.command)?;
+        let mut lock = RunLock::of(unfinished.clone())?;
         fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
         for (file, text) in [("config.toml", plan.config.as_bytes()), (METRICS, b""), (EVENTS, b"")] {
             write_whole(&unfinished.join(file), text).map_err(cannot("write", &path.join(file)))?;
@@ -195,22 +200,17 @@ pub(super) fn create(
             File::open(runs)?.sync_all()
         };
         durable().map_err(cannot("make", &path))?;
-        if let Taken::Locked(lock) = &mut taken {
-            lock.moved_to(&path);
-        }
-        Ok(taken)
+        lock.moved_to(path.clone());
+        Ok(lock)
     };
-    let taken = made().inspect_err(|_| {
+    let lock = made().inspect_err(|_| {
         // It is the first error that matters.
         let _ = fs::remove_dir_all(&unfinished);
     })?;
-    let (lock, unlocked) = taken.parts();
-    let mut open = Open::of(path.clone(), record, stage, lock).inspect_err(|_| {
+    Open::of(lock, record, stage).inspect_err(|_| {
         // Nobody would write an end to it.
         let _ = fs::remove_dir_all(&path);
-    })?;
-    open.lacks.extend(unlocked);
-    Ok(open)
+    })
 }
 
 /// Points a link at a neighbour, at one stroke.

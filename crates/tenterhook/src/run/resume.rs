@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook_core::Stage;
 
-use super::lock;
+use super::lock::{self, RunLock};
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
 use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
@@ -18,11 +18,13 @@ pub const AUTO: &str = "auto";
 const LIMITS: [&str; 3] = ["trainer.max_epochs", "trainer.max_steps", "trainer.max_time"];
 
 /// What a training goes on from.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Target {
     /// The directory of the run that goes on; `None` begins a new one.
     pub run_dir: Option<PathBuf>,
+    /// Its lock, unless it has nothing left to do. What is found here holds as long as the lock does.
+    pub lock: Option<RunLock>,
     /// The checkpoint to restore; without one, training begins from the start.
     pub checkpoint: Option<PathBuf>,
     /// Newer checkpoints that cannot be used, and why.
@@ -106,17 +108,20 @@ fn is_checkpoint(path: &Path) -> bool {
 fn of_checkpoint(path: &Path) -> Result<Target, String> {
     // A link, such as `latest`, would soon lead elsewhere.
     let real = path.canonicalize().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let run_dir = real.ancestors().skip(1).find(|above| above.join("run.json").is_file());
-    if let Some(run_dir) = run_dir {
-        let run = Run::read(run_dir).map_err(|error| error.to_string())?;
-        free(&run)?;
-    }
-    let run_dir = run_dir.map(Path::to_owned);
-    Ok(Target { run_dir, checkpoint: Some(real), ..Target::default() })
+    let run_dir = real.ancestors().skip(1).find(|above| above.join("run.json").is_file()).map(Path::to_owned);
+    let lock = run_dir.clone().map(RunLock::take).transpose().map_err(|error| error.to_string())?;
+    Ok(Target { run_dir, lock, checkpoint: Some(real), ..Target::default() })
 }
 
 fn of_run(run: &Run, config: Option<Config<'_>>) -> Result<Target, String> {
-    free(run)?;
+    lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))?;
+    let run_dir = Some(run.directory.clone());
+    if let Some(finished) = finished(run, config, true) {
+        return Ok(Target { run_dir, finished: Some(finished), ..Target::default() });
+    }
+    let lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
+    // It may have ended between the reading and the locking.
+    let run = &Run::read(&run.directory).map_err(|error| error.to_string())?;
     let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
     let finished = finished(run, config, checkpoint.is_some());
     // To begin from the start would lose what the run has come to.
@@ -127,11 +132,8 @@ fn of_run(run: &Run, config: Option<Config<'_>>) -> Result<Target, String> {
             run.directory.display()
         ));
     }
-    Ok(Target { run_dir: Some(run.directory.clone()), checkpoint, skipped, finished })
-}
-
-fn free(run: &Run) -> Result<(), String> {
-    lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))
+    let lock = finished.is_none().then_some(lock);
+    Ok(Target { run_dir, lock, checkpoint, skipped, finished })
 }
 
 /// How its training came to its own end, be it that the test after it did not.

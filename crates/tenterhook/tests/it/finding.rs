@@ -8,10 +8,10 @@ use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::resume::{Target, find};
-use tenterhook::run::{RunDirectoryPlan, holder};
+use tenterhook::run::{RunDirectoryPlan, RunLock, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
-use tenterhook::{Decision, Trainer, closure};
+use tenterhook::{Decision, Settings, Trainer, closure};
 
 use crate::lab::data;
 use crate::run_directory::latest;
@@ -66,6 +66,11 @@ fn auto(root: &Path, sets: &[&str]) -> Target {
     find_with(root, "auto", sets).unwrap()
 }
 
+/// Whether there is nothing to go on from.
+fn nothing(found: &Target) -> bool {
+    found.run_dir.is_none() && found.lock.is_none() && found.checkpoint.is_none() && found.finished.is_none()
+}
+
 fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
@@ -83,14 +88,14 @@ fn what_a_run_has_left_is_the_configuration_that_it_had() {
 #[test]
 fn auto_takes_the_newest_run_that_goes_with_the_configuration() {
     let root = tempfile::tempdir().unwrap();
-    assert_eq!(auto(root.path(), &[]), Target::default(), "there are no runs");
+    assert!(nothing(&auto(root.path(), &[])), "there are no runs");
     let first = failed(root.path(), &[]);
     let second = failed(root.path(), &["optimizer.lr=0.5"]);
     let found = auto(root.path(), &["trainer.log_every_n_steps=1"]);
     assert_eq!((found.run_dir.as_ref(), found.finished), (Some(&first), None));
     assert_eq!(name(found.checkpoint.as_ref().unwrap()), "epoch=0-step=2");
     assert_eq!(auto(root.path(), &["optimizer.lr=0.5"]).run_dir, Some(second));
-    assert_eq!(auto(root.path(), &["optimizer.lr=0.75"]), Target::default());
+    assert!(nothing(&auto(root.path(), &["optimizer.lr=0.75"])));
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn a_changed_option_of_a_hook_that_steers_is_refused_like_any_other_change() {
     assert!(refused.contains("\n  hooks.gradient_noise.std: 0.25 -> 0.5\n"), "{refused}");
     resume(0.25, false).unwrap();
     resume(0.5, true).unwrap();
-    assert_eq!(auto(root.path(), &noise(0.75).each_ref().map(String::as_str)), Target::default());
+    assert!(nothing(&auto(root.path(), &noise(0.75).each_ref().map(String::as_str))));
 }
 
 #[test]
@@ -138,6 +143,7 @@ fn a_damaged_checkpoint_is_passed_over_and_named() {
     let found = auto(root.path(), &[]);
     assert_eq!(name(found.checkpoint.as_ref().unwrap()), "epoch=0-step=1");
     assert_eq!((found.skipped.len(), &found.skipped[0].0), (1, &newest));
+    drop(found);
     fs::remove_dir_all(run.join("checkpoints")).unwrap();
     let found = auto(root.path(), &[]);
     assert_eq!((found.run_dir, found.checkpoint), (Some(run), None), "it begins from the start, there");
@@ -196,6 +202,44 @@ fn a_run_that_is_under_way_is_refused_with_who_holds_it() {
 }
 
 #[test]
+fn what_is_found_is_locked_so_that_of_two_resumes_one_is_refused_before_it_has_a_trainer() {
+    let root = tempfile::tempdir().unwrap();
+    let run = failed(root.path(), &[]);
+    let runs = root.path().join("runs");
+    let first = auto(root.path(), &[]);
+    let before = contents(&run);
+    let checkpoint = run.join("checkpoints/latest");
+    for what in ["auto", "latest", checkpoint.to_str().unwrap()] {
+        let error = find_with(root.path(), what, &[]).unwrap_err();
+        assert!(error.contains("is in use by"), "{what}: {error}");
+    }
+    let error = RunLock::take(&run).unwrap_err().to_string();
+    assert!(error.contains("is in use by"), "{error}");
+    assert_eq!(contents(&run), before);
+    let plan = RunDirectoryPlan { resume: first.lock, ..RunDirectoryPlan::default() };
+    let trainer = Trainer::new(Settings::default()).unwrap().with_run_directory(plan);
+    assert_eq!(trainer.run_info().directory.as_ref(), Some(&run));
+    assert!(find(&runs, "auto", None).is_err(), "the trainer holds it");
+    drop(trainer);
+    assert!(find(&runs, "auto", None).unwrap().lock.is_some());
+}
+
+/// Every file below a directory, with what is in it.
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            all.push((path.clone(), fs::read(&path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
 fn an_evaluation_is_no_training_to_go_on_with() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
@@ -208,5 +252,5 @@ fn an_evaluation_is_no_training_to_go_on_with() {
         resolved.trainer(&Registry::default()).unwrap().with_notices(|_| {}).with_run_directory(plan);
     trainer.test(&mut Toy::default(), &mut ToyData::default()).unwrap();
     drop(trainer);
-    assert_eq!(auto(root.path(), &[]), Target::default());
+    assert!(nothing(&auto(root.path(), &[])));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tenterhook::run::{
     Beginning, Ending, Entry, FileMark, Happening, HookCosts, Line, Recorder, Run, RunDirectory,
-    RunDirectoryPlan, RunStatus, holder,
+    RunDirectoryPlan, RunLock, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
 use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
@@ -18,6 +18,7 @@ use crate::run_directory::{latest, plan, recorded, run_json};
 const ID: &str = "the-run";
 
 fn planned(root: &Path, resume: bool) -> RunDirectoryPlan {
+    let resume = resume.then(|| RunLock::take(directory(root)).unwrap());
     RunDirectoryPlan { id: Some(ID.into()), resume, ..plan(root) }
 }
 
@@ -305,8 +306,8 @@ fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
 #[test]
 fn a_run_that_is_not_there_cannot_go_on() {
     let root = tempfile::tempdir().unwrap();
-    let error = begin(&mut RunDirectory::new(planned(root.path(), true)), 0, None, &[]).unwrap_err();
-    assert!(error.starts_with("there is no run in ") && error.contains(ID), "{error}");
+    let error = RunLock::take(directory(root.path())).unwrap_err().to_string();
+    assert!(error.contains("is not a run") && error.contains(ID), "{error}");
     assert!(!root.path().join("runs").exists());
 }
 
@@ -339,7 +340,7 @@ fn one_trainer_at_a_time_writes_to_a_run() {
     first.flush().unwrap();
     let who = holder(&directory(root.path())).expect("it is held");
     assert_eq!(who.pid, std::process::id());
-    let error = begin(&mut RunDirectory::new(planned(root.path(), true)), 0, None, &[]).unwrap_err();
+    let error = RunLock::take(directory(root.path())).unwrap_err().to_string();
     assert!(error.starts_with("run the-run is in use by another trainer of this process"), "{error}");
     assert_eq!(steps(root.path()), [1], "nothing was cut");
     assert_eq!(Run::read(directory(root.path())).unwrap().record.status, RunStatus::Running);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook::checkpoint::{list, newest_whole};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Notice, Report, Request, RunError, SaveRequest, Settings, Trainer, closure};
@@ -129,6 +129,7 @@ fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed()
 }
 
 fn run(root: &Path, resume: bool) -> Trainer {
+    let resume = resume.then(|| RunLock::take(root.join("runs/the-run")).unwrap());
     let directory = RunDirectoryPlan { id: Some("the-run".into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(3)).with_run_directory(directory);
     trainer

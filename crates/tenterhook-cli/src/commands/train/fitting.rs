@@ -24,7 +24,7 @@ use crate::signals;
 /// What is trained, and how it begins.
 pub(crate) struct Fitting<'a> {
     pub(crate) resolved: &'a Resolved,
-    pub(crate) going_on: &'a GoingOn,
+    pub(crate) going_on: GoingOn,
     pub(crate) init_from: Option<Weights>,
     pub(crate) no_test: bool,
     pub(crate) profile_hooks: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Fitting<'a> {
 }
 
 impl Fitting<'_> {
-    pub(crate) fn run(&self, app: &App) -> Result<ExitCode, String> {
+    pub(crate) fn run(mut self, app: &App) -> Result<ExitCode, String> {
         let Fitting { resolved, output, .. } = self;
         let interrupt = Interrupt::new();
         let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
@@ -40,7 +40,7 @@ impl Fitting<'_> {
         let load = |from| Initialized::load(&mut *program, from, output.quiet);
         let initialized = self.init_from.as_ref().map(load).transpose()?;
         let began = Arc::new(AtomicBool::new(false));
-        let mut trainer = prepared(app, resolved, *output, began.clone())?.with_interrupt(interrupt);
+        let mut trainer = prepared(app, resolved, output, began.clone())?.with_interrupt(interrupt);
         if let Some(code) = accepted(resolved, &mut *program, &mut trainer)? {
             return Ok(code);
         }
@@ -75,7 +75,7 @@ impl Fitting<'_> {
             profile_hooks: self.profile_hooks,
             go_on: go_on.as_deref().filter(|_| is_cut_off && began.load(Ordering::Relaxed)),
         };
-        summary.print(app, &trainer, *output);
+        summary.print(app, &trainer, output);
         Ok(match tested.map_or(fitted.outcome, |tested| tested.outcome) {
             Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
             _ => ExitCode::SUCCESS,
@@ -88,7 +88,8 @@ impl Fitting<'_> {
     }
 
     /// Says where the run leaves its files, and what it goes on from.
-    fn placed(&self, mut trainer: Trainer) -> Trainer {
+    fn placed(&mut self, mut trainer: Trainer) -> Trainer {
+        let tests = self.tests();
         let Fitting { resolved, going_on, .. } = self;
         if let Some(checkpoint) = &going_on.checkpoint {
             trainer = trainer.restoring(checkpoint);
@@ -102,10 +103,7 @@ impl Fitting<'_> {
         if resolved.trainer.fast_dev_run.is_on() {
             return trainer;
         }
-        let mut plan = RunDirectoryPlan::below(&resolved.runs_dir);
-        if let Some((runs_dir, id)) = going_on.place() {
-            (plan.runs_dir, plan.id, plan.resume) = (runs_dir, Some(id), true);
-        }
+        let plan = RunDirectoryPlan::below(&resolved.runs_dir);
         let command = plan.command.iter().map(|argument| resolved.without_secrets(argument)).collect();
         trainer.with_run_directory(RunDirectoryPlan {
             config: resolved.to_toml(),
@@ -114,7 +112,8 @@ impl Fitting<'_> {
             device: Some(resolved.device.clone()),
             engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
             command,
-            then_test: self.tests(),
+            resume: going_on.lock.take(),
+            then_test: tests,
             ..plan
         })
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
     let init_from = init_from.map(|from| Weights::found(from, &resolved.runs_dir)).transpose()?;
     let fitting = Fitting {
         resolved: &resolved,
-        going_on: &going_on,
+        going_on,
         init_from,
         no_test: arguments.no_test,
         profile_hooks: arguments.profile_hooks,

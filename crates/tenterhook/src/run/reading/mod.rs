@@ -99,7 +99,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ReadError {
+    pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ReadError {
         move |source| ReadError::Unreadable { path: path.to_owned(), source: Arc::new(source) }
     }
 

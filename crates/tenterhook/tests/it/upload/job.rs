@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Upload};
-use tenterhook::run::{RunDirectoryPlan, SentByHook};
+use tenterhook::run::{RunDirectoryPlan, RunLock, SentByHook};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunError, closure};
 
@@ -76,7 +76,8 @@ impl Job {
 
     /// Trains.
     pub fn run(&self) -> Ended {
-        let plan = RunDirectoryPlan { id: Some(ID.into()), resume: self.resume, ..plan(&self.root) };
+        let lock = self.resume.then(|| RunLock::take(self.root.join("runs").join(ID)).unwrap());
+        let plan = RunDirectoryPlan { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
         let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
         if self.resume {
             let newest = tenterhook::checkpoint::newest_whole(&self.checkpoints());

@@ -1,0 +1,97 @@
+//! A run that another process writes to is left alone.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use tenterhook::run::RunLock;
+
+use crate::tenter::Place;
+
+const CONFIG: &str = r#"
+task = "toy"
+[trainer]
+max_epochs = 2
+[[hooks]]
+use = "checkpoint"
+every_n_epochs = 2
+[[hooks]]
+use = "jsonl"
+[[hooks]]
+use = "csv"
+[[hooks]]
+use = "tensorboard"
+"#;
+
+/// Hooks that are noticed outside of the run when they are called.
+const OUTSIDE: &str = r#"
+[[hooks]]
+use = "exec"
+on = ["setup", "on_exception", "teardown"]
+command = "echo called >> called"
+[[hooks]]
+use = "notify"
+url_env = "ADDRESS"
+notify_on = ["training_end", "exception"]
+"#;
+
+/// Every file below a directory, with what is in it and where it points.
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        if path.is_symlink() {
+            let to = fs::read_link(&path).expect("a link");
+            all.push((path, to.into_os_string().into_encoded_bytes()));
+        } else if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let bytes = fs::read(&path).expect("a file");
+            all.push((path, bytes));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_refused_resume_changes_no_byte_of_the_run_and_calls_no_hook() {
+    let place = Place::new();
+    place.write("c.toml", CONFIG);
+    place.write("outside.toml", format!("{CONFIG}{OUTSIDE}"));
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    let run = place.path().join("runs/latest").canonicalize().expect("a run");
+    // As a run that is under way has them: longer than they were at the checkpoint.
+    for file in ["metrics.jsonl", "json_log.jsonl", "metrics.csv"] {
+        let path = run.join(file);
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+        fs::write(&path, format!("{text}{}\n", text.lines().last().expect("a line"))).expect("it is written");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("it does not wait");
+    let address = format!("http://{}/", listener.local_addr().expect("an address"));
+
+    let lock = RunLock::take(&run).expect("it is free");
+    let before = contents(&place.path().join("runs"));
+    let more = ["--accept-hook-changes", "--set", "trainer.max_epochs=4"];
+    for command in
+        [&["train", "outside.toml", "--resume", "latest"][..], &["train", "outside.toml", "--resume", "auto"]]
+    {
+        let mut command = place.command(&[command, &more].concat());
+        let refused = crate::tenter::Ran::from(command.env("ADDRESS", &address).output().expect("it runs"));
+        refused.refused(&["is in use by process", "wait for it, or end it"]);
+        assert!(!refused.stderr.contains("resuming"), "{}", refused.stderr);
+    }
+    place.run(&["resume", "latest", "--set", "trainer.max_epochs=4"]).refused(&["is in use by process"]);
+    assert_eq!(contents(&place.path().join("runs")), before);
+    assert!(!place.path().join("called").exists(), "`exec` ran");
+    assert!(listener.accept().is_err(), "`notify` sent something");
+
+    drop(lock);
+    let resumed = place.run(&["resume", "latest", "--set", "trainer.max_epochs=4"]).succeeded();
+    assert!(
+        resumed.stderr.contains("resuming from checkpoints/epoch=1-step=16: 2 epochs, 16 steps done"),
+        "{}",
+        resumed.stderr
+    );
+}
