@@ -235,7 +235,7 @@ where
 }
 
 fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
-    workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?)
+    workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?.without_introduction())
 }
 
 /// The most memory that the system gave this process, in kibibytes.

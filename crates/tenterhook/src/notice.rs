@@ -184,12 +184,14 @@ pub(crate) struct Notices {
     pub(crate) failures: Failures,
     /// The kinds of contained failures that people know of: by whom, where, and whether it was a panic.
     known: BTreeSet<(String, &'static str, bool)>,
+    /// Whether the start of a run is told.
+    pub(crate) introduces: bool,
 }
 
 impl Notices {
     pub(crate) fn new(tell: Tell) -> Notices {
         let (kept, not_kept, failures, known) = Default::default();
-        Notices { tell, kept, not_kept, failures, known }
+        Notices { tell, kept, not_kept, failures, known, introduces: true }
     }
 
     /// Tells people, and keeps nothing.
@@ -201,7 +203,7 @@ impl Notices {
     /// that the hook is disabled, and only the first keeps its backtrace.
     pub(crate) fn is_told(&mut self, notice: &mut Notice) -> bool {
         let Notice::Contained(contained) = notice else {
-            return notice.is_worth_telling();
+            return notice.is_worth_telling() && (self.introduces || !matches!(notice, Notice::Began(_)));
         };
         let Failure { origin, place, panicked, .. } = &contained.failure;
         let is_first = self.known.insert((origin.to_string(), place, *panicked));

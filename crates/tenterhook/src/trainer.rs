@@ -61,6 +61,8 @@ pub struct Trainer {
     interruptible: bool,
     /// Somebody said where checkpoints go.
     placed: bool,
+    /// The start of a run is told.
+    introduces: bool,
     /// How long its calls took so far, where account is kept.
     spent: Spent,
 }
@@ -140,6 +142,7 @@ impl Trainer {
             interrupt: Interrupt::new(),
             interruptible: false,
             placed: false,
+            introduces: true,
             spent: Spent::default(),
         })
     }
@@ -185,6 +188,14 @@ impl Trainer {
     #[must_use]
     pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
         self.notify = telling(notify);
+        self
+    }
+
+    /// Does not say at the start of `fit` which run it is: its id, commit, configuration hash, seed, versions, machine,
+    /// command and hooks ([`Notice::Began`]). `events.jsonl` of a run directory has it in any case.
+    #[must_use]
+    pub fn without_introduction(mut self) -> Trainer {
+        self.introduces = false;
         self
     }
 
@@ -437,7 +448,8 @@ impl Trainer {
     ) -> Result<Predictions<M>, RunError> {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
-        let notices = Notices::new(self.notify.clone());
+        let mut notices = Notices::new(self.notify.clone());
+        notices.introduces = self.introduces;
         let _keeping = self.settings.debug.then(backtraces::keep);
         let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
         run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());

@@ -212,7 +212,7 @@ pub fn epochs(epochs: i64) -> Settings {
 
 /// A trainer that keeps its notices to itself.
 pub fn trainer(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| {})
+    Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
 }
 
 /// All weights, by name and to the bit.

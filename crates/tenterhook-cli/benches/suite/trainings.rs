@@ -94,7 +94,7 @@ pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
 /// The trainer with its hooks, which write here.
 fn trainer(how: How, span: Span, files: &Path) -> Result<Trainer> {
     // What it prints is made and goes nowhere.
-    let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {});
+    let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {}).without_introduction();
     let registry = Registry::default();
     let add = |trainer: &mut Trainer, name: &str, options: serde_json::Value| -> Result<()> {
         Ok(trainer.add_hook(registry.hook(name, options)?)?)

@@ -105,7 +105,7 @@ fn with_weights(
 /// [`Trainer::test`]. It is no run, so files of hooks go into a directory beside the runs, which is made with the
 /// first of them.
 fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
-    let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
     // Standard output is for what was asked for.

@@ -34,7 +34,7 @@ fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<Pl
         return Ok((trainer, refused));
     }
     let resolved = resolve(app, Some(path), changes)?;
-    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
     let refused = program.refusals(&mut trainer).map_err(said)?;
     Ok((trainer, refused))

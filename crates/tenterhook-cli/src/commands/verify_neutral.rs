@@ -19,7 +19,7 @@ const NOT_JUDGED: u8 = WRONG_INPUT;
 pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, String> {
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
         return Ok(code);
     }
@@ -32,7 +32,7 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
     let judged = Verification::of(steps)
         .with_interrupt(interrupt)
         .on_progress(move |tick| shown.show(tick))
-        .run(|| Ok((resolved.trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
+        .run(|| Ok((resolved.bare_trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
     match judged {
         Ok(judgement) => {
             if arguments.json {

@@ -152,7 +152,8 @@ impl Scenario {
 
     /// The trainer of the scenario: exactly the listed hooks and no defaults.
     pub(crate) fn trainer(&self, tape: &Tape) -> Result<Trainer, String> {
-        let mut trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
+        let trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
+        let mut trainer = trainer.without_introduction();
         let registry = Registry::default();
         for spec in &self.hooks {
             match spec {

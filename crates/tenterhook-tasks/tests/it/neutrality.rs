@@ -80,7 +80,11 @@ fn train(observers: Vec<AnyHook>) -> Ended {
     let build = Build { device: "cpu", seed: 3, registry: &Registry::default() };
     let (mut module, mut data) = Text.build(options, &build).unwrap();
     let (root, losses) = (tempfile::tempdir().unwrap(), Losses::default());
-    let trainer = Trainer::new(settings).unwrap().with_notices(|_| {}).with_recorder(losses.clone());
+    let trainer = Trainer::new(settings)
+        .unwrap()
+        .with_notices(|_| {})
+        .without_introduction()
+        .with_recorder(losses.clone());
     let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
     for hook in observers {
         trainer.add_hook(hook).unwrap();

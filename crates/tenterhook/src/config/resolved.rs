@@ -16,6 +16,7 @@ use super::resolve::Sources;
 use super::schema::Schema;
 use super::secrets;
 use crate::registry::Registry;
+use crate::run::RunDirectoryPlan;
 use crate::settings::Settings;
 use crate::task::{AnyTask, Build, Program};
 use crate::trainer::{RunError, Trainer};
@@ -48,8 +49,31 @@ impl Resolved {
         Sources::file(path).resolve(&[], &Registry::default())
     }
 
-    /// A trainer with these settings and hooks.
+    /// A trainer with these settings and hooks that keeps a run directory below `runs_dir`, as `tenter train` does. A
+    /// dry run (`fast_dev_run`) keeps none.
     pub fn trainer(&self, registry: &Registry) -> Result<Trainer, ConfigError> {
+        let trainer = self.bare_trainer(registry)?;
+        let dry = self.trainer.fast_dev_run.is_on();
+        Ok(if dry { trainer } else { trainer.with_run_directory(self.run_directory()) })
+    }
+
+    /// The run directory of a training with this configuration. It holds no secrets.
+    #[must_use]
+    pub fn run_directory(&self) -> RunDirectoryPlan {
+        let plan = RunDirectoryPlan::below(&self.runs_dir);
+        let command = plan.command.iter().map(|argument| self.without_secrets(argument)).collect();
+        RunDirectoryPlan {
+            config: self.to_toml(),
+            config_hash: Some(self.hash()),
+            task: Some(self.task.clone()).filter(|task| !task.is_empty()),
+            device: Some(self.device.clone()),
+            command,
+            ..plan
+        }
+    }
+
+    /// A trainer with these settings and hooks that keeps no run directory.
+    pub fn bare_trainer(&self, registry: &Registry) -> Result<Trainer, ConfigError> {
         let mut trainer = match Trainer::new(self.trainer.clone()) {
             Ok(trainer) => trainer.with_config(self.to_json()).with_change_rules(self.change_rules(registry)),
             Err(RunError::Settings(_)) => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::record::RunRecord;
-use super::{Git, Machine};
+use super::{Beginning, Git, Machine, RunDirectoryPlan};
 
 /// A run, before its first step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +91,14 @@ pub struct IntroducedHook {
     pub name: String,
     /// Whether it receives events.
     pub enabled: bool,
+}
+
+impl Introduction {
+    /// That of a run without a directory.
+    pub(super) fn of(beginning: &Beginning<'_>) -> Introduction {
+        let record = RunRecord::new(&RunDirectoryPlan::below(""), beginning);
+        Introduction::from(&record)
+    }
 }
 
 impl From<&RunRecord> for Introduction {

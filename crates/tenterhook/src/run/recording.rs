@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
 
-use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Line, Recorder};
+use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Recorder};
 use crate::failures::Then;
 use crate::module::Module;
 use crate::notice::Notice;
@@ -158,9 +158,20 @@ impl<M: Module> Running<M> {
         resumed_from: Option<&Path>,
         marks: &[FileMark],
     ) -> Result<(), Failure> {
+        let time = self.shared.elapsed().as_secs_f64();
+        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
+        let run = &self.shared.run;
+        let beginning = Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time };
+        // Dry runs and rehearsals are no runs that anybody looks for later.
+        let introduces =
+            self.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;
         let Some(recording) = &self.recording else {
+            let introduction = introduces.then(|| Introduction::of(&beginning));
             if self.saves.kept {
                 self.count_on();
+            }
+            if let Some(introduction) = introduction {
+                self.note(Notice::Began(introduction));
             }
             if self.limits.trace_updates && self.stage == Stage::Fit {
                 let text =
@@ -169,13 +180,10 @@ impl<M: Module> Running<M> {
             }
             return Ok(());
         };
-        let time = self.shared.elapsed().as_secs_f64();
-        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let run = &self.shared.run;
         let mut recorder = recording.recorder();
-        let begun =
-            recorder.begin(&Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time });
-        let (introduction, lacks) = (recorder.introduction(), recorder.lacks());
+        let begun = recorder.begin(&beginning);
+        let own = || introduces.then(|| Introduction::of(&beginning));
+        let (introduction, lacks) = (recorder.introduction().or_else(own), recorder.lacks());
         let removed = recorder.removed_checkpoints();
         drop(recorder);
         self.at(Who::Trainer, "begin");

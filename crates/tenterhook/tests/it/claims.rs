@@ -12,7 +12,7 @@ fn messages(report: &Report) -> Vec<String> {
 }
 
 fn quiet(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| ())
+    Trainer::new(settings).unwrap().with_notices(|_| ()).without_introduction()
 }
 
 #[test]

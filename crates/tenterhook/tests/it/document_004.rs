@@ -137,7 +137,7 @@ fn train(root: &Path, text: &str) -> Ran {
     let told = Seen::new();
     let tell = told.clone();
     let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
-    let trainer = resolved.trainer(&registry).unwrap();
+    let trainer = resolved.bare_trainer(&registry).unwrap();
     let mut trainer =
         trainer.with_run_directory(plan).with_notices(move |notice: &Notice| tell.push(notice.to_string()));
     let listed = trainer.list_hooks();

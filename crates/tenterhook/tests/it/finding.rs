@@ -32,7 +32,7 @@ fn resolved(root: &Path, sets: &[&str]) -> Resolved {
 fn trainer(root: &Path, sets: &[&str]) -> Trainer {
     let resolved = resolved(root, sets);
     let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
-    let mut trainer = resolved.trainer(&Registry::default()).unwrap().with_notices(|_| {});
+    let mut trainer = resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {});
     let options =
         CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
@@ -249,7 +249,7 @@ fn an_evaluation_is_no_training_to_go_on_with() {
         ..RunDirectoryPlan::below(root.path().join("runs"))
     };
     let mut trainer =
-        resolved.trainer(&Registry::default()).unwrap().with_notices(|_| {}).with_run_directory(plan);
+        resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {}).with_run_directory(plan);
     trainer.test(&mut Toy::default(), &mut ToyData::default()).unwrap();
     drop(trainer);
     assert!(nothing(&auto(root.path(), &[])));

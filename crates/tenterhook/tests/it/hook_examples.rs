@@ -16,7 +16,7 @@ fn train(text: &str) -> Result<(), String> {
     std::fs::write(&file, format!("{text}\n[trainer]\nmax_epochs = 2\n")).unwrap();
     let (tasks, registry) = (tasks(), Registry::default());
     let resolved = Sources::file(&file).resolve(&tasks, &registry).map_err(|error| error.to_string())?;
-    let trainer = resolved.trainer(&registry).map_err(|error| error.to_string())?;
+    let trainer = resolved.bare_trainer(&registry).map_err(|error| error.to_string())?;
     let mut trainer = trainer.with_checkpoints_in(directory.path().join("checkpoints")).with_notices(|_| {});
     let mut program = resolved.program(&tasks, &registry).map_err(|error| error.to_string())?;
     let report = program.fit(&mut trainer).map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ use crate::tape::Tape;
 
 /// A trainer that keeps its notices to itself.
 pub fn trainer(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| {})
+    Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
 }
 
 /// So many epochs, and no sanity check. Checkpoints are written at once, so that they are announced at the same

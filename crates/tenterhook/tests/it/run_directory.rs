@@ -290,3 +290,55 @@ fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
     trainer(epochs(3)).fit(&mut not, &mut data(4, 2)).unwrap();
     assert_eq!(bits(&written), bits(&not));
 }
+
+/// The introductions that a plain trainer tells in one training.
+fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
+    let (sender, told) = std::sync::mpsc::channel();
+    let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {
+        if let Notice::Began(introduction) = notice {
+            sender.send(introduction.to_string()).unwrap();
+        }
+    });
+    trainer.add_hook(closure::on_fit_end("on", |_| ())).unwrap();
+    trainer.add_hook(closure::on_fit_end("off", |_| ())).unwrap();
+    trainer.disable_hook("off").unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
+    (trainer.run_info().id.clone(), told.try_iter().collect())
+}
+
+#[test]
+fn a_plain_trainer_says_which_run_it_is_unless_that_is_turned_off() {
+    let (id, told) = introductions(|trainer| trainer, epochs(1));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with(&format!("run {id}\n  commit ")), "{}", told[0]);
+    for part in [", config blake3:", ", seed 0", "hooks: on, off (disabled)"] {
+        assert!(told[0].contains(part), "{part}: {}", told[0]);
+    }
+    assert!(introductions(Trainer::without_introduction, epochs(1)).1.is_empty());
+    let dry = Settings { fast_dev_run: tenterhook::settings::Switch(1), ..epochs(1) };
+    assert!(introductions(|trainer| trainer, dry).1.is_empty(), "a dry run is none to look for later");
+}
+
+#[test]
+fn a_trainer_of_a_configuration_keeps_its_run_below_runs_dir() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("c.toml");
+    let runs = root.path().join("my_runs");
+    std::fs::write(
+        &file,
+        format!("runs_dir = {:?}\n[trainer]\nmax_epochs = 1\n", runs.display().to_string()),
+    )
+    .unwrap();
+    let config = tenterhook::config::Config::read(&file).unwrap();
+    let registry = tenterhook::registry::Registry::default();
+    let mut trainer = config.trainer(&registry).unwrap().with_notices(|_| {});
+    trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
+    let run = run_json(&runs.join("latest"));
+    assert_eq!(run["config_hash"], config.hash());
+    assert_eq!(run["id"], *trainer.run_info().id);
+    assert!(std::fs::read_to_string(runs.join("latest/config.toml")).unwrap().contains("max_epochs = 1"));
+    let mut dry = config.clone();
+    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::Switch(1), root.path().join("none"));
+    dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
+    assert!(!root.path().join("none").exists());
+}

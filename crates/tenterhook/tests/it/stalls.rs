@@ -168,8 +168,10 @@ fn a_loader_that_cannot_begin_is_named_too() {
 fn without_a_stall_warning_nobody_is_told() {
     let told = Seen::new();
     let (tell, settings) = (told.clone(), Settings { stall_warning: Time(Duration::ZERO), ..epochs(1) });
-    let mut trainer =
-        Trainer::new(settings).unwrap().with_notices(move |notice| tell.push(notice.to_string()));
+    let mut trainer = Trainer::new(settings)
+        .unwrap()
+        .without_introduction()
+        .with_notices(move |notice| tell.push(notice.to_string()));
     let pause = |_| {
         std::thread::sleep(Duration::from_millis(20));
         Ok(batch())

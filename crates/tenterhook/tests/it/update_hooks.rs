@@ -183,7 +183,7 @@ fn configured(optimizers: usize, hooks: &str) -> Ran {
     let tasks: Vec<Box<dyn AnyTask>> = vec![Box::new(ToyTask)];
     let registry = Registry::default();
     let resolved = Sources::file(&file).resolve(&tasks, &registry).unwrap();
-    let trainer = resolved.trainer(&registry).unwrap();
+    let trainer = resolved.bare_trainer(&registry).unwrap();
     let mut trainer = trainer.with_run_directory(plan(root.path())).with_notices(|_| {});
     let report = resolved.program(&tasks, &registry).unwrap().fit(&mut trainer).unwrap();
     let directory = latest(root.path());

@@ -26,7 +26,7 @@ pub(crate) fn run(app: &App, arguments: &Points) -> Result<ExitCode, String> {
     let pattern = pattern.map_err(|error| error.to_string())?;
     let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let look = Look::default();
     let mut failures = 0;
     for phase in seen::PHASES {
@@ -81,7 +81,7 @@ fn shown(
     }
     let interrupt = Interrupt::new();
     let trainer = Trainer::new(settings).map_err(|error| error.to_string())?;
-    let mut trainer = trainer.with_notices(|_| {}).with_interrupt(interrupt.clone());
+    let mut trainer = trainer.with_notices(|_| {}).without_introduction().with_interrupt(interrupt.clone());
     trainer.add_hook(look.hook(interrupt)).map_err(|error| error.to_string())?;
     Ok(match phase {
         Phase::Train | Phase::SanityCheck => program.fit(&mut trainer).map(drop),

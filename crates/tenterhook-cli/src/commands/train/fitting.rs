@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tenterhook::checkpoint::newest_whole;
 use tenterhook::config::Resolved;
-use tenterhook::run::{Interrupt, RunDirectoryPlan};
+use tenterhook::run::Interrupt;
 use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
@@ -103,19 +103,10 @@ impl Fitting<'_> {
         if resolved.trainer.fast_dev_run.is_on() {
             return trainer;
         }
-        let plan = RunDirectoryPlan::below(&resolved.runs_dir);
-        let command = plan.command.iter().map(|argument| resolved.without_secrets(argument)).collect();
-        trainer.with_run_directory(RunDirectoryPlan {
-            config: resolved.to_toml(),
-            config_hash: Some(resolved.hash()),
-            task: Some(resolved.task.clone()),
-            device: Some(resolved.device.clone()),
-            engine: Some(format!("burn {}", tenterhook_burn::BURN_VERSION)),
-            command,
-            resume: going_on.lock.take(),
-            then_test: tests,
-            ..plan
-        })
+        let mut plan = resolved.run_directory();
+        plan.engine = Some(format!("burn {}", tenterhook_burn::BURN_VERSION));
+        (plan.resume, plan.then_test) = (going_on.lock.take(), tests);
+        trainer.with_run_directory(plan)
     }
 
     /// Says why a training failed, and how to go on where there is something to go on from. What failed before the
@@ -175,7 +166,7 @@ fn prepared(
     output: Output,
     began: Arc<AtomicBool>,
 ) -> Result<Trainer, String> {
-    let mut trainer = resolved.trainer(&app.registry).map_err(|error| error.to_string())?;
+    let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let progress = if output.quiet { Progress::silent() } else { Progress::new() };
     let bar = progress.bar();
     trainer.add_hook(progress).map_err(|error| error.to_string())?;

@@ -13,7 +13,7 @@ fn fired(keys: &str) -> (Vec<u64>, Vec<u64>) {
          [[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\n{keys}"
     );
     let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
-    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     resolved.program(&tasks, &registry).expect("a program").fit(&mut trainer).expect("it trains");
     let seen = trainer.hook::<Seen>("seen").expect("it is there");
     (seen.steps.clone(), seen.epochs.clone())
@@ -96,7 +96,7 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
 fn a_budget_reaches_the_hook_and_what_steers_cannot_be_disabled_by_it() {
     let budget = |keys: &str| {
         let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
-        let trainer = works_with_stubs(&file, &[], &[]).trainer(&registry()).expect("a trainer");
+        let trainer = works_with_stubs(&file, &[], &[]).bare_trainer(&registry()).expect("a trainer");
         trainer.list_hooks()[0].budget
     };
     assert_eq!(budget(""), None);
@@ -125,7 +125,7 @@ fn a_budget_without_accounts_is_refused_where_it_stands() {
 fn max_failures_alone_suffices_where_the_hook_disables_itself() {
     let policy = |keys: &str| {
         let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
-        let trainer = works_with_stubs(&file, &[], &[]).trainer(&registry()).expect("a trainer");
+        let trainer = works_with_stubs(&file, &[], &[]).bare_trainer(&registry()).expect("a trainer");
         trainer.list_hooks()[0].on_error
     };
     assert_eq!(policy("max_failures = 9"), OnError::Disable);
@@ -139,7 +139,7 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
             "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\n{key}"
         );
         let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
-        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
         let shown = resolved.problem_text(&resolved.refusal(&refused[0], &trainer));
@@ -152,7 +152,7 @@ fn a_refusal_is_shown_at_its_own_line_also_after_an_update_hook() {
     let file = "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"freeze\"\nparams = [\"**\"]\n\
                 from_step = 500\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nname = \"seen\"\nevery = \"500 steps\"";
     let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
-    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
     let shown: Vec<_> =
@@ -169,7 +169,7 @@ fn an_option_that_the_run_is_too_short_for_is_refused_at_its_own_line() {
             "task = \"toy\"\n[trainer]\nmax_epochs = 1\n[[hooks]]\nuse = \"console\"\nlog_every_n_batches = {every}"
         );
         let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
-        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
         let shown = refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer)));
@@ -236,7 +236,7 @@ fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_wh
     let refusal = |when: &str| {
         let file = format!("[[hooks]]\nuse = \"console\"\nwhen = \"{when}\"");
         let resolved = works(&file, &[], &["task=toy"]);
-        let mut trainer = resolved.trainer(&registry).expect("a trainer");
+        let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
         refused

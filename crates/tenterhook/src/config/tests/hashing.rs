@@ -87,7 +87,7 @@ const SECRETS: &str = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"\ntoken = \"s3cr
 #[test]
 fn a_secret_is_used_and_never_written_down() {
     let resolved = works_with_stubs(SECRETS, &[], &[]);
-    let trainer = resolved.trainer(&registry()).expect("a trainer");
+    let trainer = resolved.bare_trainer(&registry()).expect("a trainer");
     let hook = trainer.hook::<Seen>("seen").expect("it is there");
     assert_eq!(hook.options.token.as_deref(), Some("s3cret"));
     assert_eq!(hook.options.nested.password, "pa55");

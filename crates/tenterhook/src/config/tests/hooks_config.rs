@@ -61,7 +61,7 @@ fn the_documented_form_comes_to_the_same_hooks() {
     assert_eq!(resolved.hooks[3].options["save_top_k"].as_integer(), Some(3));
     assert_eq!(resolved.hooks[4].options["min_delta"].as_float(), Some(0.0001));
     assert_eq!(resolved.hooks[5].options["frequency"].as_str(), Some("epoch"));
-    let trainer = resolved.trainer(&registry()).expect("a trainer");
+    let trainer = resolved.bare_trainer(&registry()).expect("a trainer");
     assert!((trainer.hook::<Seen>("seen").expect("it is there").options.threshold - 5.0).abs() < 1e-12);
     assert!(trainer.list_hooks().iter().all(|hook| hook.enabled));
 
@@ -99,7 +99,7 @@ fn a_flag_that_is_false_keeps_the_hook_switched_off() {
                 early_stopping_config = { monitor = \"val/loss\" }";
     let resolved = works_with_stubs(file, &[], &[]);
     assert_eq!(uses(&resolved), ["logging", "early_stopping"]);
-    let trainer = resolved.trainer(&registry()).expect("a trainer");
+    let trainer = resolved.bare_trainer(&registry()).expect("a trainer");
     let listed = trainer.list_hooks();
     assert!(!listed[0].enabled && !listed[1].enabled, "{listed:?}");
     let needs_a_metric = works_with_stubs("[hooks_config]\nenable_early_stopping_hook = false", &[], &[]);
@@ -258,7 +258,7 @@ fn what_is_found_later_points_at_the_table_too() {
                 early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
                 hook_configs.\"mycrate::hooks::Seen\" = { every = \"9999 steps\" }";
     let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
-    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
     let shown: Vec<_> =
@@ -267,6 +267,7 @@ fn what_is_found_later_points_at_the_table_too() {
     assert!(shown[1].contains("train.toml:4:37: hook `early_stopping` reads `val/los`"), "{}", shown[1]);
 
     // A registry that lacks the hook when the trainer is made.
-    let shown = resolved.trainer(&Registry::default()).map(|_| ()).expect_err("it is not there").to_string();
+    let shown =
+        resolved.bare_trainer(&Registry::default()).map(|_| ()).expect_err("it is not there").to_string();
     assert!(shown.contains("train.toml:5:17: there is no hook named `mycrate::hooks::Seen`"), "{shown}");
 }

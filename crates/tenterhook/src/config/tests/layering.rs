@@ -92,7 +92,7 @@ fn trainer_and_program_are_made_from_it_and_run() {
         &[],
         &[],
     );
-    let mut trainer = resolved.trainer(&registry).expect("a trainer");
+    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let (tasks, hooks) = (tasks(), trainer.list_hooks());
     assert_eq!((hooks[0].name.as_str(), hooks[0].enabled), ("stop", false));
     let mut program = resolved.program(&tasks, &registry).expect("a program");
@@ -109,7 +109,7 @@ fn trainer_and_program_are_made_from_it_and_run() {
 #[test]
 fn a_second_hook_of_a_kind_is_numbered() {
     let resolved = works("[[hooks]]\nuse = \"checkpoint\"\n[[hooks]]\nuse = \"checkpoint\"", &[], &[]);
-    let trainer = resolved.trainer(&Registry::default()).expect("it works");
+    let trainer = resolved.bare_trainer(&Registry::default()).expect("it works");
     let names: Vec<_> = trainer.list_hooks().into_iter().map(|hook| hook.name).collect();
     assert_eq!(names, ["checkpoint", "checkpoint_2", "identity"]);
 }
@@ -120,7 +120,7 @@ fn a_file_without_a_task_is_read_too() {
     let path = directory.path().join("simple.toml");
     std::fs::write(&path, "[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"checkpoint\"").expect("it writes");
     let config = Config::read(&path).expect("it reads");
-    assert_eq!(config.trainer(&Registry::default()).expect("it works").list_hooks().len(), 2);
+    assert_eq!(config.bare_trainer(&Registry::default()).expect("it works").list_hooks().len(), 2);
     std::fs::write(&path, "[trainr]\nmax_epochs = 2").expect("it writes");
     let error = Config::read(&path).expect_err("a wrong key").to_string();
     assert!(error.contains("did you mean `trainer`?"), "{error}");

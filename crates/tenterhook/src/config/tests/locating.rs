@@ -123,7 +123,7 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
             "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::Paced\"\n{options}"
         );
         let resolved = resolve_with(&registry, &file, &[], &[]).expect("it reads");
-        let (mut trainer, tasks) = (resolved.trainer(&registry).expect("a trainer"), tasks());
+        let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
         let shown = resolved.problem_text(&resolved.refusal(&refused[0], &trainer));

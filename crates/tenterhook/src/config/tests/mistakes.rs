@@ -178,7 +178,7 @@ fn what_is_found_later_is_shown_in_the_same_way() {
 
     let file = "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"\nmode = \"min\"";
     let good = works(file, &[], &[]);
-    let mut trainer = good.trainer(&registry).expect("a trainer");
+    let mut trainer = good.bare_trainer(&registry).expect("a trainer");
     let refused = good.program(&tasks, &registry).expect("a program").refusals(&mut trainer).expect("a plan");
     let shown = good.problem_text(&good.refusal(&refused[0], &trainer));
     assert!(shown.contains(":3:11: hook `early_stopping` reads `val/los`"), "{shown}");

@@ -19,7 +19,7 @@ fn what_is_printed_resolves_to_the_same() {
             (&resolved.task, &resolved.device, &resolved.runs_dir)
         );
         let names = |resolved: &Resolved| {
-            let trainer = resolved.trainer(&Registry::default()).expect("it works");
+            let trainer = resolved.bare_trainer(&Registry::default()).expect("it works");
             trainer.list_hooks().into_iter().map(|hook| (hook.name, hook.enabled)).collect::<Vec<_>>()
         };
         assert_eq!(names(&again), names(&resolved));

@@ -27,7 +27,7 @@ fn in_the_process() {
     };
     let config = resolved.to_toml();
     let plan = RunDirectoryPlan { config, ..RunDirectoryPlan::below(&resolved.runs_dir) };
-    let mut trainer = resolved.trainer(&registry).unwrap().with_run_directory(plan);
+    let mut trainer = resolved.bare_trainer(&registry).unwrap().with_run_directory(plan);
     let mut program = resolved.program(&tasks, &registry).unwrap();
     match program.fit(&mut trainer) {
         Ok(report) => println!("ended: {report:?}\n{:?}", trainer.list_hooks()),
