@@ -93,10 +93,7 @@ impl Progress {
     }
 
     fn line(&self, cx: &Moment<'_>) -> String {
-        let mut line = format!("epoch {}", cx.epoch + 1);
-        if let Some(epochs) = cx.run.total_epochs {
-            let _ = write!(line, "/{epochs}");
-        }
+        let mut line = cx.epoch_label();
         if cx.epochs_done == cx.epoch {
             let _ = write!(line, "  step {}", cx.step);
         }

@@ -16,6 +16,10 @@ pub struct Access {
     pub writes: Vec<String>,
     /// What else it holds that no other hook may hold too.
     pub claims: Vec<Claim>,
+    /// What it offers to other hooks, besides what it writes; several hooks may offer the same.
+    pub provides: Vec<String>,
+    /// What another hook must provide.
+    pub requires: Vec<Claim>,
     /// A metric it monitors: it decides nothing before it has seen it.
     pub monitors: Option<String>,
     /// How often it fires, when less than at every event; all of them must agree.
@@ -35,12 +39,13 @@ pub struct Access {
     pub leaves_grad_norm: bool,
 }
 
-/// Something that one hook alone may hold and that is no metric: the module's weights, a file.
+/// Something that is no metric, and that one hook alone may hold, or that one hook requires of another: the module's
+/// weights, a file, the choice of a best checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// What.
     pub what: String,
-    /// What to do where two hooks claim it.
+    /// What to do where two hooks claim it, or none provides it.
     pub fix: String,
 }
 
@@ -76,6 +81,20 @@ impl Access {
     #[must_use]
     pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {
         self.claims.push(Claim { what: what.into(), fix: fix.into() });
+        self
+    }
+
+    /// It provides this for hooks that [require](Access::requires) it.
+    #[must_use]
+    pub fn provides(mut self, what: impl Into<String>) -> Access {
+        self.provides.push(what.into());
+        self
+    }
+
+    /// Another hook must [provide](Access::provides) this; where none does, the run is refused with this fix.
+    #[must_use]
+    pub fn requires(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {
+        self.requires.push(Claim { what: what.into(), fix: fix.into() });
         self
     }
 

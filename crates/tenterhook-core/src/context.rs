@@ -278,16 +278,23 @@ contexts! {
         /// The checkpoint's free entries.
         entries: &'a Entries,
     }
-    /// See [`Event::CheckpointSaved`].
+    /// See [`Event::CheckpointSaved`]. Step, epoch and metrics of the checkpoint are the fields that begin with
+    /// `saved_`; those of the moment (`cx.step`, `cx.metrics()`) may be later.
     CheckpointSaved {
-        /// The step it holds.
+        /// The completed steps at the save.
         saved_step: u64,
+        /// The epoch of the save, from 0.
+        saved_epoch: u64,
+        /// The latest value of every metric at the save.
+        saved_metrics: &'a BTreeMap<String, f64>,
         /// The checkpoint.
         path: &'a Path,
         /// The directory of all checkpoints.
         root: &'a Path,
-        /// It is the best so far, by the metric that its checkpoint hook monitors.
+        /// It was the best at the save, by the metric that its checkpoint hook monitors.
         best: bool,
+        /// The event may have been delivered before: the process that saved the checkpoint was killed.
+        again: bool,
     }
     /// See [`Event::CheckpointLoaded`].
     CheckpointLoaded {

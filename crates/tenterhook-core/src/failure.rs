@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::{Deserialize, Serialize};
 
 use crate::backtraces::Trace;
+use crate::progress::epoch_label;
 
 /// Any error, as hooks and modules may return it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -87,7 +88,7 @@ pub struct Failure {
     pub origin: Origin,
     /// The event or action it happened in, such as `on_train_batch_end` or `training_step`.
     pub place: &'static str,
-    /// The epoch it happened in.
+    /// The epoch it happened in, from 0.
     pub epoch: u64,
     /// The completed optimizer steps at that time.
     pub step: u64,
@@ -108,7 +109,8 @@ impl Failure {
             Origin::Trainer if !panicked => error.to_string(),
             origin => {
                 let how = if *panicked { "panicked" } else { "failed" };
-                format!("{origin} {how} in {place} (epoch {epoch}, step {step}): {error}")
+                let epoch = epoch_label(*epoch, None);
+                format!("{origin} {how} in {place} ({epoch}, step {step}): {error}")
             }
         }
     }

@@ -77,7 +77,7 @@ pub use named::NamedTensors;
 pub use options::{FromOptions, IdentityOptions, OptionError};
 pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
-pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation};
+pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation, epoch_label};
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
 pub use runner::{
     Changed, Cursor, Decided, Delivered, HookRunner, Part, Received, Registration, RosterError,

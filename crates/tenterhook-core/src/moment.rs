@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::board::{Board, Places};
 use crate::metrics::{Histogram, LogOptions, Logged, Metrics, Told};
-use crate::progress::{Phase, Progress, RunInfo, Stage, Status};
+use crate::progress::{Phase, Progress, RunInfo, Stage, Status, epoch_label};
 use crate::random::{Stream, Streams};
 use crate::roster::{Requests, Roster};
 use crate::tensor::{ModelView, OptimizerSource, TensorSource, Tensors};
@@ -184,6 +184,19 @@ impl<'a> Moment<'a> {
         losses: &'a dyn LossHistory,
     ) -> Moment<'a> {
         Moment { stage, phase, status, progress, run: &shared.run, shared, model, losses }
+    }
+
+    /// The epoch that is under way, from 0; when training has ended, the last one. (`cx.epoch` is the next one then.)
+    #[must_use]
+    pub fn current_epoch(&self) -> u64 {
+        let ended = !matches!(self.status, Status::Starting | Status::Training);
+        self.epoch.saturating_sub(u64::from(ended && self.batches == 0))
+    }
+
+    /// The same as people read it, such as `epoch 1/30`.
+    #[must_use]
+    pub fn epoch_label(&self) -> String {
+        epoch_label(self.current_epoch(), self.run.total_epochs)
     }
 
     /// Time since the run began.

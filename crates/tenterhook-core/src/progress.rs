@@ -76,6 +76,16 @@ pub enum Status {
     Error,
 }
 
+/// An epoch as people read it, such as `epoch 1/30`.
+///
+/// Texts for people count epochs from 1. Data counts them from 0, as Lightning does: contexts, files, JSON, templates
+/// and names of checkpoints.
+#[must_use]
+pub fn epoch_label(epoch: u64, total: Option<u64>) -> String {
+    let number = epoch.saturating_add(1);
+    total.map_or_else(|| format!("epoch {number}"), |total| format!("epoch {number}/{total}"))
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]

@@ -77,7 +77,7 @@ impl FromOptions for Console {
 
 impl Console {
     fn batch_line(&self, cx: &TrainBatchEnd<'_>) -> String {
-        let mut line = epoch_of(cx);
+        let mut line = cx.epoch_label();
         let _ = write!(line, "  batch {}", cx.batches);
         if let Some(batches) = cx.run.epoch_batches {
             let _ = write!(line, "/{batches}");
@@ -105,14 +105,6 @@ impl Console {
             cx.print(line);
         }
         self.batch = cx.metrics().mark();
-    }
-}
-
-/// The epoch as people count: from 1, of how many.
-pub(crate) fn epoch_of(cx: &Moment<'_>) -> String {
-    match cx.run.total_epochs {
-        Some(epochs) => format!("epoch {}/{epochs}", cx.epoch + 1),
-        None => format!("epoch {}", cx.epoch + 1),
     }
 }
 
@@ -153,7 +145,7 @@ impl Observer for Console {
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
-        let mut line = epoch_of(cx);
+        let mut line = cx.epoch_label();
         let _ = write!(line, " done  step {}", cx.step);
         text::add_metrics(&mut line, &cx.metrics().since_without_hooks(self.epoch));
         cx.print(line);

@@ -59,7 +59,7 @@ pub mod worker;
 pub use activation_stats::{ActivationStatistic, ActivationStats, ActivationStatsOptions};
 pub use activation_store::{ActivationStore, ActivationStoreOptions, ActivationTarget, StoredActivation};
 pub use byte_size::{ByteSize, ByteSizeError};
-pub use checkpoint::{Checkpoint, CheckpointOptions, Link, SaveLast};
+pub use checkpoint::{BEST, BestCheckpoint, Checkpoint, CheckpointOptions, Link, SaveLast};
 pub use clip_by_norm::{ClipByNorm, ClipByNormOptions};
 pub use clip_by_value::{ClipByValue, ClipByValueOptions};
 pub use console::{Console, ConsoleOptions};

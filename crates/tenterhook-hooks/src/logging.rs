@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Access, Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, Mark, Moment,
     Observer, OptionError, Phase, Stage, State, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, ValidationStart, hook,
+    TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
 };
 
-use crate::console::epoch_of;
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
 use crate::text;
@@ -120,7 +119,7 @@ fn start(cx: &TrainStart<'_>) -> String {
         let _ = write!(text, " of {}", text::many(batches, "batch").replace("batchs", "batches"));
     }
     if cx.total_batches > 0 {
-        let _ = write!(text, "; it goes on in epoch {} after step {}", cx.epoch + 1, cx.step);
+        let _ = write!(text, "; it goes on in {} after step {}", epoch_label(cx.epoch, None), cx.step);
     }
     text
 }
@@ -157,7 +156,7 @@ impl Observer for Logging {
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
         if self.is_due(cx) {
             let time = self.memory.epoch.read(cx.elapsed());
-            let mut line = format!("{} done in {}", epoch_of(cx), text::duration(time));
+            let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time));
             let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_mark);
             metrics.retain(|name, _| !self.memory.told.contains_key(name));
             text::add_metrics(&mut line, &metrics);
@@ -199,7 +198,8 @@ impl Observer for Logging {
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) {
-        cx.print(format!("checkpoint of step {} saved as {}", cx.saved_step, cx.path.display()));
+        let again = if cx.again { " (perhaps reported before)" } else { "" };
+        cx.print(format!("checkpoint of step {} saved as {}{again}", cx.saved_step, cx.path.display()));
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
@@ -215,7 +215,7 @@ impl Observer for Logging {
             text::duration(self.time(cx))
         );
         if let Some(Best { value, epoch }) = self.memory.best {
-            let _ = write!(text, "; best {BEST_OF} {} in epoch {}", text::number(value), epoch + 1);
+            let _ = write!(text, "; best {BEST_OF} {} in {}", text::number(value), epoch_label(epoch, None));
         }
         cx.say(text);
         self.memory.training.stop(cx.elapsed());
@@ -323,7 +323,7 @@ mod tests {
             rig.printed(),
             ["checkpoint c/last loaded", "checkpoint of step 4 saved as c/last", "test  test/loss 0.5000"]
         );
-        let failed = "failed after 4 steps and 0 s: module failed in training_step (epoch 0, step 0): a made-up failure";
+        let failed = "failed after 4 steps and 0 s: module failed in training_step (epoch 1, step 0): a made-up failure";
         assert_eq!(said(&rig), [failed, "stopped by `me` (enough) after 0 epochs and 4 steps in 0 s"]);
     }
 

@@ -86,9 +86,12 @@ made_up! { world;
     LoadCheckpoint { entries: &world.entries, }
     CheckpointSaved {
         saved_step: world.checkpoint.step,
+        saved_epoch: world.checkpoint.epoch,
+        saved_metrics: &world.checkpoint.metrics,
         path: &world.checkpoint.path,
         root: &world.checkpoint.root,
         best: world.checkpoint.best,
+        again: world.checkpoint.again,
     }
     CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }
     Log {

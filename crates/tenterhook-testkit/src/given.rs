@@ -277,6 +277,24 @@ impl<H> Rig<H> {
         self
     }
 
+    /// The epoch of that checkpoint, from 0.
+    pub fn saved_epoch(&mut self, epoch: u64) -> &mut Rig<H> {
+        self.world.checkpoint.epoch = epoch;
+        self
+    }
+
+    /// A metric of that checkpoint.
+    pub fn saved_metric(&mut self, name: impl Into<String>, value: f64) -> &mut Rig<H> {
+        self.world.checkpoint.metrics.insert(name.into(), value);
+        self
+    }
+
+    /// The event about that checkpoint may have been delivered before, or not.
+    pub fn again(&mut self, again: bool) -> &mut Rig<H> {
+        self.world.checkpoint.again = again;
+        self
+    }
+
     /// That checkpoint is the best so far, or not.
     pub fn best(&mut self, best: bool) -> &mut Rig<H> {
         self.world.checkpoint.best = best;

@@ -174,10 +174,10 @@ impl Shown {
     fn compare(&self, resumed: &Shown, script: &[Cue], cut: usize) {
         let Cue { event, progress, .. } = &script[cut];
         let place = format!(
-            "resumed from {} of batch {} (epoch {}, step {})",
+            "resumed from {} of batch {} ({}, step {})",
             event.handler(),
             progress.total_batches,
-            progress.epoch,
+            tenterhook_core::epoch_label(progress.epoch, None),
             progress.step
         );
         let after = &self.events[cut + 1..];

@@ -86,9 +86,12 @@ pub(crate) struct Norms {
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
     pub(crate) step: u64,
+    pub(crate) epoch: u64,
+    pub(crate) metrics: BTreeMap<String, f64>,
     pub(crate) path: PathBuf,
     pub(crate) root: PathBuf,
     pub(crate) best: bool,
+    pub(crate) again: bool,
 }
 
 impl Default for World {
@@ -122,9 +125,12 @@ impl Default for World {
             entries: Entries::default(),
             checkpoint: Checkpoint {
                 step: 0,
+                epoch: 0,
+                metrics: BTreeMap::new(),
                 path: "checkpoints/made-up".into(),
                 root: "checkpoints".into(),
                 best: false,
+                again: false,
             },
             line: Line::default(),
             unlogged: Line::default(),

@@ -56,6 +56,13 @@ pub struct LossesState {
     latest: Option<f64>,
 }
 
+impl LossesState {
+    /// The last loss.
+    pub(crate) fn latest(&self) -> Option<f64> {
+        self.latest
+    }
+}
+
 impl<S: ReadScalar> Losses<S> {
     /// So many are kept unread at the most, however rarely they are asked for.
     const MOST: u64 = 4096;

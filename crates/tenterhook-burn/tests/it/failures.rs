@@ -43,7 +43,7 @@ fn a_panic_in_a_training_step_is_an_error_with_its_place_and_the_model_is_still_
     let mut module = bench.burn(Fragile::new(&device)).with_optimizers(|_| Ok(sgd(1.0).into()));
     let batches = [Numbers([0.0; 2], [0.0]); 2];
     let error = trainer(epochs(3)).fit(&mut module, &mut to_train_on(&batches)).unwrap_err();
-    assert!(error.to_string().starts_with("module panicked in training_step (epoch 1, step 2): "), "{error}");
+    assert!(error.to_string().starts_with("module panicked in training_step (epoch 2, step 2): "), "{error}");
     let RunError::Failed { failure, later, .. } = error else { panic!("{error}") };
     assert_eq!((failure.origin, failure.place, failure.panicked), (Origin::Module, "training_step", true));
     assert!(later.is_empty(), "{later:?}");

@@ -87,7 +87,7 @@ fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
         let _ = write!(what, "  batch {index} of {loader}");
     }
     if fired.event.handler() == "on_train_epoch_start" {
-        let _ = write!(what, "  epoch {}", fired.epoch);
+        let _ = write!(what, "  {}", tenterhook::epoch_label(fired.epoch, None));
     }
     if fired.event.handler() == "on_step_end" {
         let _ = write!(what, "  step {}", fired.step);

@@ -109,6 +109,20 @@ pub struct MetricsState {
     batch_size: usize,
 }
 
+impl MetricsState {
+    /// All latest values, in order of name.
+    #[must_use]
+    pub fn latest(&self) -> &BTreeMap<String, f64> {
+        &self.latest
+    }
+
+    /// The optimizer step that the metric's latest value belongs to.
+    #[must_use]
+    pub fn step_of(&self, name: &str) -> Option<u64> {
+        self.steps.get(name).copied()
+    }
+}
+
 impl Metrics {
     /// The latest value of a metric.
     #[must_use]

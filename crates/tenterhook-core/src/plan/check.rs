@@ -2,7 +2,7 @@
 
 use super::asked;
 use super::writers::Writers;
-use crate::access::Access;
+use crate::access::{Access, Claim};
 use crate::cadence::Cadence;
 use crate::progress::Phase;
 
@@ -63,6 +63,16 @@ pub enum PlanError {
         /// What to do about it.
         hint: String,
     },
+    /// Something that a hook requires and no other provides.
+    #[error("hook `{hook}` requires {what}, and no hook provides it; {fix}")]
+    NotProvided {
+        /// The hook.
+        hook: String,
+        /// What it requires.
+        what: String,
+        /// What to do about it.
+        fix: String,
+    },
     /// A monitor that can never see its metric.
     #[error(
         "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {reason}"
@@ -121,6 +131,13 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
                 errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
             }
         }
+        let provided = |what: &String| hooks.iter().any(|(_, access)| access.provides.contains(what));
+        let missing = access.requires.iter().filter(|required| !provided(&required.what));
+        errors.extend(missing.cloned().map(|Claim { what, fix }| PlanError::NotProvided {
+            hook: hook.clone(),
+            what,
+            fix,
+        }));
         errors.extend(asked::slips(hook, access, hooks, world));
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
         for cadence in &access.every {

@@ -124,7 +124,7 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
     assert_eq!(show(&mut bench, &["x", "y"]), ["bad x 5", "good x 5", "good y 5"]);
     assert_eq!(
         bench.contained(),
-        ["hook `bad` panicked in on_activation (epoch 0, step 0): blinded; disabled"]
+        ["hook `bad` panicked in on_activation (epoch 1, step 0): blinded; disabled"]
     );
     assert!(bench.runner.listens(Phase::Train, &bench.progress));
 }
@@ -162,6 +162,6 @@ fn the_first_aborting_failure_waits_until_the_step_is_over() {
     }
     assert_eq!(show(&mut bench, &["x", "y"]), ["a x 5"], "nobody is shown anything after it");
     let failure = bench.runner.take_aborted().expect("it waits");
-    assert_eq!(failure.to_string(), "hook `a` failed in on_activation (epoch 1, step 8): blind");
+    assert_eq!(failure.to_string(), "hook `a` failed in on_activation (epoch 2, step 8): blind");
     assert!(bench.runner.take_aborted().is_none());
 }

@@ -27,7 +27,7 @@ fn bench(policy: Policy, make: fn(Actor) -> Actor) -> Bench {
 fn an_aborting_error_stops_the_delivery() {
     let mut bench = bench(Policy::ABORT, failing);
     let failure = bench.start().unwrap_err();
-    assert_eq!(failure.to_string(), "hook `bad` failed in on_train_epoch_start (epoch 2, step 40): broken");
+    assert_eq!(failure.to_string(), "hook `bad` failed in on_train_epoch_start (epoch 3, step 40): broken");
     assert_eq!(bench.log.take(), ["before", "bad"], "later hooks do not get the event");
     assert!(bench.is_enabled("bad"));
     assert!(bench.contained().is_empty());
@@ -39,7 +39,7 @@ fn an_aborting_panic_stops_the_delivery() {
     let failure = bench.start().unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "hook `bad` panicked in on_train_epoch_start (epoch 2, step 40): fell over"
+        "hook `bad` panicked in on_train_epoch_start (epoch 3, step 40): fell over"
     );
     assert_eq!(bench.log.take(), ["before", "bad"]);
     assert!(bench.is_enabled("bad"));
@@ -51,7 +51,7 @@ fn a_warning_goes_on_for_ever_and_is_counted() {
     for _ in 0..10 {
         assert_eq!(bench.receivers(), ["before", "bad", "after"]);
     }
-    let line = "hook `bad` failed in on_train_epoch_start (epoch 2, step 40): broken";
+    let line = "hook `bad` failed in on_train_epoch_start (epoch 3, step 40): broken";
     assert_eq!(bench.contained(), vec![line; 10]);
     assert_eq!(bench.runner.list()[1].failures, 10);
     assert_eq!(bench.runner.list()[1].on_error, OnError::Warn);
@@ -81,7 +81,7 @@ fn a_panic_disables_at_once_also_under_a_policy_that_only_warns() {
         assert_eq!(bench.receivers(), ["before", "after"]);
         assert_eq!(
             bench.contained(),
-            ["hook `bad` panicked in on_train_epoch_start (epoch 2, step 40): fell over; disabled"]
+            ["hook `bad` panicked in on_train_epoch_start (epoch 3, step 40): fell over; disabled"]
         );
     }
 }
@@ -112,11 +112,11 @@ fn on_exception_reaches_everybody_even_when_some_fail_in_it() {
     assert_eq!(
         failures,
         [
-            "hook `fails` failed in on_exception (epoch 0, step 0): broken",
-            "hook `panics` panicked in on_exception (epoch 0, step 0): fell over",
+            "hook `fails` failed in on_exception (epoch 1, step 0): broken",
+            "hook `panics` panicked in on_exception (epoch 1, step 0): fell over",
         ]
     );
-    assert_eq!(bench.contained(), ["hook `warns` failed in on_exception (epoch 0, step 0): hm"]);
+    assert_eq!(bench.contained(), ["hook `warns` failed in on_exception (epoch 1, step 0): hm"]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_hook_that_panics_over_its_state_receives_no_more_events() {
     assert_eq!(states["bad"], State::empty());
     assert_eq!(
         bench.contained(),
-        ["hook `bad` panicked in state_dict (epoch 0, step 3): no memory; disabled"]
+        ["hook `bad` panicked in state_dict (epoch 1, step 3): no memory; disabled"]
     );
     bench.log.take();
     assert!(bench.receivers().is_empty());
@@ -129,7 +129,7 @@ fn a_hook_that_aborts_over_its_state_is_named() {
     let failure = bench.runner.load_states(&states, &Progress::default()).unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "hook `bad` failed in load_state_dict (epoch 0, step 0): state has version 2, this program reads version 1"
+        "hook `bad` failed in load_state_dict (epoch 1, step 0): state has version 2, this program reads version 1"
     );
 }
 
@@ -141,7 +141,7 @@ fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     bench.runner.load_states(&states, &Progress::default()).unwrap();
     assert_eq!(
         bench.contained(),
-        ["hook `amnesiac` failed in load_state_dict (epoch 0, step 0): who are you"]
+        ["hook `amnesiac` failed in load_state_dict (epoch 1, step 0): who are you"]
     );
     assert!(bench.runner.updates_gradients());
     bench.runner.states(&Progress::default()).unwrap();
@@ -150,5 +150,5 @@ fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     let mut strict = Bench::new();
     strict.runner.add_update(Amnesiac(Policy::ABORT)).unwrap();
     let failure = strict.runner.states(&Progress::default()).unwrap_err();
-    assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 0, step 0): where am I");
+    assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 1, step 0): where am I");
 }

@@ -107,7 +107,7 @@ fn an_aborting_update_hook_ends_it_and_leaves_the_gradients_as_before_it() {
     ]);
     (bench.progress.epoch, bench.progress.step) = (1, 5);
     let (gradients, result) = update(&mut bench);
-    assert_eq!(result.unwrap_err().to_string(), "hook `bad` failed in update (epoch 1, step 5): spoilt");
+    assert_eq!(result.unwrap_err().to_string(), "hook `bad` failed in update (epoch 2, step 5): spoilt");
     assert_eq!(gradients, [("w", [2.0, 3.0]), ("b", [4.0, 5.0])].into());
 }
 
@@ -130,7 +130,7 @@ fn an_update_hook_is_disabled_by_its_policy_or_a_panic() {
     assert!(!panicking.runner.updates_gradients());
     assert_eq!(
         panicking.contained(),
-        ["hook `bad` panicked in update (epoch 0, step 0): in the middle of an edit; disabled"]
+        ["hook `bad` panicked in update (epoch 1, step 0): in the middle of an edit; disabled"]
     );
 }
 

@@ -221,10 +221,11 @@ impl ActivationStore {
     fn no_room(&self, place: &Place, needed: u64) -> String {
         let Place { phase, epoch, batch, loader, .. } = place;
         format!(
-            "`max_bytes` is {}: batch {batch} of `{loader}` ({phase}, epoch {epoch}) needs {}, with {} stored \
+            "`max_bytes` is {}: batch {batch} of `{loader}` ({phase}, {}) needs {}, with {} stored \
              already; nothing of it is kept. Raise `max_bytes`, or keep less by `points`, `every_n_batches` or \
              `max_batches`",
             bytes(self.options.max_bytes.0),
+            tenterhook_core::epoch_label(*epoch, None),
             bytes(needed),
             bytes(self.memory.bytes),
         )

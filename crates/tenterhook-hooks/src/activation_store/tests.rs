@@ -145,7 +145,7 @@ fn a_batch_that_does_not_fit_whole_is_refused_before_anything_of_it_is_kept() {
     assert_eq!(failed.effect, Effect::Disabled, "at once");
     assert_eq!(
         failed.failure.error.to_string(),
-        "`max_bytes` is 20 bytes: batch 1 of `train` (train, epoch 0) needs 16 bytes, with 12 bytes stored already; \
+        "`max_bytes` is 20 bytes: batch 1 of `train` (train, epoch 1) needs 16 bytes, with 12 bytes stored already; \
          nothing of it is kept. Raise `max_bytes`, or keep less by `points`, `every_n_batches` or `max_batches`"
     );
     assert_eq!(rig.hook().stored_bytes(), 12);

@@ -1,5 +1,6 @@
 //! Saves checkpoints: when, under which name, and which old ones go.
 
+mod best;
 mod due;
 mod filename;
 mod ledger;
@@ -22,6 +23,8 @@ use tenterhook_core::{
 };
 
 use crate::mode::Mode;
+pub(crate) use best::PROVIDED;
+pub use best::{BEST, BestCheckpoint};
 use due::is_interrupted;
 use ledger::Ledger;
 use naming::{leave_names, take_name};
@@ -194,6 +197,7 @@ impl Checkpoint {
         // Of older ones it has long been known whether they were written.
         let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
         self.memory.made_way.drain(..known);
+        self.publish_best(moment);
         self.file(moment, SaveRequest { path: Some(path), replaces, best, ..SaveRequest::default() }, saves);
         Ok(())
     }
@@ -256,7 +260,11 @@ impl Controller for Checkpoint {
         };
         let named = filename::metrics(self.template()).into_iter().filter(of_module);
         let access = named.fold(Access::none(), Access::reads);
-        let access = self.options.monitor.iter().fold(access, Access::monitors);
+        let access = self
+            .options
+            .monitor
+            .iter()
+            .fold(access, |access, monitor| access.monitors(monitor).provides(PROVIDED));
         match self.rhythm {
             Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
             Rhythm::Steps(n) => access.every(Cadence::Steps(n)),

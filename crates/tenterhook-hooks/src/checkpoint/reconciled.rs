@@ -27,6 +27,7 @@ impl Checkpoint {
             ));
             leave_names(moment, &missing);
         }
+        self.publish_best(moment);
     }
 
     /// Forgets what could not be written, as far as that is news.
@@ -53,5 +54,6 @@ impl Checkpoint {
                 self.memory.last_is_of = None;
             }
         }
+        self.publish_best(moment);
     }
 }

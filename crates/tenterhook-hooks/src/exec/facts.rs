@@ -39,9 +39,10 @@ pub(super) enum Own {
         panicked: bool,
     },
     Saved {
-        saved_step: u64,
         path: PathBuf,
+        root: PathBuf,
         best: bool,
+        again: bool,
     },
     Loaded {
         path: PathBuf,
@@ -53,8 +54,9 @@ pub(super) enum Own {
 }
 
 impl Told {
-    pub(super) fn of<C: Context + Tells>(cx: &C) -> Told {
+    pub(super) fn of<C: Tells>(cx: &C) -> Told {
         let moment = cx.moment();
+        let Place { step, epoch, metrics } = cx.place();
         Told {
             event: C::EVENT.handler(),
             run: moment.run.id.clone(),
@@ -62,19 +64,32 @@ impl Told {
             directory: moment.run.directory.as_ref().and_then(|path| std::path::absolute(path).ok()),
             stage: moment.stage,
             phase: moment.phase,
-            step: moment.step,
-            epoch: moment.epoch,
+            step,
+            epoch,
             time: moment.elapsed().as_secs_f64(),
-            metrics: moment.metrics().to_map(),
+            metrics,
             own: cx.own(),
         }
     }
 }
 
+/// Where the run stood.
+pub(super) struct Place {
+    step: u64,
+    epoch: u64,
+    metrics: BTreeMap<String, f64>,
+}
+
 /// An event that tells something of its own.
-pub(super) trait Tells {
+pub(super) trait Tells: Context {
     fn own(&self) -> Own {
         Own::Nothing {}
+    }
+
+    /// Where the run stood at what the event is about.
+    fn place(&self) -> Place {
+        let moment = self.moment();
+        Place { step: moment.step, epoch: moment.epoch, metrics: moment.metrics().to_map() }
     }
 }
 
@@ -110,7 +125,13 @@ impl Tells for Exception<'_> {
 
 impl Tells for CheckpointSaved<'_> {
     fn own(&self) -> Own {
-        Own::Saved { saved_step: self.saved_step, path: absolute(self.path), best: self.best }
+        let (path, root) = (absolute(self.path), absolute(self.root));
+        Own::Saved { path, root, best: self.best, again: self.again }
+    }
+
+    fn place(&self) -> Place {
+        let (step, epoch) = (self.saved_step, self.saved_epoch);
+        Place { step, epoch, metrics: self.saved_metrics.clone() }
     }
 }
 

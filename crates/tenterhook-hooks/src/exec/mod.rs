@@ -126,7 +126,8 @@ impl ExecOptions {
 /// - **Reads** all metrics. **Writes** nothing itself. The command reads one JSON object: `event`, `run`, `directory`
 ///   (of the run), `stage`, `phase`, `step`, `epoch`, `time` (seconds since the run began), `metrics` (what is no number in
 ///   JSON is `"nan"`, `"inf"` or `"-inf"`), and what belongs to the event: `outcome` with `by`, `reason`, `signal` or
-///   `error`; `origin`, `place`, `error` and `panicked` of a failure; `saved_step`, `path` and `best` of a checkpoint;
+///   `error`; `origin`, `place`, `error` and `panicked` of a failure; `path`, `root`, `best` and `again` of a
+///   checkpoint that was saved, where `step`, `epoch` and `metrics` are those of the save;
 ///   `hook` and `reason` of one that was disabled. `TENTER_EVENT`, `TENTER_RUN_DIR` and `TENTER_STEP` are in its
 ///   environment. Commands run one after the other, and what they print is said: 20 lines of each.
 /// - **Cost**: copying the metrics; the rest is done by a thread of its own. The end of the run waits for commands, for

@@ -29,7 +29,8 @@ fn a_command_is_told_the_event_and_what_belongs_to_it() {
     let on = ["on_train_end", "on_checkpoint_saved", "on_hook_disabled", "on_exception", "on_train_start"];
     let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
     rig.step(4).epoch(1).metric("val/loss", 0.5).metric("bad", f64::NAN).on_train_start();
-    rig.checkpoint(3, "/runs/a", "/runs").best(true).on_checkpoint_saved();
+    rig.checkpoint(3, "/runs/a", "/runs").saved_epoch(0).saved_metric("val/loss", 0.75);
+    rig.best(true).again(true).on_checkpoint_saved();
     rig.disabled("console_log", "it failed").on_hook_disabled();
     rig.on_exception();
     rig.outcome(Outcome::Stopped { by: "me".into(), reason: "enough".into() }).on_train_end();
@@ -45,9 +46,13 @@ fn a_command_is_told_the_event_and_what_belongs_to_it() {
     let failure = json!({
         "origin": "module", "place": "training_step", "error": "a made-up failure", "panicked": false,
     });
+    let saved = json!({
+        "step": 3, "epoch": 0, "metrics": { "val/loss": 0.75 }, "path": "/runs/a", "root": "/runs", "best": true,
+        "again": true,
+    });
     let expected = [
         common("on_train_start", json!({})),
-        common("on_checkpoint_saved", json!({ "saved_step": 3, "path": "/runs/a", "best": true })),
+        common("on_checkpoint_saved", saved),
         common("on_hook_disabled", json!({ "hook": "console_log", "reason": "it failed" })),
         common("on_exception", failure),
         common("on_train_end", json!({ "outcome": "stopped", "by": "me", "reason": "enough" })),
@@ -112,7 +117,7 @@ fn a_command_that_fails_is_a_failure_with_its_last_words() {
     rig.on_train_end();
     rig.finish();
     let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
-    let expected = "hook `exec` failed in finish (epoch 0, step 0): `echo no such luck >&2; exit 7`, run at on_train_end, \
+    let expected = "hook `exec` failed in finish (epoch 1, step 0): `echo no such luck >&2; exit 7`, run at on_train_end, \
                     ended with exit code 7; its last words: no such luck";
     assert_eq!(failed.failure.to_string(), expected);
 }

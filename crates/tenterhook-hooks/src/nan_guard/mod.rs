@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, Flow, FromOptions,
     HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart,
-    TrainStart, hook,
+    TrainStart, epoch_label, hook,
 };
 
 use dump::Report;
@@ -179,8 +179,9 @@ impl NanGuard {
         };
         let skipped = if cx.progress.step_counted { "" } else { "; the update was skipped" };
         let batch = format!("batch {} of `{}`", cx.batch.index, cx.batch.loader);
-        let (step, epoch, found) = (cx.progress.current_step(), cx.epoch, in_words(&self.seen.found));
-        let place = if raised { batch } else { format!("step {step} (epoch {epoch}, {batch})") };
+        let (step, epoch, found) =
+            (cx.progress.current_step(), epoch_label(cx.epoch, None), in_words(&self.seen.found));
+        let place = if raised { batch } else { format!("step {step} ({epoch}, {batch})") };
         format!("{place}: {found}; {good}{row}{skipped}")
     }
 

@@ -87,7 +87,7 @@ fn each_action_does_what_it_says() {
         let decisions: Vec<_> =
             if decided.is_continue() { Vec::new() } else { vec![(Event::AfterBackward, decided)] };
         assert_eq!(run.rig.decisions(), decisions, "{action:?}");
-        let place = if raised { "batch 1 of `train`" } else { "step 2 (epoch 0, batch 1 of `train`)" };
+        let place = if raised { "batch 1 of `train`" } else { "step 2 (epoch 1, batch 1 of `train`)" };
         let mut text = format!("{place}: {what}; the last good step was 1");
         if action != NanAction::Warn {
             text += "; the update was skipped";

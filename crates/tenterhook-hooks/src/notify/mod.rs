@@ -9,9 +9,11 @@ mod tests;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled, HookResult, Moment, Observer,
-    OptionError, Outcome, Sent, Setup, State, Teardown, TrainEnd, hook,
+    Access, CheckpointLoaded, CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled,
+    HookResult, Moment, Observer, OptionError, Outcome, Sent, Setup, State, Teardown, TrainEnd, epoch_label,
+    hook,
 };
 
 use limit::Limit;
@@ -20,7 +22,9 @@ use options::{Settled, Templates};
 use sending::{Message, Sending};
 use template::Facts;
 
+use crate::checkpoint::{self, BEST, BestCheckpoint};
 use crate::http::Client;
+use crate::mode::Mode;
 use crate::secret::{self, Secret};
 use crate::text;
 use crate::worker::Queue;
@@ -31,7 +35,8 @@ use crate::worker::outbox::{self, Outbox};
 ///
 /// - **Fires** at `on_train_end` (`training_end`, `early_stop`), `on_exception`, `on_checkpoint_saved` (`best_model`,
 ///   `checkpoint`) and `on_hook_disabled`, where `notify_on` has it. Nothing is sent in a dry run or a rehearsal.
-/// - **Reads** the metrics that the template names. **Writes** nothing. The address of the webhook is in the
+/// - **Reads** the metrics that the template names; of a checkpoint those of its save. `best_model` is about the checkpoint that is
+///   the best by `monitor`, or by the checkpoint hook's; where neither monitors anything, the run is refused. **Writes** nothing. The address of the webhook is in the
 ///   environment variable `url_env` and appears nowhere else: not in the configuration, the run directory, messages or
 ///   errors. A redirect is not followed.
 /// - **Cost**: copying a few words; sending, and trying again, is done by a thread of its own. The end of the run waits
@@ -45,6 +50,8 @@ use crate::worker::outbox::{self, Outbox};
 /// use = "notify"
 /// url_env = "SLACK_WEBHOOK_URL"                # must be set
 /// notify_on = ["training_end", "exception"]
+/// # monitor: unset
+/// # mode: unset
 /// timeout = "10 s"
 /// retries = 3
 /// min_interval = "1 s"
@@ -60,6 +67,10 @@ pub struct Notify {
     templates: Templates,
     timeout: Duration,
     queue: Queue,
+    /// Which direction of the own `monitor` is better.
+    mode: Option<Mode>,
+    /// The best checkpoint so far by that.
+    best: Option<Best>,
     limit: Limit,
     /// The address that the program gave.
     given: Option<Secret>,
@@ -68,7 +79,22 @@ pub struct Notify {
     outbox: Outbox<Message>,
 }
 
-const VERSION: u32 = 1;
+/// What a checkpoint keeps.
+#[derive(Serialize, Deserialize)]
+struct Memory {
+    best: Option<Best>,
+    limit: limit::Memory,
+}
+
+/// A checkpoint and its score.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Best {
+    #[serde(with = "tenterhook_core::number")]
+    score: f64,
+    path: String,
+}
+
+const VERSION: u32 = 2;
 
 impl FromOptions for Notify {
     type Options = NotifyOptions;
@@ -80,9 +106,9 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
 "#;
 
     fn from_options(options: NotifyOptions) -> Result<Notify, OptionError> {
-        let Settled { templates, timeout, limit, queue } = options.check()?;
-        let (given, address, outbox) = (None, None, Outbox::default());
-        Ok(Notify { options, templates, timeout, queue, limit, given, address, outbox })
+        let Settled { mode, templates, timeout, limit, queue } = options.check()?;
+        let (given, address, best, outbox) = (None, None, None, Outbox::default());
+        Ok(Notify { options, templates, timeout, queue, mode, best, limit, given, address, outbox })
     }
 }
 
@@ -104,6 +130,56 @@ impl Notify {
         wanted.next().map(|(_, on)| *on)
     }
 
+    /// What is true of the moment.
+    fn now(&self, cx: &Moment<'_>, on: NotifyOn) -> Facts {
+        let names = self.templates.of(on).metrics().iter();
+        Facts {
+            step: cx.step,
+            epoch: cx.current_epoch(),
+            epoch_label: cx.epoch_label(),
+            metrics: names.map(|name| cx.metrics().get(name)).collect(),
+            ..Facts::default()
+        }
+    }
+
+    /// What was true of the checkpoint at its save.
+    fn at_save(&self, cx: &CheckpointSaved<'_>, on: NotifyOn) -> Facts {
+        let names = self.templates.of(on).metrics().iter();
+        Facts {
+            step: cx.saved_step,
+            epoch: cx.saved_epoch,
+            epoch_label: epoch_label(cx.saved_epoch, cx.run.total_epochs),
+            metrics: names.map(|name| cx.saved_metrics.get(name).copied()).collect(),
+            path: Some(cx.path.display().to_string()),
+            ..Facts::default()
+        }
+    }
+
+    /// The best checkpoint so far: by the own `monitor`, or by the checkpoint hook's.
+    fn best(&self, cx: &Moment<'_>) -> Option<Best> {
+        if self.mode.is_some() {
+            return self.best.clone();
+        }
+        let BestCheckpoint { score, path, .. } = cx.board().get(BEST)?;
+        Some(Best { score, path: cx.run.checkpoints.join(path).display().to_string() })
+    }
+
+    /// Whether a checkpoint with these metrics is the best so far, which is noted where the own `monitor` says so. One
+    /// that may have been told before is told again.
+    fn is_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
+        let (Some(mode), Some(monitor)) = (self.mode, &self.options.monitor) else { return cx.best };
+        let Some(score) = cx.saved_metrics.get(monitor).copied().filter(|score| !score.is_nan()) else {
+            return false;
+        };
+        let before = self.best.as_ref().map(|best| best.score);
+        let is_best =
+            before.is_none_or(|before| mode.is_better(score, before) || cx.again && score == before);
+        if is_best {
+            self.best = Some(Best { score, path: cx.path.display().to_string() });
+        }
+        is_best
+    }
+
     fn called(&self) -> String {
         match self.given {
             Some(_) => "the address that it was given".to_owned(),
@@ -116,12 +192,15 @@ impl Notify {
         if outbox::is_closed(cx) || !self.limit.lets_through(cx.elapsed(), on.is_an_end()) {
             return Ok(());
         }
-        let names = self.templates.of(on).metrics();
-        let metrics = names.iter().map(|name| cx.metrics().get(name)).collect();
-        let run = cx.run.id.clone();
+        let best = self.best(cx);
         let message = Message {
             on,
-            facts: Facts { run, epoch: cx.epoch, metrics, ..facts },
+            facts: Facts {
+                run: cx.run.id.clone(),
+                best: best.as_ref().map(|best| best.score),
+                best_path: best.map(|best| best.path),
+                ..facts
+            },
             held_back: self.limit.take_held_back(),
         };
         let called = self.called();
@@ -149,12 +228,22 @@ fn ending(outcome: &Outcome) -> (String, Option<String>) {
 
 #[hook(name = "notify", tier = "built_in")]
 impl Observer for Notify {
+    fn access(&self) -> Access {
+        let of_checkpoint = self.wants(NotifyOn::BestModel) && self.options.monitor.is_none();
+        if !of_checkpoint {
+            return Access::none();
+        }
+        let fix = "set `monitor` here, or in a checkpoint hook";
+        Access::none().requires(checkpoint::PROVIDED, fix)
+    }
+
     fn idle(&self) -> Events {
         let ends = self.wants(NotifyOn::TrainingEnd) || self.wants(NotifyOn::EarlyStop);
         let saves = self.wants(NotifyOn::BestModel) || self.wants(NotifyOn::Checkpoint);
         let wanted = [
             (Event::TrainEnd, ends),
             (Event::CheckpointSaved, saves),
+            (Event::CheckpointLoaded, self.mode.is_some()),
             (Event::Exception, self.wants(NotifyOn::Exception)),
             (Event::HookDisabled, self.wants(NotifyOn::HookDisabled)),
         ];
@@ -176,31 +265,41 @@ impl Observer for Notify {
         Ok(())
     }
 
+    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
+        // Its own announcement does not come again where the run had ended.
+        let score = self.options.monitor.as_ref().and_then(|monitor| cx.metrics().get(monitor));
+        if let (Some(mode), Some(score)) = (self.mode, score.filter(|score| !score.is_nan()))
+            && self.best.as_ref().is_none_or(|best| mode.is_better(score, best.score))
+        {
+            self.best = Some(Best { score, path: cx.path.display().to_string() });
+        }
+    }
+
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
         let stopped = matches!(cx.outcome, Outcome::Stopped { .. });
         let told = self.first_of(&[(stopped, NotifyOn::EarlyStop), (true, NotifyOn::TrainingEnd)]);
         let Some(on) = told else { return Ok(()) };
         let (reason, hook) = ending(cx.outcome);
         let (outcome, reason) = (Some(text::ended(cx.outcome)), Some(reason));
-        self.send(cx, on, Facts { step: cx.step, outcome, reason, hook, ..Facts::default() })
+        self.send(cx, on, Facts { outcome, reason, hook, ..self.now(cx, on) })
     }
 
     fn on_exception(&mut self, cx: &Exception) -> HookResult {
         let error = Some(cx.failure.to_string());
-        self.send(cx, NotifyOn::Exception, Facts { step: cx.step, error, ..Facts::default() })
+        self.send(cx, NotifyOn::Exception, Facts { error, ..self.now(cx, NotifyOn::Exception) })
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
-        let Some(on) = self.first_of(&[(cx.best, NotifyOn::BestModel), (true, NotifyOn::Checkpoint)]) else {
+        let best = self.is_best(cx);
+        let Some(on) = self.first_of(&[(best, NotifyOn::BestModel), (true, NotifyOn::Checkpoint)]) else {
             return Ok(());
         };
-        let path = Some(cx.path.display().to_string());
-        self.send(cx, on, Facts { step: cx.saved_step, path, ..Facts::default() })
+        self.send(cx, on, self.at_save(cx, on))
     }
 
     fn on_hook_disabled(&mut self, cx: &HookDisabled) -> HookResult {
         let (hook, reason) = (Some(cx.hook.to_owned()), Some(cx.reason.to_owned()));
-        self.send(cx, NotifyOn::HookDisabled, Facts { step: cx.step, hook, reason, ..Facts::default() })
+        self.send(cx, NotifyOn::HookDisabled, Facts { hook, reason, ..self.now(cx, NotifyOn::HookDisabled) })
     }
 
     fn teardown(&mut self, cx: &Teardown) {
@@ -220,11 +319,12 @@ impl Observer for Notify {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.limit.memory)?)
+        Ok(State::of(VERSION, &Memory { best: self.best.clone(), limit: self.limit.memory.clone() })?)
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.limit.memory = state.read(VERSION)?;
+        let memory: Memory = state.read(VERSION)?;
+        (self.best, self.limit.memory) = (memory.best, memory.limit);
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use tenterhook_core::OptionError;
 
 use super::limit::Limit;
 use super::template::Template;
+use crate::mode::Mode;
 use crate::worker::outbox;
 use crate::worker::{Queue, WhenFull};
 use crate::{secret, time};
@@ -26,6 +27,13 @@ pub struct NotifyOptions {
     #[serde(default = "ends")]
     #[schemars(length(min = 1))]
     pub notify_on: Vec<NotifyOn>,
+    /// The metric by which a checkpoint is the best model. Unset, the checkpoint hook decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1))]
+    pub monitor: Option<String>,
+    /// Whether less (`min`) or more (`max`) of it is better. Unset, the name of the metric decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
     /// What messages say, where something else is wanted than usual.
     #[serde(default)]
     pub templates: NotifyTemplates,
@@ -38,9 +46,9 @@ pub struct NotifyOptions {
     #[serde(default = "three")]
     pub retries: u32,
     /// A message that comes sooner after the last one is held back and only counted; that training has ended or failed
-    /// never is.
+    /// never is. `0 s` holds back none.
     #[serde(default = "one_second")]
-    #[schemars(extend("pattern" = time::PATTERN))]
+    #[schemars(extend("pattern" = time::PATTERN_OR_ZERO))]
     pub min_interval: String,
     /// So many messages within an hour; more are held back and counted.
     #[serde(default = "sixty")]
@@ -77,8 +85,9 @@ pub enum NotifyOn {
     HookDisabled,
 }
 
-/// What messages say. Every one knows `{run}`, `{step}`, `{epoch}` and metrics such as `{val/loss}` or
-/// `{val/loss:.4}`; one that has no value is `n/a`.
+/// What messages say. Every one knows `{run}`, `{step}`, `{epoch}` (from 0), `{epoch_label}` (such as `epoch 1/30`),
+/// `{best}` and `{best_path}` (the score and the path of the best checkpoint so far), and metrics such as `{val/loss}` or
+/// `{val/loss:.4}`; what has no value is `n/a`. Of a checkpoint, step, epoch and metrics are those of its save.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyTemplates {
@@ -142,6 +151,8 @@ impl NotifyOptions {
         NotifyOptions {
             url_env: url_env.into(),
             notify_on: ends(),
+            monitor: None,
+            mode: None,
             templates: NotifyTemplates::default(),
             timeout: ten_seconds(),
             retries: three(),
@@ -165,11 +176,17 @@ impl NotifyOptions {
         if self.max_per_hour == 0 {
             return Err(OptionError::new("`max_per_hour` must be 1 or more"));
         }
+        if let (None, Some(_)) = (&self.monitor, self.mode) {
+            return Err(OptionError::new(
+                "`mode` is set and `monitor` is not; name the metric, or remove `mode`",
+            ));
+        }
         let parsed = NotifyOn::ALL.iter().map(|on| Template::parse(*on, self.templates.of(*on)));
         Ok(Settled {
+            mode: self.monitor.as_deref().map(|monitor| Mode::resolve(self.mode, monitor)).transpose()?,
             templates: Templates(parsed.collect::<Result<_, _>>()?),
             timeout: time::parse("timeout", &self.timeout)?,
-            limit: Limit::new(time::parse("min_interval", &self.min_interval)?, self.max_per_hour),
+            limit: Limit::new(time::parse_or_zero("min_interval", &self.min_interval)?, self.max_per_hour),
             queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
         })
     }
@@ -177,6 +194,7 @@ impl NotifyOptions {
 
 /// Options that have been understood.
 pub(super) struct Settled {
+    pub(super) mode: Option<Mode>,
     pub(super) templates: Templates,
     pub(super) timeout: Duration,
     pub(super) limit: Limit,
@@ -226,12 +244,12 @@ impl NotifyTemplates {
     fn of(&self, on: NotifyOn) -> &str {
         let (own, usual) = match on {
             NotifyOn::TrainingEnd => {
-                (&self.training_end, "{run}: training {outcome} at step {step} (epoch {epoch}): {reason}")
+                (&self.training_end, "{run}: training {outcome} at step {step} ({epoch_label}): {reason}")
             }
             NotifyOn::BestModel => (&self.best_model, "{run}: the best model so far, of step {step}: {path}"),
-            NotifyOn::Exception => (&self.exception, "{run}: failed at step {step} (epoch {epoch}): {error}"),
+            NotifyOn::Exception => (&self.exception, "{run}: failed at step {step} ({epoch_label}): {error}"),
             NotifyOn::EarlyStop => {
-                (&self.early_stop, "{run}: stopped at step {step} (epoch {epoch}) by {hook}: {reason}")
+                (&self.early_stop, "{run}: stopped at step {step} ({epoch_label}) by {hook}: {reason}")
             }
             NotifyOn::Checkpoint => (&self.checkpoint, "{run}: a checkpoint of step {step}: {path}"),
             NotifyOn::HookDisabled => {

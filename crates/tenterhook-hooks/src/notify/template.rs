@@ -19,6 +19,9 @@ enum Word {
     Run,
     Step,
     Epoch,
+    EpochLabel,
+    Best,
+    BestPath,
     Outcome,
     Reason,
     Error,
@@ -26,10 +29,13 @@ enum Word {
     Hook,
 }
 
-const WORDS: [(&str, Word); 8] = [
+const WORDS: [(&str, Word); 11] = [
     ("run", Word::Run),
     ("step", Word::Step),
     ("epoch", Word::Epoch),
+    ("epoch_label", Word::EpochLabel),
+    ("best", Word::Best),
+    ("best_path", Word::BestPath),
     ("outcome", Word::Outcome),
     ("reason", Word::Reason),
     ("error", Word::Error),
@@ -41,7 +47,7 @@ impl NotifyOn {
     /// What is known when it happens.
     fn knows(self, word: Word) -> bool {
         match word {
-            Word::Run | Word::Step | Word::Epoch => true,
+            Word::Run | Word::Step | Word::Epoch | Word::EpochLabel | Word::Best | Word::BestPath => true,
             Word::Outcome => matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop),
             Word::Reason => {
                 matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop | NotifyOn::HookDisabled)
@@ -59,6 +65,9 @@ pub(super) struct Facts {
     pub(super) run: String,
     pub(super) step: u64,
     pub(super) epoch: u64,
+    pub(super) epoch_label: String,
+    pub(super) best: Option<f64>,
+    pub(super) best_path: Option<String>,
     pub(super) outcome: Option<&'static str>,
     pub(super) reason: Option<String>,
     pub(super) error: Option<String>,
@@ -141,7 +150,7 @@ impl Template {
             if !on.knows(*word) {
                 return Err(format!("has {{{name}}}, which is not there then; {known}"));
             }
-            if !matches!(word, Word::Step | Word::Epoch) && !spec.is_empty() {
+            if !matches!(word, Word::Step | Word::Epoch | Word::Best) && !spec.is_empty() {
                 return Err(format!(
                     "has {{{name}:{spec}}}, and only numbers have a format; write {{{name}}}"
                 ));
@@ -192,6 +201,9 @@ impl Facts {
             Word::Run => self.run.clone(),
             Word::Step => number(self.step as f64, spec),
             Word::Epoch => number(self.epoch as f64, spec),
+            Word::EpochLabel => self.epoch_label.clone(),
+            Word::Best => self.best.map_or_else(|| NOTHING.to_owned(), |best| number(best, spec)),
+            Word::BestPath => or_nothing(&self.best_path),
             Word::Outcome => self.outcome.unwrap_or(NOTHING).to_owned(),
             Word::Reason => or_nothing(&self.reason),
             Word::Error => or_nothing(&self.error),
@@ -267,13 +279,13 @@ mod tests {
             (
                 NotifyOn::TrainingEnd,
                 "{path}",
-                "has {path}, which is not there then; there are {run}, {step}, {epoch}, {outcome}, {reason} and metrics",
+                "has {path}, which is not there then; there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {outcome}, {reason} and metrics",
             ),
             (NotifyOn::Exception, "{outcom}", "did you mean {outcome}?"),
             (
                 NotifyOn::Checkpoint,
                 "{setp}",
-                "did you mean {step}? there are {run}, {step}, {epoch}, {path} and",
+                "did you mean {step}? there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {path} and",
             ),
             (NotifyOn::Checkpoint, "{step", "`{` without its `}`"),
             (NotifyOn::Checkpoint, "step}", "`}` without its `{`"),

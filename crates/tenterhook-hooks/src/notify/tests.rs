@@ -1,4 +1,4 @@
-use tenterhook_core::{RunInfo, Stage};
+use tenterhook_core::{Hook as _, Progress, RunInfo, Stage};
 use tenterhook_testkit::{Effect, Fit, Rig};
 
 use super::*;
@@ -39,7 +39,8 @@ fn seconds(seconds: u64) -> Duration {
 fn everything_that_is_chosen_is_told() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&NotifyOn::ALL), &server);
-    rig.step(7).epoch(2).checkpoint(6, "runs/r1/checkpoints/a", "runs/r1/checkpoints");
+    rig.progress(Progress { step: 7, epoch: 2, batches: 1, ..Progress::default() });
+    rig.checkpoint(6, "runs/r1/checkpoints/a", "runs/r1/checkpoints");
     rig.best(true).on_checkpoint_saved();
     rig.elapsed(seconds(5)).best(false).on_checkpoint_saved();
     rig.elapsed(seconds(10)).disabled("console_log", "it failed").on_hook_disabled();
@@ -51,10 +52,10 @@ fn everything_that_is_chosen_is_told() {
         "r1: the best model so far, of step 6: runs/r1/checkpoints/a",
         "r1: a checkpoint of step 6: runs/r1/checkpoints/a",
         "r1: console_log is disabled at step 7: it failed",
-        "r1: failed at step 7 (epoch 2): module failed in training_step (epoch 0, step 0): a made-up failure",
-        "r1: training completed at step 7 (epoch 2): it came to its end",
-        "r1: stopped at step 7 (epoch 2) by early_stopping: no better",
-        "r1: training interrupted at step 7 (epoch 2): SIGINT",
+        "r1: failed at step 7 (epoch 3): module failed in training_step (epoch 1, step 0): a made-up failure",
+        "r1: training completed at step 7 (epoch 3): it came to its end",
+        "r1: stopped at step 7 (epoch 3) by early_stopping: no better",
+        "r1: training interrupted at step 7 (epoch 3): SIGINT",
     ];
     assert_eq!(texts(&mut rig, &server), expected);
     let sent = rig.sent().expect("it has a worker");
@@ -82,7 +83,7 @@ fn a_run_that_was_stopped_is_told_by_its_end_where_only_that_is_chosen() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::TrainingEnd]), &server);
     rig.outcome(Outcome::Stopped { by: "timer".into(), reason: "late".into() }).on_train_end();
-    assert_eq!(texts(&mut rig, &server), ["r1: training stopped at step 0 (epoch 0): late"]);
+    assert_eq!(texts(&mut rig, &server), ["r1: training stopped at step 0 (epoch 1): late"]);
 }
 
 #[test]
@@ -95,6 +96,54 @@ fn a_template_has_the_metrics_that_it_names() {
     let mut rig = rig(NotifyOptions { templates, ..options(&[NotifyOn::TrainingEnd]) }, &server);
     rig.metric("val/loss", 0.126).on_train_end();
     assert_eq!(texts(&mut rig, &server), ["r1 0.13 n/a"]);
+}
+
+#[test]
+fn a_message_about_a_checkpoint_has_the_numbers_of_its_save() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let text = "{step} {epoch} {epoch_label} {val/loss} best {best:.2f} {best_path}";
+    let templates = NotifyTemplates {
+        best_model: Some(text.into()),
+        training_end: Some("{val/loss} best {best} {best_path}".into()),
+        ..NotifyTemplates::default()
+    };
+    let on = [NotifyOn::BestModel, NotifyOn::TrainingEnd];
+    let options = NotifyOptions { templates, monitor: Some("val/loss".into()), ..options(&on) };
+    let mut rig = rig(NotifyOptions { min_interval: "0 s".into(), ..options }, &server);
+    rig.step(9).epoch(2).metric("val/loss", 7.0);
+    rig.checkpoint(3, "a", ".").saved_epoch(0).saved_metric("val/loss", 0.5).on_checkpoint_saved();
+    rig.checkpoint(6, "b", ".").saved_epoch(1).saved_metric("val/loss", 0.75).on_checkpoint_saved();
+    rig.checkpoint(3, "a", ".").saved_epoch(0).saved_metric("val/loss", 0.5).on_checkpoint_saved();
+    rig.again(true).on_checkpoint_saved();
+    rig.on_train_end();
+    let first = "3 0 epoch 1 0.5 best 0.50 a";
+    assert_eq!(texts(&mut rig, &server), [first, first, "7 best 0.5 a"], "a kill may double a message");
+}
+
+#[test]
+fn the_best_checkpoint_is_the_checkpoint_hooks_where_nothing_else_is_said() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let templates =
+        NotifyTemplates { training_end: Some("{best} {best_path}".into()), ..NotifyTemplates::default() };
+    let mut rig = rig(NotifyOptions { templates, ..options(&[NotifyOn::TrainingEnd]) }, &server);
+    rig.on_train_end();
+    let best = BestCheckpoint { hook: "c".into(), monitor: "val/loss".into(), score: 0.25, path: "a".into() };
+    rig.board().put(BEST, best);
+    rig.on_train_end();
+    assert_eq!(texts(&mut rig, &server), ["n/a n/a", "0.25 a"]);
+}
+
+#[test]
+fn the_best_model_is_asked_of_a_hook_that_chooses_one() {
+    let requires = |options: NotifyOptions| notify(options).access().requires;
+    let best = || options(&[NotifyOn::BestModel]);
+    assert_eq!(requires(best()).len(), 1);
+    assert_eq!(requires(NotifyOptions { monitor: Some("val/loss".into()), ..best() }), []);
+    assert_eq!(requires(options(&[NotifyOn::Checkpoint])), []);
+    let unclear = NotifyOptions { monitor: Some("score".into()), ..best() };
+    assert!(
+        Notify::from_options(unclear).expect_err("no direction").to_string().contains("`mode` must be set")
+    );
 }
 
 #[test]
@@ -225,7 +274,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
     );
     assert!(bad(|o| o.notify_on.clear()).starts_with("`notify_on` is empty"));
     assert!(bad(|o| o.timeout = "soon".into()).starts_with("`timeout` is \"soon\""));
-    assert!(bad(|o| o.min_interval = "0 s".into()).starts_with("`min_interval` is \"0 s\""));
+    assert!(bad(|o| o.min_interval = "1 ms".into()).ends_with("the smallest unit is 1 s"));
     assert!(bad(|o| o.max_per_hour = 0).starts_with("`max_per_hour` must be 1"));
     assert!(bad(|o| o.queue_size = 0).starts_with("`queue_size` must be 1"));
     assert!(bad(|o| o.flush_timeout = String::new()).starts_with("`flush_timeout` is"));

@@ -165,7 +165,7 @@ fn ends_checkpoints_predictions_and_failures_show_what_was_given() {
             "Failed { error: \"oh\" }",
             "5 all/five true",
             "Some([1, 2])",
-            "module failed in training_step (epoch 0, step 0): a made-up failure",
+            "module failed in training_step (epoch 1, step 0): a made-up failure",
         ]
     );
 }

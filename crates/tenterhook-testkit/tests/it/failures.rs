@@ -30,7 +30,7 @@ fn an_observer_is_disabled_after_its_third_failure() {
     let reply = rig.epoch(1).step(4).on_step_end().clone();
     assert_eq!(
         reply.failure.as_deref(),
-        Some("hook `clumsy` failed in on_step_end (epoch 1, step 4): fall 1")
+        Some("hook `clumsy` failed in on_step_end (epoch 2, step 4): fall 1")
     );
     rig.on_step_end();
     assert!(rig.is_enabled());
@@ -47,7 +47,7 @@ fn a_panic_disables_and_the_hook_can_still_be_looked_at() {
     let reply = rig.on_train_end().clone();
     assert_eq!(
         reply.failure.as_deref(),
-        Some("hook `clumsy` panicked in on_train_end (epoch 0, step 0): fell over")
+        Some("hook `clumsy` panicked in on_train_end (epoch 1, step 0): fell over")
     );
     assert!(rig.failures()[0].failure.panicked);
     assert_eq!(effects(&rig), [Effect::Disabled]);

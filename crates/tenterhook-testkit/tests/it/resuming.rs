@@ -78,7 +78,7 @@ fn a_state_can_be_taken_and_given() {
     let text = rig.failures()[0].failure.to_string();
     assert!(
         text.ends_with(
-            "in load_state_dict (epoch 0, step 0): state has version 2, this program reads version 1"
+            "in load_state_dict (epoch 1, step 0): state has version 2, this program reads version 1"
         ),
         "{text}"
     );
@@ -110,7 +110,7 @@ fn a_hook_that_forgets_is_found_and_told_where() {
     let panic = std::panic::catch_unwind(|| check(true)).unwrap_err();
     let told = panic.downcast_ref::<String>().unwrap();
     let place =
-        "resumed from on_train_batch_end of batch 1 (epoch 0, step 1), it differs at on_step_end of batch 2";
+        "resumed from on_train_batch_end of batch 1 (epoch 1, step 1), it differs at on_step_end of batch 2";
     assert!(told.starts_with(place), "{told}");
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenterhook_core::metrics::MetricsState;
+use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::random::Positions;
 use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress};
@@ -77,6 +78,19 @@ pub struct Contents {
     /// What is to be done once it is durable.
     #[serde(default)]
     pub afterwards: Afterwards,
+}
+
+impl Contents {
+    /// The latest value of every metric. The training loss is that of the last step, which may not have been logged.
+    pub(super) fn latest_metrics(&self) -> BTreeMap<String, f64> {
+        let mut metrics = self.metrics.latest().clone();
+        if let Some(loss) =
+            self.losses.latest().filter(|_| self.metrics.step_of(TRAIN_LOSS) < Some(self.progress.step))
+        {
+            metrics.insert(TRAIN_LOSS.to_owned(), loss);
+        }
+        metrics
+    }
 }
 
 impl<M: Module> Running<M> {

@@ -79,6 +79,7 @@ impl<M: Module> Session<'_, M> {
                 afterwards: contents.afterwards,
             });
             run.saves.durable = contents.unannounced;
+            run.saves.durable.iter_mut().for_each(|saved| saved.again = true);
             run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));

@@ -1,5 +1,6 @@
 //! Taking checkpoints: assembled on the training thread, written by the writer, announced when they are durable.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,15 +23,23 @@ use crate::session::Session;
 use crate::settings::OnSaveError;
 
 /// A checkpoint that hooks are to be told about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// The completed steps when it was taken.
+    /// The completed steps at the save.
     pub step: u64,
+    /// The epoch of the save, from 0.
+    pub epoch: u64,
+    /// The latest value of every metric at the save.
+    #[serde(with = "tenterhook_core::number::map")]
+    pub metrics: BTreeMap<String, f64>,
     /// Where it is; below the checkpoints' root without that.
     pub path: PathBuf,
-    /// It was the best by then.
+    /// It was the best at the save.
     #[serde(default)]
     pub best: bool,
+    /// It was read from a checkpoint, so a killed process may have announced it already.
+    #[serde(skip)]
+    pub again: bool,
 }
 
 /// What a run knows of its saves.
@@ -221,8 +230,15 @@ impl<M: Module> Running<M> {
         let snapshot = module.snapshot(wanted);
         let snapshot = self.checked(snapshot)?;
         let path = self.path_of(request);
-        let (step, best) = (self.progress.step, request.best);
-        let announcement = Announcement { step, path: self.short(&path), best };
+        let Progress { step, epoch, .. } = contents.progress;
+        let announcement = Announcement {
+            step,
+            epoch,
+            metrics: contents.latest_metrics(),
+            path: self.short(&path),
+            best: request.best,
+            again: false,
+        };
         contents.weights_only = weights_only;
         contents.entries = entries.into_map();
         let Saves { durable, in_flight, .. } = &self.saves;
@@ -388,9 +404,12 @@ impl<M: Module> Session<'_, M> {
                 self.module,
                 CheckpointSaved {
                     saved_step: saved.step,
+                    saved_epoch: saved.epoch,
+                    saved_metrics: &saved.metrics,
                     path: &path,
                     root: &self.run.shared.run.checkpoints,
-                    best: saved.best
+                    best: saved.best,
+                    again: saved.again,
                 }
             );
         }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tenterhook_core::BoxError;
 use tenterhook_core::backtraces::{self, Panicked};
+use tenterhook_core::{BoxError, epoch_label};
 
 /// Which sample is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,14 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
 /// A batch could not be loaded.
 #[derive(Debug, thiserror::Error)]
-#[error("loader `{loader}`, epoch {epoch}, batch {batch} (samples {} to {}): {error}", .samples.start, .samples.end.saturating_sub(1))]
+#[error(
+    "loader `{loader}`, {}, batch {batch} (samples {} to {}): {error}",
+    epoch_label(*.epoch, None), .samples.start, .samples.end.saturating_sub(1)
+)]
 pub struct LoadError {
     /// The loader's name.
     pub loader: String,
-    /// The epoch.
+    /// The epoch, from 0.
     pub epoch: u64,
     /// The batch within it.
     pub batch: u64,

@@ -141,7 +141,7 @@ fn a_failing_sample_is_named_and_the_next_batch_still_comes() {
         let mut loader = samples(probe).size(2).threads(threads);
         assert!(loader.next().unwrap().is_some());
         let error = loader.next().unwrap_err().to_string();
-        let named = "loader `train`, epoch 0, batch 1 (samples 2 to 3): sample 3 of the dataset: torn";
+        let named = "loader `train`, epoch 1, batch 1 (samples 2 to 3): sample 3 of the dataset: torn";
         assert_eq!(error, named);
         assert_eq!(indices(&rest(&mut loader)), [[4, 5]], "with {threads} threads");
     }
@@ -161,7 +161,7 @@ fn a_panic_in_the_dataset_or_while_collating_is_an_error() {
 
         let collate = |_: Vec<u8>| -> Result<u8, BoxError> { panic_any("out of glue") };
         let error = Batches::new("val", vec![1, 2], collate).threads(threads).next().unwrap_err();
-        assert!(error.to_string().starts_with("loader `val`, epoch 0, batch 0 (samples 0 to 1)"), "{error}");
+        assert!(error.to_string().starts_with("loader `val`, epoch 1, batch 0 (samples 0 to 1)"), "{error}");
         assert!(error.to_string().ends_with("panicked: out of glue"), "{error}");
     }
 }
@@ -217,7 +217,7 @@ fn a_stream_of_unknown_length_ends_at_its_failure() {
         assert_eq!(loader.batches(), None);
         assert_eq!(loader.next().unwrap(), Some(vec![1, 2]));
         let error = loader.next().unwrap_err().to_string();
-        assert_eq!(error, "loader `lines`, epoch 0, batch 1 (samples 2 to 3): cut off");
+        assert_eq!(error, "loader `lines`, epoch 1, batch 1 (samples 2 to 3): cut off");
         assert_eq!(loader.next().unwrap(), None);
 
         let open = |_| (0..3u8).map(|item| if item < 2 { Ok(item) } else { panic_any("dried up") });

@@ -55,6 +55,7 @@ pub(super) fn go_on(
         let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
         lacks.extend(cut(&lock, file, length).map_err(cannot("cut", &path.join(file)))?);
     }
+    let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::again(plan, beginning, earlier, path);
     replace_config(&lock, &plan.config, parts.max(1))?;
@@ -63,6 +64,7 @@ pub(super) fn go_on(
     open.removed = removed(open.path(), &happened);
     open.lacks.extend(lacks);
     open.resumed = Some(resumed);
+    open.earlier_ended = earlier_ended;
     Ok(open)
 }
 

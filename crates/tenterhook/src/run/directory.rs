@@ -210,6 +210,10 @@ impl Recorder for RunDirectory {
         Ok(open.marks())
     }
 
+    fn earlier_part_ended(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.earlier_ended)
+    }
+
     fn removed_checkpoints(&self) -> Vec<PathBuf> {
         if let Some(open) = &self.open {
             return open.removed.clone();

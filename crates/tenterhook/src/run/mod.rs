@@ -100,6 +100,11 @@ pub trait Recorder: Send {
         Vec::new()
     }
 
+    /// Whether the part of the run before this one came to an end. `false`: it was killed, or nobody knows.
+    fn earlier_part_ended(&self) -> bool {
+        false
+    }
+
     /// Where the next training goes when it must not go where the last one went.
     fn next_place(&mut self) -> Option<Place> {
         None

@@ -29,6 +29,8 @@ pub(super) struct Open {
     pub(super) made_for: Stage,
     /// The checkpoints that were removed, and not saved again since then.
     pub(super) removed: Vec<PathBuf>,
+    /// The part of the run before this one came to an end.
+    pub(super) earlier_ended: bool,
     /// What it goes on without.
     pub(super) lacks: Vec<String>,
     /// What it was resumed from.
@@ -47,8 +49,20 @@ impl Open {
         // Without it, others are only told less.
         let _ = lock.write_holder(&record.command);
         let lacks = lock.take_unlocked().into_iter().collect();
-        let (removed, resumed) = Default::default();
-        Ok(Open { record, metrics, events, histograms, updates, made_for, removed, lacks, resumed, lock })
+        let (removed, earlier_ended, resumed) = Default::default();
+        Ok(Open {
+            record,
+            metrics,
+            events,
+            histograms,
+            updates,
+            made_for,
+            removed,
+            earlier_ended,
+            lacks,
+            resumed,
+            lock,
+        })
     }
 
     /// The directory.

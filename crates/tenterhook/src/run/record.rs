@@ -173,6 +173,12 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Whether its last training came to an end, be it by a failure: it was not killed.
+    pub(super) fn training_ended(&self) -> bool {
+        self.trained.is_some()
+            || !matches!(self.status, RunStatus::Running | RunStatus::Killed | RunStatus::Unknown)
+    }
+
     pub(super) fn new(plan: &RunDirectoryPlan, beginning: &Beginning<'_>) -> RunRecord {
         let Beginning { run, progress, .. } = beginning;
         let (started, resumed_from) = (now(), beginning.resumed_from.map(Path::to_owned));

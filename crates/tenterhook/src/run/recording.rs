@@ -185,10 +185,15 @@ impl<M: Module> Running<M> {
         let own = || introduces.then(|| Introduction::of(&beginning));
         let (introduction, lacks) = (recorder.introduction().or_else(own), recorder.lacks());
         let removed = recorder.removed_checkpoints();
+        let earlier_ended = recorder.earlier_part_ended();
         drop(recorder);
         self.at(Who::Trainer, "begin");
         self.checked(begun)?;
         self.shared.run.removed_checkpoints = removed;
+        if earlier_ended {
+            // Training announces everything before it ends.
+            self.saves.durable.clear();
+        }
         if stage == Stage::Fit {
             self.take_over_checkpoints()?;
         }

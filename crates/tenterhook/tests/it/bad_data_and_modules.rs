@@ -107,7 +107,7 @@ fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
             let failure = failed(data, epochs(1));
             let text = failure.to_string();
             assert!(
-                text.contains("loader `numbers`, epoch 0, batch 2") && text.contains("a bad sample"),
+                text.contains("loader `numbers`, epoch 1, batch 2") && text.contains("a bad sample"),
                 "{text}"
             );
             assert!(failure.error.is::<LoadError>(), "{text}");

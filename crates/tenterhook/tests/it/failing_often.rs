@@ -53,7 +53,7 @@ fn failure_lines(root: &std::path::Path) -> Vec<Value> {
 fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
     let (mut trainer, told, root) = failing(epochs(3), Policy::WARN, false);
     let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
-    let once = "hook `failing` failed in on_step_end (epoch 0, step 1): no step 1; the run goes on, and more of this \
+    let once = "hook `failing` failed in on_step_end (epoch 1, step 1): no step 1; the run goes on, and more of this \
                 kind are only counted";
     assert_eq!(told.take(), [once]);
     let Failures { kinds, left_out: 0 } = &report.failures else { panic!("{:?}", report.failures) };

@@ -148,7 +148,7 @@ fn a_panic_of_the_module_names_the_step_it_was_in() {
     let (failure, ..) = bench.fails(Entry::Fit);
     assert_eq!(
         failure.to_string(),
-        "module panicked in training_step (epoch 0, step 0): module panics in training_step"
+        "module panicked in training_step (epoch 1, step 0): module panics in training_step"
     );
 }
 

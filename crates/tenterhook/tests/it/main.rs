@@ -5,6 +5,7 @@
 mod accounts;
 mod accumulation;
 mod activations;
+mod announced;
 mod bad_data_and_modules;
 mod built_in_logs;
 mod built_in_times;

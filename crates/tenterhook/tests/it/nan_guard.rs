@@ -111,7 +111,7 @@ fn skipping_is_training_without_the_poisoned_batches() {
     assert_eq!(said.len(), 6, "{said:?}");
     assert_eq!(
         said[0],
-        "step 3 (epoch 0, batch 2 of `train0`): the loss is NaN; values are not finite in the gradient of \
+        "step 3 (epoch 1, batch 2 of `train0`): the loss is NaN; values are not finite in the gradient of \
          `weight` (2 of 2), `bias` (1 of 1); the last good step was 2; the update was skipped"
     );
     assert!(said[1].contains("2 poisoned steps in a row"), "{}", said[1]);
@@ -175,7 +175,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
     let (_, toy, error) = failed(root.path());
     let text = error.to_string();
     assert!(
-        text.contains("hook `nan_guard` failed in on_train_batch_end (epoch 0, step 2): batch 2 of `train0`: the loss is NaN"),
+        text.contains("hook `nan_guard` failed in on_train_batch_end (epoch 1, step 2): batch 2 of `train0`: the loss is NaN"),
         "{text}"
     );
     let mut good = Toy::default();

@@ -323,7 +323,7 @@ fn a_hook_that_failed_or_never_fired_was_not_exercised() {
     assert_eq!(
         why,
         [
-            ("panics", "hook `panics` panicked in on_train_start (epoch 0, step 0): no"),
+            ("panics", "hook `panics` panicked in on_train_start (epoch 1, step 0): no"),
             ("rare", "it fires every 30 steps, and the run was shorter; 30 steps would do"),
             ("late", "it fires after 3 epochs, and the run was shorter"),
         ]

@@ -85,7 +85,7 @@ fn a_failure() {
     };
     let (texts, statuses) = heard(&server);
     let [text] = &texts[..] else { panic!("{texts:?}") };
-    assert!(text.contains(": failed at step 2 (epoch 0): module failed in training_step"), "{text}");
+    assert!(text.contains(": failed at step 2 (epoch 1/2): module failed in training_step"), "{text}");
     assert!(text.ends_with("out of &lt;memory&gt;"), "{text}");
     assert_eq!(statuses.last().unwrap(), "failed");
     assert!(report.sinks.iter().all(|sent| sent.delivered == sent.sent), "{:?}", report.sinks);
@@ -122,7 +122,7 @@ fn the_best_model_a_disabled_hook_and_an_early_stop_are_told_as_such() {
         best.contains(": the best model so far, of step 3: ") && best.contains("/checkpoints/"),
         "{best}"
     );
-    assert!(stopped.contains(": stopped at step 3 (epoch 1) by early_stopping: "), "{stopped}");
+    assert!(stopped.contains(": stopped at step 3 (epoch 1/9) by early_stopping: "), "{stopped}");
     assert_eq!(report.sinks[0].hook, "chat");
 }
 

@@ -101,7 +101,7 @@ fn a_variable_that_is_not_set_is_told_with_what_to_do_and_training_goes_on() {
     let printed = process(root.path(), HOOKS, None);
     for hook in ["notify", "heartbeat"] {
         let said = format!(
-            "hook `{hook}` failed in setup (epoch 0, step 0): the environment variable `WEBHOOK` is not set"
+            "hook `{hook}` failed in setup (epoch 1, step 0): the environment variable `WEBHOOK` is not set"
         );
         assert!(printed.contains(&said), "{printed}");
     }

@@ -1,0 +1,45 @@
+//! The best checkpoint of a run, for other hooks.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{Key, Moment};
+
+use super::Checkpoint;
+
+/// The best checkpoint so far, by the first checkpoint hook that monitors a metric.
+pub const BEST: Key<BestCheckpoint> = Key::new("checkpoint/best");
+
+/// What a checkpoint hook that monitors a metric [provides](tenterhook_core::Access::provides).
+pub(crate) const PROVIDED: &str = "the choice of a best checkpoint";
+
+/// A checkpoint that is the best by some metric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestCheckpoint {
+    /// The checkpoint hook.
+    pub hook: String,
+    /// The metric.
+    pub monitor: String,
+    /// Its value.
+    #[serde(with = "tenterhook_core::number")]
+    pub score: f64,
+    /// The checkpoint, below the checkpoints' root unless it is elsewhere.
+    pub path: PathBuf,
+}
+
+impl Checkpoint {
+    /// Puts the best checkpoint on the board, where no other hook's is.
+    pub(super) fn publish_best(&self, moment: &Moment<'_>) {
+        let Some(monitor) = self.options.monitor.clone() else { return };
+        let hook = moment.hook_name().to_owned();
+        if moment.board().get(BEST).is_some_and(|best| best.hook != hook) {
+            return;
+        }
+        match self.memory.ledger.best(self.mode) {
+            Some((path, Some(score))) => {
+                moment.board().put(BEST, BestCheckpoint { hook, monitor, score, path: path.to_owned() });
+            }
+            _ => drop(moment.board().take(BEST)),
+        }
+    }
+}

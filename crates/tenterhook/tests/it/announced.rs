@@ -1,0 +1,122 @@
+//! `on_checkpoint_saved`: the checkpoint's own numbers, once.
+
+use std::path::Path;
+
+use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions, Notify, NotifyOn, NotifyOptions};
+use tenterhook::run::RunDirectoryPlan;
+use tenterhook::toy::Toy;
+use tenterhook::{FromOptions, RunError, Trainer, closure};
+
+use crate::lab::{data, epochs, trainer};
+use crate::run_directory::{latest, plan};
+use crate::tape::Seen;
+
+/// Step, epoch, `val/loss` and whether it may have been told before.
+type Told = (u64, u64, Option<f64>, bool);
+
+fn listening(mut trainer: Trainer, options: CheckpointOptions) -> (Trainer, Seen<Told>) {
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    let seen = Seen::new();
+    let told = seen.clone();
+    let listen = closure::on_checkpoint_saved("told", move |cx| {
+        told.push((cx.saved_step, cx.saved_epoch, cx.saved_metrics.get("val/loss").copied(), cx.again));
+    });
+    trainer.add_hook(listen).unwrap();
+    (trainer, seen)
+}
+
+#[test]
+fn a_checkpoint_is_announced_with_the_numbers_of_its_save() {
+    let root = tempfile::tempdir().unwrap();
+    // The save comes before the validation of the same step, and the announcement after it.
+    let at_steps = CheckpointOptions { every_n_train_steps: Some(2), ..CheckpointOptions::default() };
+    let (mut trainer, seen) = listening(trainer(epochs(2)).with_checkpoints_in(root.path()), at_steps);
+    let losses = Seen::new();
+    let validated = losses.clone();
+    let note = closure::on_validation_end("note", move |cx| validated.push(cx.metrics().get("val/loss")));
+    trainer.add_hook(note).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    let losses = losses.take();
+    assert_eq!(seen.take(), [(2, 0, None, false), (4, 1, losses[0], false)]);
+    assert_ne!(losses[0], losses[1]);
+}
+
+#[test]
+fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
+    let root = tempfile::tempdir().unwrap();
+    let at_steps = CheckpointOptions { every_n_train_steps: Some(3), ..CheckpointOptions::default() };
+    let (mut trainer, _) = listening(trainer(epochs(1)).with_checkpoints_in(root.path()), at_steps);
+    let seen = Seen::new();
+    let (steps, saved) = (seen.clone(), seen.clone());
+    let step = closure::on_step_end("step", move |cx| {
+        if cx.step == 3 {
+            steps.push(cx.loss.value());
+        }
+    });
+    trainer.add_hook(step).unwrap();
+    let save = closure::on_checkpoint_saved("loss", move |cx| saved.push(cx.saved_metrics["train/loss"]));
+    trainer.add_hook(save).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
+    let losses = seen.take();
+    assert_eq!(losses[0].to_bits(), losses[1].to_bits());
+}
+
+/// Goes on with the run, one epoch longer.
+fn resumed(root: &Path) -> Vec<Told> {
+    let directory = latest(root);
+    let id = Some(directory.file_name().unwrap().to_string_lossy().into_owned());
+    let plan = RunDirectoryPlan { id, resume: true, ..plan(root) };
+    let trainer = trainer(epochs(3)).with_run_directory(plan).restoring(directory.join("checkpoints/latest"));
+    let (mut trainer, seen) = listening(trainer.accepting_changes(), CheckpointOptions::default());
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    seen.take()
+}
+
+#[test]
+fn a_run_that_ended_announces_nothing_again_and_one_that_was_killed_says_that_it_may() {
+    for (killed, expected) in
+        [(false, vec![(6, 2, None, false)]), (true, vec![(4, 1, None, true), (6, 2, None, false)])]
+    {
+        let root = tempfile::tempdir().unwrap();
+        let run = trainer(epochs(2)).with_run_directory(plan(root.path()));
+        let (mut run, seen) = listening(run, CheckpointOptions::default());
+        run.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+        assert_eq!(seen.take(), [(2, 0, None, false), (4, 1, None, false)]);
+        if killed {
+            // As a process leaves it that is killed before the end.
+            let record = latest(root.path()).join("run.json");
+            let text = std::fs::read_to_string(&record).unwrap();
+            std::fs::write(record, text.replace("\"completed\"", "\"running\"")).unwrap();
+        }
+        drop(run);
+        assert_eq!(resumed(root.path()), expected);
+    }
+}
+
+#[test]
+fn the_best_checkpoint_is_on_the_board_and_a_message_about_it_needs_somebody_to_choose_it() {
+    let root = tempfile::tempdir().unwrap();
+    let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
+    let (mut run, _) = listening(trainer(epochs(2)).with_checkpoints_in(root.path()), monitoring);
+    let seen = Seen::new();
+    let board = seen.clone();
+    run.add_hook(closure::on_train_end("board", move |cx| board.push(cx.board().get(BEST)))).unwrap();
+    run.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
+    let best = seen.take().remove(0).unwrap();
+    let chosen = run.hook::<Checkpoint>("checkpoint").unwrap().best();
+    assert_eq!(chosen, Some((best.path.as_path(), Some(best.score))));
+    assert_eq!((best.hook.as_str(), best.monitor.as_str()), ("checkpoint", "val/loss"));
+
+    let notify = NotifyOptions { notify_on: vec![NotifyOn::BestModel], ..NotifyOptions::of("NEVER_SET") };
+    let refused = |monitor: Option<&str>| -> Result<(), RunError> {
+        let options = CheckpointOptions { monitor: monitor.map(Into::into), ..CheckpointOptions::default() };
+        let (mut trainer, _) = listening(trainer(epochs(1)).with_checkpoints_in(root.path()), options);
+        trainer.add_hook(Notify::from_options(notify.clone()).unwrap()).unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(2, 1)).map(drop)
+    };
+    let error = refused(None).unwrap_err().to_string();
+    let expected = "hook `notify` requires the choice of a best checkpoint, and no hook provides it; set `monitor` \
+                    here, or in a checkpoint hook";
+    assert!(error.contains(expected), "{error}");
+    refused(Some("val/loss")).unwrap();
+}
