@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions, Notify, NotifyOn, NotifyOptions};
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunError, Trainer, closure};
 
@@ -65,7 +65,8 @@ fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
 fn resumed(root: &Path) -> Vec<Told> {
     let directory = latest(root);
     let id = Some(directory.file_name().unwrap().to_string_lossy().into_owned());
-    let plan = RunDirectoryPlan { id, resume: true, ..plan(root) };
+    let resume = Some(RunLock::take(&directory).unwrap());
+    let plan = RunDirectoryPlan { id, resume, ..plan(root) };
     let trainer = trainer(epochs(3)).with_run_directory(plan).restoring(directory.join("checkpoints/latest"));
     let (mut trainer, seen) = listening(trainer.accepting_changes(), CheckpointOptions::default());
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
