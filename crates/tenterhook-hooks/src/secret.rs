@@ -24,16 +24,14 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Refuses what is no name of an environment variable. What was written is not repeated: somebody may have put the
-/// secret itself there. If it looks like that, the key is not named as one, so that nobody is shown the line either.
+/// Refuses what is no name of an environment variable. What was written is not repeated: it may be the secret itself.
 pub(crate) fn check_variable(key: &str, variable: &str, example: &str) -> Result<(), OptionError> {
     let fits = |(at, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || at > 0 && c.is_ascii_digit();
     if !variable.is_empty() && variable.chars().enumerate().all(fits) {
         return Ok(());
     }
-    let key = if variable.contains(['/', ':']) { key.to_owned() } else { format!("`{key}`") };
     Err(OptionError::new(format!(
-        "{key} must be the name of an environment variable, such as \"{example}\"; the address itself stands in that \
+        "`{key}` must be the name of an environment variable, such as \"{example}\"; the address itself stands in that \
          variable, and nowhere else"
     )))
 }
@@ -87,7 +85,10 @@ mod tests {
         let error =
             check_variable("url_env", "https://hooks.example/T0K3N", "SLACK_URL").expect_err("an address");
         let error = error.to_string();
-        assert!(error.starts_with("url_env must be the name") && error.contains("\"SLACK_URL\""), "{error}");
+        assert!(
+            error.starts_with("`url_env` must be the name") && error.contains("\"SLACK_URL\""),
+            "{error}"
+        );
         assert!(!error.contains("T0K3N"), "{error}");
     }
 

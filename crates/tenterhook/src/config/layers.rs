@@ -7,6 +7,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::located::{located, position};
+use super::masking::FileText;
 use super::problem::{ConfigError, Problem};
 use super::render::{Places, file_error};
 use super::tree::{Kind, Node, Origin, USE, Unreadable};
@@ -28,7 +29,8 @@ pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
     let entries = Node::of_table(parsed.get_ref(), &origin)
         .map_err(|Unreadable { at, message }| wrong(Some(at), &message))?;
     let root = Node { kind: Kind::Table(entries), origin: Origin::Default };
-    Ok((root, Places { file: Some((shown, text)), ..Places::default() }))
+    let file_texts = FileText::all(&root);
+    Ok((root, Places { file: Some((shown, text)), file_texts, ..Places::default() }))
 }
 
 /// The defaults that a task sets.
@@ -100,14 +102,13 @@ impl Assignment {
     pub(crate) fn apply(&self, tree: &mut Node, registry: &Registry) -> Result<(), (Problem, Origin)> {
         let in_any_case = matches!(self.origin, Origin::Environment(_));
         let steps = located(&self.steps, tree, in_any_case, registry)
-            .map_err(|problem| (problem, self.origin.without_value()))?;
+            .map_err(|problem| (problem, self.origin.clone()))?;
         let origin = |_, _| self.origin.clone();
         let parsed = DeValue::parse(&self.value).ok();
         let parsed = parsed.and_then(|value| Node::of(value.get_ref(), &(0..0), &(0..0), &origin).ok());
         let text =
             || Node { kind: Kind::Leaf(Value::String(self.value.clone())), origin: self.origin.clone() };
-        place(tree, &steps, parsed.unwrap_or_else(text))
-            .map_err(|problem| (problem, self.origin.without_value()))
+        place(tree, &steps, parsed.unwrap_or_else(text)).map_err(|problem| (problem, self.origin.clone()))
     }
 }
 

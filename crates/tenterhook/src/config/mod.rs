@@ -34,6 +34,7 @@ pub(crate) mod hooks_config;
 pub(crate) mod keys;
 mod layers;
 mod located;
+mod masking;
 mod print;
 mod problem;
 pub(crate) mod read;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tenterhook_core::printable;
 
+use super::masking::{self, FileText, assignment, hidden_in_line, scrubbed};
 use super::problem::{ConfigError, Problem};
 use super::secrets::MASK;
 use super::tree::{Node, Origin};
@@ -13,6 +14,8 @@ use super::tree::{Node, Origin};
 pub(crate) struct Places {
     /// The name and the text of the file.
     pub(crate) file: Option<(String, String)>,
+    /// The texts in the file.
+    pub(crate) file_texts: Vec<FileText>,
     /// The merged tree.
     pub(crate) tree: Node,
     pub(crate) task: String,
@@ -24,6 +27,7 @@ impl Default for Places {
     fn default() -> Places {
         Places {
             file: None,
+            file_texts: Vec::new(),
             tree: Node::empty_table(Origin::Default),
             task: String::new(),
             secrets: Vec::new(),
@@ -53,8 +57,8 @@ impl Places {
         let mut placed: Vec<_> = found
             .into_iter()
             .map(|found| {
-                let text = self.text(&found);
-                (self.rank(&found), text, found.problem)
+                let (rank, text, problem) = (self.rank(&found), self.text(&found), self.masked(&found));
+                (rank, text, problem)
             })
             .collect();
         placed.sort_by_key(|(rank, ..)| *rank);
@@ -82,24 +86,65 @@ impl Places {
         }
     }
 
-    fn hiding_secrets(&self, text: String) -> String {
-        self.secrets.iter().fold(text, |text, secret| text.replace(secret, MASK))
+    /// The same problem with masks for texts that may be secrets.
+    fn masked(&self, found: &Found) -> Problem {
+        let mut hidden = self.secrets.clone();
+        match self.origin(found).0 {
+            Origin::File { value, .. } => {
+                let about = self.about(found);
+                let within = |text: &&FileText| value.start <= text.at.start && text.at.end <= value.end;
+                let texts = self.file_texts.iter().filter(within);
+                let texts = texts.filter(|text| !text.is_shown(about, &self.secrets));
+                hidden.extend(texts.map(|text| text.text.clone()));
+            }
+            Origin::Environment(said) | Origin::Set(said) => {
+                let value = said.split_once('=').map(|(_, value)| value);
+                let is_shown =
+                    |value: &&str| assignment(said, self.about_value(found), &hidden).ends_with(value);
+                let secret = value.filter(|value| !is_shown(value)).map(str::to_owned);
+                hidden.extend(secret);
+            }
+            Origin::Default => {}
+        }
+        hidden.retain(|text| !text.is_empty());
+        let hide = |text: &str| {
+            scrubbed(&hidden.iter().fold(text.to_owned(), |text, secret| text.replace(secret, MASK)))
+        };
+        let Problem { key, message, fix } = &found.problem;
+        Problem { key: key.clone(), message: hide(message), fix: fix.as_deref().map(hide) }
+    }
+
+    /// Whether it is the value of a known key that is wrong.
+    fn about_value(&self, found: &Found) -> bool {
+        !found.at_key && found.origin.is_none() && self.origin(found).1
+    }
+
+    /// The place in the file of the value that is wrong, if its key is known.
+    fn about<'a>(&'a self, found: &'a Found) -> Option<&'a Range<usize>> {
+        match self.origin(found).0 {
+            Origin::File { value, .. } if self.about_value(found) => Some(value),
+            _ => None,
+        }
     }
 
     /// A problem as people read it.
     pub(crate) fn text(&self, found: &Found) -> String {
-        let Found { problem, at_key, .. } = found;
-        match (self.origin(found), &self.file) {
-            ((Origin::File { key, value }, exact), Some((name, text))) => {
-                let at = if *at_key || !exact { key } else { value };
-                in_file(name, text, at.clone(), &problem.message, problem.fix.as_deref())
+        let problem = self.masked(found);
+        let assigned = |said: &str| assignment(said, self.about_value(found), &self.secrets);
+        match (self.origin(found).0, &self.file) {
+            (Origin::File { key, .. }, Some((name, text))) => {
+                let about = self.about(found);
+                let hidden = self.file_texts.iter().filter(|text| !text.is_shown(about, &self.secrets));
+                let mut hidden: Vec<_> = hidden.map(|text| text.at.clone()).collect();
+                hidden.sort_by_key(|at| at.start);
+                let at = about.unwrap_or(key);
+                in_file(name, text, at.clone(), &hidden, &problem)
             }
-            ((origin @ Origin::Environment(_), _), _) if *at_key => match origin.without_value() {
-                Origin::Environment(name) => format!("{name}: {problem}"),
-                _ => problem.to_string(),
-            },
-            ((Origin::Environment(said), _), _) => self.hiding_secrets(format!("{said}: {problem}")),
-            ((Origin::Set(said), _), _) => self.hiding_secrets(format!("--set {said}: {problem}")),
+            (Origin::Environment(said), _) if found.at_key || found.origin.is_some() => {
+                format!("{}: {problem}", said.split('=').next().unwrap_or_default())
+            }
+            (Origin::Environment(said), _) => format!("{}: {problem}", assigned(said)),
+            (Origin::Set(said), _) => format!("--set {}: {problem}", assigned(said)),
             _ if problem.key.is_empty() => problem.to_string(),
             _ if self.tree.follow(&problem.key).is_some() => {
                 format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)
@@ -111,8 +156,12 @@ impl Places {
 
 /// A file that is no TOML at all.
 pub(crate) fn file_error(name: &str, text: &str, at: Range<usize>, message: &str) -> ConfigError {
-    let shown = in_file(name, text, at, message, None);
-    let problems = vec![Problem::new("", message)];
+    let problem = Problem::new("", scrubbed(message));
+    let start = text[..text.floor_char_boundary(at.start)].rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    let hidden: Vec<_> = hidden_in_line(line).iter().map(|at| at.start + start..at.end + start).collect();
+    let shown = in_file(name, text, at, &hidden, &problem);
+    let problems = vec![problem];
     ConfigError { file: Some(name.to_owned()), plain: false, problems, texts: vec![shown] }
 }
 
@@ -124,21 +173,25 @@ fn tail(text: &str) -> String {
 }
 
 /// The place, the line, and a mark below the part that is wrong. Of a long line, the surroundings of that part.
-fn in_file(name: &str, text: &str, at: Range<usize>, message: &str, fix: Option<&str>) -> String {
+fn in_file(name: &str, text: &str, at: Range<usize>, hidden: &[Range<usize>], problem: &Problem) -> String {
     let start = text.floor_char_boundary(at.start.min(text.len()));
     let end = text.floor_char_boundary(at.end.clamp(start, text.len()));
     let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let before = &text[line_start..start];
     let (number, column) = (text[..start].matches('\n').count() + 1, before.chars().count() + 1);
-    let marked = text[start..end].lines().next().unwrap_or_default();
-    let after = &line[(before.len() + marked.len()).min(line.len())..];
-    let (before, marked, after) = (tail(before), printable::excerpt(marked), printable::excerpt(after));
+    let marked_end = start + text[start..end].lines().next().unwrap_or_default().len();
+    let line_end = (line_start + line.len()).max(marked_end);
+    let piece = |at: Range<usize>| masking::piece(text, at, hidden);
+    let (before, marked, after) =
+        (piece(line_start..start), piece(start..marked_end), piece(marked_end..line_end));
+    let (before, marked, after) = (tail(&before), printable::excerpt(&marked), printable::excerpt(&after));
     let shown = |text: &str| printable::text(text, usize::MAX);
     let (before, marked, after) = (shown(&before), shown(&marked), shown(&after));
     let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let marks = "^".repeat(marked.chars().count().max(1));
-    let fix = fix.map(|fix| format!(" {fix}")).unwrap_or_default();
+    let message = &problem.message;
+    let fix = problem.fix.as_ref().map(|fix| format!(" {fix}")).unwrap_or_default();
     format!(
         "{name}:{number}:{column}: {message}\n{number:>4} | {before}{marked}{after}\n     | {indent}{marks}{fix}"
     )

@@ -206,8 +206,9 @@ impl Reading {
         for draft in &drafts {
             let hook = draft.table.get(USE).and_then(Value::as_str);
             if let Some(listed) = hook.and_then(|hook| registry.hook_named(hook)) {
-                let secrets = secrets::texts(draft.table.clone(), Schema::new(listed.schema));
-                self.places.secrets.extend(secrets);
+                let schema = Schema::new(listed.schema);
+                self.places.secrets.extend(secrets::texts(draft.table.clone(), schema));
+                self.places.secrets.extend(secrets::misplaced(&draft.table, schema));
             }
         }
         let mut runner = HookRunner::default();

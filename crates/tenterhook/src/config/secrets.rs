@@ -3,10 +3,15 @@
 
 use toml::{Table, Value};
 
+use super::masking;
 use super::schema::Schema;
+use super::tree::USE;
 
 /// What stands in a secret's place.
 pub(crate) const MASK: &str = "***";
+
+/// The key of an address that a message may show as far as it is no secret.
+const DESTINATION: &str = "to";
 
 /// The table with a mask in the place of each secret.
 pub(crate) fn masked(mut table: Table, schema: Schema<'_>) -> Table {
@@ -30,6 +35,20 @@ pub(crate) fn texts(mut table: Table, schema: Schema<'_>) -> Vec<String> {
     each(&mut table, schema, &mut |table, key| texts.extend(table.get(key).map(text)));
     texts.retain(|text| !text.is_empty());
     texts
+}
+
+/// The texts in the table of a hook that takes secrets, or sends things `to` somewhere: one of them may be a secret
+/// under a wrong key. Templates are in tables of their own.
+pub(crate) fn misplaced(table: &Table, schema: Schema<'_>) -> Vec<String> {
+    let takes_secrets = |(key, own): &(&str, Schema<'_>)| {
+        own.is_secret() || masking::may_take_secret(key) || *key == DESTINATION
+    };
+    if !schema.keys(None).iter().any(takes_secrets) {
+        return Vec::new();
+    }
+    let others = table.iter().filter(|(key, _)| ![USE, "name", DESTINATION].contains(&key.as_str()));
+    let texts = others.filter_map(|(_, value)| value.as_str());
+    texts.filter(|text| !masking::is_harmless(text)).map(str::to_owned).collect()
 }
 
 fn text(value: &Value) -> String {

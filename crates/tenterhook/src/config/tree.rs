@@ -22,18 +22,6 @@ pub(crate) enum Origin {
     Set(String),
 }
 
-impl Origin {
-    /// The same, without the value of a variable: where nobody knows the key, it may be a secret.
-    pub(crate) fn without_value(&self) -> Origin {
-        match self {
-            Origin::Environment(said) => {
-                Origin::Environment(said.split('=').next().unwrap_or_default().to_owned())
-            }
-            other => other.clone(),
-        }
-    }
-}
-
 /// A value with its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {

@@ -4,6 +4,7 @@ mod hooks_config;
 mod layering;
 mod locating;
 mod lost_ways;
+mod masking;
 mod mistakes;
 mod printing;
 mod stubs;
