@@ -11,8 +11,10 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod fingerprint;
 mod read;
 mod rel_path;
 
+pub use fingerprint::Fingerprint;
 pub use read::{open_regular, read_bounded, read_bounded_text};
 pub use rel_path::{RelPath, RelPathError};

@@ -40,14 +40,18 @@ macro_rules! evaluation_event {
 }
 
 impl<M: Module> Session<'_, M> {
-    /// Makes the loaders that this call will evaluate on, once.
-    pub(crate) fn prepare_evaluation(&mut self) -> Result<(), Failure> {
-        let split = match self.run.stage {
+    /// The data that this call evaluates on.
+    pub(crate) fn evaluation_split(&self) -> Split {
+        match self.run.stage {
             Stage::Fit | Stage::Validate => Split::Validate,
             Stage::Test => Split::Test,
             Stage::Predict => Split::Predict,
-        };
-        self.evaluation = self.loaders(split)?;
+        }
+    }
+
+    /// Makes the loaders that this call will evaluate on, once.
+    pub(crate) fn prepare_evaluation(&mut self) -> Result<(), Failure> {
+        self.evaluation = self.loaders(self.evaluation_split())?;
         let limits = &self.run.limits;
         let any =
             self.evaluation.1.iter().any(|batches| *batches != Some(0)) && !self.evaluation.0.is_empty();

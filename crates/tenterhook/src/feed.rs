@@ -64,6 +64,11 @@ impl<B> Feed<B> {
         self.length
     }
 
+    /// The loaders that it takes batches from.
+    pub(crate) fn loaders(&self) -> &Loaders<B> {
+        &self.loaders
+    }
+
     /// The name of a loader.
     pub(crate) fn name(&self, loader: usize) -> &str {
         self.loaders.get(loader).map_or("", |loader| loader.name())

@@ -28,6 +28,7 @@ pub(crate) struct Training<B> {
 
 impl<M: Module> Session<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
+        self.identify_training()?;
         let restored = self.resumed_at.is_some().then(|| self.traces());
         self.run.shared.metrics.set_step(self.run.progress.step);
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
@@ -36,6 +37,7 @@ impl<M: Module> Session<'_, M> {
         self.announce_restored()?;
         self.check_manual()?;
         self.prepare_evaluation()?;
+        self.identify_evaluation()?;
         self.sanity_check()?;
         self.train(restored)
     }

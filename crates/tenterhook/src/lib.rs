@@ -22,6 +22,7 @@ mod evaluate;
 mod failures;
 mod feed;
 mod fit;
+mod identify;
 mod losses;
 pub mod module;
 pub mod neutral;

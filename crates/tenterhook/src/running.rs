@@ -17,7 +17,7 @@ use crate::data::{BatchData, of_loader, panic_in};
 use crate::losses::{Losses, Once};
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
-use crate::run::{Happening, Interrupt, Recording};
+use crate::run::{Happening, Identity, Interrupt, Recording};
 use crate::settings::Limits;
 use crate::stall::Watch;
 use crate::tensors::TensorMap;
@@ -109,6 +109,8 @@ pub struct Running<M: Module> {
     pub(crate) saves: Saves,
     pub(crate) notices: Notices,
     pub(crate) recording: Option<Recording>,
+    /// Data, program and processor, once they are known.
+    pub(crate) identity: Identity,
     pub(crate) interrupt: Interrupt,
     /// How long the loop waits for data.
     pub(crate) watch: Watch,
@@ -167,6 +169,7 @@ impl<M: Module> Running<M> {
             saves: Saves::default(),
             notices,
             recording: None,
+            identity: Identity::default(),
             interrupt: Interrupt::new(),
             watch,
             told_not_finite: false,

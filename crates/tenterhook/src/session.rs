@@ -17,7 +17,7 @@ use crate::data::{DataModule, Loaders, Split};
 use crate::failures::Then;
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
-use crate::run::FileMark;
+use crate::run::{FileMark, Identity};
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 use crate::tensors::TensorMap;
@@ -39,6 +39,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) accepts_other_hooks: bool,
     /// Its configuration need not be this one.
     pub(crate) accepts_changes: bool,
+    /// The data, program and processor that wrote it.
+    pub(crate) checkpoint_identity: Identity,
     /// What judges its configuration.
     pub(crate) change_rules: Option<ChangeRules>,
     /// What it holds of the optimizers, until they exist.
@@ -91,6 +93,7 @@ impl<'t, M: Module> Session<'t, M> {
             restore_from: None,
             accepts_other_hooks: false,
             accepts_changes: false,
+            checkpoint_identity: Identity::default(),
             change_rules: None,
             optimizers_to_restore: None,
             resumed_at: None,

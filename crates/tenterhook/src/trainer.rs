@@ -414,6 +414,7 @@ impl Trainer {
             session.run.status = Status::Training;
             session.announce_restored()?;
             session.prepare_evaluation()?;
+            session.identify_evaluation()?;
             session.begin_recording()?;
             session.evaluate(phase)
         })

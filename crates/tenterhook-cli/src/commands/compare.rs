@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::run::reading::{flat, hook_names};
-use tenterhook::run::{Run, RunRecord};
+use tenterhook::run::{Identity, Run, RunRecord};
 
 use super::runs::meant;
 use super::show::outcome;
@@ -255,6 +255,10 @@ fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
     .collect::<BTreeMap<_, _>>();
+    let Identity { data, program, processor } = &record.identity;
+    all.insert("program".to_owned(), json!(program));
+    all.insert("processor".to_owned(), json!(processor));
+    all.extend(data.iter().map(|(loader, fingerprint)| (format!("data.{loader}"), json!(fingerprint))));
     all.extend(record.versions.iter().map(|(name, version)| (format!("versions.{name}"), json!(version))));
     all
 }

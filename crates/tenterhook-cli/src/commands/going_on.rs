@@ -71,7 +71,8 @@ impl GoingOn {
                     app.name
                 ));
             }
-            let refused = refusal(&rules.differences(&said.config, &config)).filter(|_| finished.is_none());
+            let refused = refusal("configuration", &rules.differences(&said.config, &config))
+                .filter(|_| finished.is_none());
             if let Some(refused) = refused.filter(|_| !accepts.changes) {
                 return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
             }

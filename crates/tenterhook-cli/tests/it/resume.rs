@@ -315,3 +315,40 @@ fn a_failed_run_says_how_to_go_on() {
     let id = place.json("runs/latest/run.json")["id"].as_str().expect("an id").to_owned();
     assert!(ran.stderr.contains(&format!("`tenter resume {id}`")), "{}", ran.stderr);
 }
+
+#[test]
+fn a_text_of_other_bytes_and_the_same_length_is_refused() {
+    let place = Place::new();
+    let text = "All work and no play makes Jack a dull boy. ".repeat(20);
+    place.write("text.txt", &text);
+    let small = [
+        "data.path=text.txt",
+        "model.context=8",
+        "model.layers=1",
+        "model.width=8",
+        "model.heads=1",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=2",
+        "trainer.limit_val_batches=1",
+    ];
+    let small: Vec<_> = small.iter().flat_map(|set| ["--set", set]).collect();
+    let trained = [&["train", "--set", "task=text", "--no-test", "--quiet"], &small[..]].concat();
+    place.run(&trained).succeeded();
+    let first = latest(&place);
+    place.write("text.txt", &text.replacen("Jack", "Jill", 1));
+    let longer = ["--no-test", "--quiet", "--set", "trainer.max_epochs=2"];
+    let refused = place.run(&[&["resume", "latest"], &longer[..]].concat());
+    refused.refused(&["the data is not that of the checkpoint:\n  train/train: ", "`--force`"]);
+    place.run(&[&["resume", "latest", "--force"], &longer[..]].concat()).succeeded();
+    place.run(&trained).succeeded();
+    let compared =
+        place.run(&["compare", first.file_name().unwrap().to_str().unwrap(), "latest"]).succeeded().stdout;
+    assert!(!compared.contains("data.train/train"), "both ended with the new text: {compared}");
+    place.write("text.txt", &text);
+    place.run(&trained).succeeded();
+    let compared =
+        place.run(&["compare", first.file_name().unwrap().to_str().unwrap(), "latest"]).succeeded().stdout;
+    assert!(compared.contains("data.train/train") && compared.contains("data.val/val"), "{compared}");
+    let shown = place.run(&["show", "latest"]).succeeded().stdout;
+    assert!(shown.contains("train/train: blake3:") && shown.contains("processor"), "{shown}");
+}

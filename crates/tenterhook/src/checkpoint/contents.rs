@@ -17,7 +17,7 @@ use super::saving::Announcement;
 use super::store::FORMAT;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
-use crate::run::FileMark;
+use crate::run::{FileMark, Identity};
 use crate::running::Running;
 use crate::tensors::TensorMap;
 
@@ -69,6 +69,9 @@ pub struct Contents {
     /// The configuration of the run.
     #[serde(default)]
     pub config: Value,
+    /// Data, program and processor of the run.
+    #[serde(default)]
+    pub identity: Identity,
     /// How long the files of the run were.
     #[serde(default)]
     pub marks: Vec<FileMark>,
@@ -120,6 +123,7 @@ impl<M: Module> Running<M> {
             board_kept: self.shared.board.kept_from_observers(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),
+            identity: self.identity.clone(),
             marks,
             unannounced: Vec::new(),
             afterwards: Afterwards::default(),

@@ -110,7 +110,10 @@ impl<M: Module> Session<'_, M> {
         }
         let rules = self.change_rules.take().unwrap_or_default();
         let differences = rules.differences(&contents.config, &self.run.shared.run.config);
-        if let Some(refusal) = config::refusal(&differences).filter(|_| !self.accepts_changes) {
+        self.checkpoint_identity = contents.identity.clone();
+        if let Some(refusal) =
+            config::refusal("configuration", &differences).filter(|_| !self.accepts_changes)
+        {
             self.run.at(Who::Trainer, "restore");
             return Err(self.run.failed(refusal.into(), false));
         }

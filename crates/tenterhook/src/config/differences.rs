@@ -156,14 +156,15 @@ fn compared(mut old: Flat, new: Flat, prefix: &str, harm: impl Fn(&[String]) -> 
     pairs.into_iter().map(difference).collect()
 }
 
-/// That a run cannot go on with these differences, if there is a harmful one, with all of those and what to do.
+/// That a run cannot resume with these differences of its configuration or data, if there is a harmful one, with all of
+/// those and what to do.
 #[must_use]
-pub fn refusal(differences: &[Difference]) -> Option<String> {
+pub fn refusal(of: &str, differences: &[Difference]) -> Option<String> {
     let harmful = differences.iter().filter(|difference| difference.harm == Harm::Harmful);
     let lines: Vec<_> = harmful.map(|difference| format!("\n  {difference}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "the configuration is not that of the checkpoint:{}\ntake the old values back, or accept the new ones \
+            "the {of} is not that of the checkpoint:{}\ntake the old values back, or accept the new ones \
              with `--force` (`Trainer::accepting_changes`)",
             lines.concat()
         )
@@ -416,7 +417,7 @@ mod tests {
         let old = json!({ "device": "cpu", "optimizer": { "lr": 0.001 }, "trainer": { "seed": 0, "max_steps": 9 } });
         let new = json!({ "device": "gpu", "optimizer": { "lr": 0.01 }, "trainer": { "seed": 7, "max_steps": 10 } });
         let all = differences(&old, &new);
-        let refused = refusal(&all).expect("it is refused");
+        let refused = refusal("configuration", &all).expect("it is refused");
         assert_eq!(
             refused,
             "the configuration is not that of the checkpoint:\n  optimizer.lr: 0.001 -> 0.01\n  trainer.seed: 0 -> \
@@ -429,6 +430,6 @@ mod tests {
                  trainer.max_steps: 9 -> 10"
             )
         );
-        assert_eq!((refusal(&[]), remark(&[])), (None, None));
+        assert_eq!((refusal("data", &[]), remark(&[])), (None, None));
     }
 }

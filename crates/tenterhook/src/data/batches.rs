@@ -10,7 +10,7 @@ use tenterhook_core::{BoxError, backtraces};
 
 use super::waited::patiently;
 use super::workers::{Job, Workers};
-use super::{Dataset, LoadError, Loader, Order, Sample, Waited};
+use super::{Dataset, Fingerprint, LoadError, Loader, Order, Sample, Waited};
 use crate::data::dataset::contained;
 
 /// What separates the samples' seeds from others made of the same seed.
@@ -166,6 +166,10 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
         Some(self.count())
     }
 
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        self.source.fingerprint()
+    }
+
     fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError> {
         if self.size == 0 {
             return Err(format!("loader `{}` has a batch size of 0; give at least 1", self.name).into());
@@ -233,6 +237,7 @@ fn load_here<B>(job: &Arc<Job<B>>, batch: u64, given_up: &dyn Fn() -> bool) -> R
 /// A dataset and its collate function, so that a loader's type names neither.
 trait Source<B>: Send + Sync {
     fn samples(&self) -> usize;
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError>;
     fn load(
         &self,
         wanted: &mut dyn Iterator<Item = Sample>,
@@ -253,6 +258,10 @@ where
 {
     fn samples(&self) -> usize {
         self.dataset.len()
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        self.dataset.fingerprint()
     }
 
     fn load(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenterhook_core::backtraces::{self, Panicked};
 use tenterhook_core::{BoxError, epoch_label};
+use tenterhook_files::Fingerprint;
 
 /// Which sample is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,12 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Loads one.
     fn load(&self, sample: Sample) -> Result<Self::Item, BoxError>;
+
+    /// Identifies the contents, so that a run is not resumed with other data unnoticed. Unknown unless a data set
+    /// says otherwise, by [`Fingerprint::of_file`] for example. It is asked once when a run starts.
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        Ok(None)
+    }
 }
 
 impl<T: Clone + Send + Sync + 'static> Dataset for Vec<T> {
@@ -55,6 +62,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn load(&self, sample: Sample) -> Result<D::Item, BoxError> {
         D::load(self, sample)
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        D::fingerprint(self)
     }
 }
 

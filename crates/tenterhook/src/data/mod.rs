@@ -29,6 +29,7 @@ pub use self::order::Order;
 pub use self::stream::StreamOf;
 pub use self::turns::{Turns, TurnsError, TurnsName, TurnsOptions};
 pub use self::waited::Waited;
+pub use tenterhook_files::Fingerprint;
 
 /// What the loop and the hooks must know of a batch.
 pub trait BatchData {
@@ -78,6 +79,11 @@ pub trait Loader<B> {
     fn name(&self) -> &str;
     /// How many batches an epoch has, where that is known.
     fn batches(&self) -> Option<u64>;
+    /// Identifies the contents of its data, where that is known: a run resumes only with the same data. It is asked
+    /// once when a run starts.
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        Ok(None)
+    }
     /// Goes to a batch of an epoch; `shuffled` is false when every epoch must see the same batches.
     fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError>;
     /// The next batch, `None` after the last.
@@ -99,6 +105,9 @@ impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
     }
     fn batches(&self) -> Option<u64> {
         L::batches(self)
+    }
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        L::fingerprint(self)
     }
     fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError> {
         L::seek(self, epoch, batch, shuffled)

@@ -7,6 +7,7 @@ mod again;
 mod costs;
 mod directory;
 mod entry;
+mod identity;
 mod interrupt;
 mod introduction;
 mod lines;
@@ -29,6 +30,7 @@ use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, R
 pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
+pub use identity::Identity;
 pub use interrupt::Interrupt;
 pub use introduction::{IntroducedHook, Introduction, Resumption, command_line, named_versions};
 pub use lock::{Holder, LockError, RunLock, holder};
@@ -145,6 +147,8 @@ pub struct Beginning<'a> {
     pub run: &'a RunInfo,
     /// Its seed.
     pub seed: u64,
+    /// Its data, program and processor.
+    pub identity: &'a Identity,
     /// Its hooks.
     pub hooks: Vec<HookInfo>,
     /// The checkpoint that it goes on from.
@@ -169,6 +173,8 @@ pub struct Ending<'a> {
     pub metrics: &'a BTreeMap<String, f64>,
     /// The hooks, as they are now.
     pub hooks: Vec<HookInfo>,
+    /// Its data, program and processor.
+    pub identity: &'a Identity,
     /// What failed in it.
     pub failures: &'a Failures,
     /// What they cost in this process.

@@ -10,7 +10,7 @@ use tenterhook_core::{HookInfo, Outcome, Stage};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
-use super::{Beginning, Ending, HookCosts, RunDirectoryPlan, SentByHook};
+use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
 use crate::config::hash::{of_bytes, of_json};
 use crate::failures::{FailureKind, Failures};
 
@@ -170,6 +170,8 @@ pub struct RunRecord {
     pub versions: BTreeMap<String, String>,
     /// What it ran on.
     pub machine: Machine,
+    /// Its data, program and processor, of its last start.
+    pub identity: Identity,
 }
 
 impl RunRecord {
@@ -222,6 +224,7 @@ impl RunRecord {
             },
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
+            identity: beginning.identity.clone(),
         }
     }
 
@@ -280,6 +283,8 @@ impl RunRecord {
         (self.ended, self.seconds) = (Some(now()), Some(ending.time));
         self.metrics.clone_from(ending.metrics);
         self.hooks.clone_from(&ending.hooks);
+        // A test after training adds its data.
+        self.identity.data.extend(ending.identity.data.clone());
         let mut failures =
             Failures { kinds: std::mem::take(&mut self.failures), left_out: self.failures_left_out };
         failures.extend(ending.failures);

@@ -160,8 +160,8 @@ impl<M: Module> Running<M> {
     ) -> Result<(), Failure> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let run = &self.shared.run;
-        let beginning = Beginning { stage, run, seed, hooks, resumed_from, marks, progress, time };
+        let (run, identity) = (&self.shared.run, &self.identity);
+        let beginning = Beginning { stage, run, seed, identity, hooks, resumed_from, marks, progress, time };
         // Dry runs and rehearsals are no runs that anybody looks for later.
         let introduces =
             self.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;
@@ -234,8 +234,10 @@ impl<M: Module> Running<M> {
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
         let (outcome, hook_costs, sinks) = (self.outcome.clone(), self.hook_costs(), self.sinks());
         let failures = std::mem::take(&mut self.notices.failures);
+        let identity = self.identity.clone();
         let ending = Ending {
             stage,
+            identity: &identity,
             outcome: &outcome,
             progress,
             metrics: &metrics,

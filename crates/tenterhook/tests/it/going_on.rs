@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Ending, Entry, FileMark, Happening, HookCosts, Line, Recorder, Run, RunDirectory,
+    Beginning, Ending, Entry, FileMark, Happening, HookCosts, Identity, Line, Recorder, Run, RunDirectory,
     RunDirectoryPlan, RunLock, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
@@ -38,6 +38,7 @@ fn begin(
         stage: Stage::Fit,
         run: &run,
         seed: 0,
+        identity: &Identity::default(),
         hooks: Vec::new(),
         resumed_from: from,
         marks,
@@ -79,6 +80,7 @@ fn end_of(stage: Stage, recorder: &mut RunDirectory, outcome: &Outcome, time: f6
             progress,
             metrics: &metrics,
             hooks: Vec::new(),
+            identity: &Identity::default(),
             failures: &Failures::default(),
             hook_costs: HookCosts::default(),
             sinks: Vec::new(),

@@ -32,6 +32,7 @@ mod going_on;
 mod gradient_monitor;
 mod hook_examples;
 mod horizon;
+mod identity;
 mod interruption;
 mod lab;
 mod line;

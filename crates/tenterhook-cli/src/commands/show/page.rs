@@ -1,6 +1,7 @@
 //! What a run was and how it went, in words.
 
 use serde_json::Value;
+use tenterhook::data::Fingerprint;
 use tenterhook::run::reading::Happenings;
 use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, holder, named_versions};
 
@@ -87,8 +88,14 @@ fn head(run: &Run) -> String {
             "machine",
             plain(&format!("{}: {} {}, {} cpus", machine.hostname, machine.os, machine.arch, machine.cpus)),
         ),
+        ("processor", known(&record.identity.processor)),
+        ("program", known(record.identity.program.as_ref().map_or("", Fingerprint::as_str))),
         ("command", plain(&command_line(&record.command))),
     ];
+    let data = record.identity.data.iter().enumerate();
+    rows.extend(data.map(|(index, (loader, fingerprint))| {
+        (if index == 0 { "data" } else { "" }, plain(&format!("{loader}: {fingerprint}")))
+    }));
     for (index, row) in parts(record).into_iter().enumerate() {
         rows.insert(4 + index, row);
     }

@@ -1,7 +1,7 @@
 //! Images and their labels, in memory.
 
 use tenterhook::BoxError;
-use tenterhook::data::{Dataset, Sample};
+use tenterhook::data::{Dataset, Fingerprint, Sample};
 
 /// Greyscale images of one size, each with the number of its class.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub struct ImageSet {
     /// The class of each image.
     pub labels: Vec<u32>,
     pixels: Pixels,
+    /// The fingerprint of everything that was read, of which these may be a part.
+    contents: Fingerprint,
 }
 
 /// As they were read; what they are divided by makes them numbers from 0 to 1.
@@ -59,7 +61,8 @@ impl ImageSet {
 
     fn new((height, width): (usize, usize), pixels: Pixels, labels: Vec<u32>) -> ImageSet {
         let classes = labels.iter().max().map_or(0, |most| *most as usize + 1);
-        ImageSet { height, width, channels: 1, classes, labels, pixels }
+        let contents = contents((height, width), &pixels, &labels);
+        ImageSet { height, width, channels: 1, classes, labels, pixels, contents }
     }
 
     /// How many images there are.
@@ -99,8 +102,24 @@ impl ImageSet {
             Pixels::Floats(pixels, divisor) => Pixels::Floats(picked(pixels, indices, size), *divisor),
         };
         let labels = picked(&self.labels, indices, 1);
-        ImageSet { labels, pixels, ..*self }
+        ImageSet { labels, pixels, contents: self.contents.clone(), ..*self }
     }
+}
+
+fn contents((height, width): (usize, usize), pixels: &Pixels, labels: &[u32]) -> Fingerprint {
+    let (pixels, divisor) = match pixels {
+        Pixels::Bytes(pixels, divisor) => (Fingerprint::of_bytes([pixels]), divisor),
+        Pixels::Floats(pixels, divisor) => (of_numbers(pixels, f32::to_le_bytes), divisor),
+    };
+    let shape = Fingerprint::named(format!("{height}x{width} / {divisor}"));
+    Fingerprint::of_parts([shape, pixels, of_numbers(labels, u32::to_le_bytes)])
+}
+
+fn of_numbers<T: Copy>(numbers: &[T], bytes: impl Fn(T) -> [u8; 4]) -> Fingerprint {
+    let chunks = numbers.chunks(1 << 14);
+    Fingerprint::of_bytes(
+        chunks.map(|chunk| chunk.iter().flat_map(|number| bytes(*number)).collect::<Vec<_>>()),
+    )
 }
 
 fn picked<T: Copy>(values: &[T], indices: &[usize], size: usize) -> Vec<T> {
@@ -118,5 +137,9 @@ impl Dataset for ImageSet {
         let missing = || format!("there is no image {} among {}", sample.index, self.labels.len());
         let label = self.labels.get(sample.index).ok_or_else(missing)?;
         Ok((self.image(sample.index), *label))
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        Ok(Some(self.contents.clone()))
     }
 }

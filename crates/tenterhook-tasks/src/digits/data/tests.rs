@@ -330,3 +330,15 @@ fn options_are_read_from_configuration_and_described() {
     assert_eq!(described.len(), 10);
     assert!(described.values().all(|option| option["description"].is_string()), "{schema}");
 }
+
+#[test]
+fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
+    let of = |pixels: &[f32], labels: &[u32]| {
+        ImageSet::of_floats((1, 2), pixels.to_vec(), labels.to_vec(), 1.0).fingerprint().unwrap()
+    };
+    let first = of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]);
+    assert_eq!(of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]), first);
+    assert_ne!(of(&[0.0, 1.0, 2.0, 4.0], &[0, 1]), first);
+    assert_ne!(of(&[0.0, 1.0, 2.0, 3.0], &[1, 1]), first);
+    assert_ne!(of(&[0.0, 1.0, 2.0, 3.5], &[0, 1]), of(&[0.0, 1.0, 2.5, 3.0], &[0, 1]), "not whole numbers");
+}

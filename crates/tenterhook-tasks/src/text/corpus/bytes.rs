@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use tenterhook::data::Fingerprint;
 
 use super::CorpusError;
 
@@ -21,6 +24,7 @@ pub struct Corpus {
     name: PathBuf,
     pieces: Vec<Piece>,
     len: u64,
+    fingerprint: OnceLock<Fingerprint>,
 }
 
 #[derive(Debug)]
@@ -46,7 +50,7 @@ impl Corpus {
         let path = PathBuf::from("the built-in handbook");
         let len = HANDBOOK.len() as u64;
         let piece = Piece { path: path.clone(), start: 0, len, bytes: Bytes::Memory(HANDBOOK.into()) };
-        Corpus { name: path, pieces: vec![piece], len }
+        Corpus { name: path, pieces: vec![piece], len, fingerprint: OnceLock::new() }
     }
 
     /// A file; or a directory: all files below it, sorted by path, without hidden ones.
@@ -69,7 +73,8 @@ impl Corpus {
             return Err(CorpusError::Kind { path: path.to_owned() });
         }
         let in_memory = files.iter().map(|(_, len)| len).sum::<u64>() < small;
-        let mut corpus = Corpus { name: path.to_owned(), pieces: Vec::with_capacity(files.len()), len: 0 };
+        let pieces = Vec::with_capacity(files.len());
+        let mut corpus = Corpus { name: path.to_owned(), pieces, len: 0, fingerprint: OnceLock::new() };
         for (path, len) in files {
             corpus.append(path, len, in_memory)?;
         }
@@ -107,6 +112,19 @@ impl Corpus {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The fingerprint of all its bytes, which are read for it once.
+    pub fn fingerprint(&self) -> Result<Fingerprint, CorpusError> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(known.clone());
+        }
+        let of_piece = |piece: &Piece| match &piece.bytes {
+            Bytes::Memory(bytes) => Ok(Fingerprint::of_bytes([bytes])),
+            Bytes::Open(_) | Bytes::Closed => Fingerprint::of_file(&piece.path).map_err(failed(&piece.path)),
+        };
+        let pieces: Vec<_> = self.pieces.iter().map(of_piece).collect::<Result<_, _>>()?;
+        Ok(self.fingerprint.get_or_init(|| Fingerprint::of_parts(pieces)).clone())
     }
 
     /// Reads the bytes that begin at a position, from any thread.

@@ -227,3 +227,18 @@ fn everything_that_is_wrong_with_several_texts_is_told_at_once_with_its_place() 
     let sources = vec![source("a", None), source("b", Some(Path::new("no/such/text")))];
     assert_eq!(keys(&TextOptions { sources, ..TextOptions::default() }), ["data.sources.1.path"]);
 }
+
+#[test]
+fn other_bytes_of_the_same_length_are_another_text_wherever_they_are_read_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let of = |small| Corpus::open_with(directory.path(), small).unwrap().fingerprint().unwrap();
+    write("a", "one");
+    write("b", "two");
+    let first = of(0);
+    assert_eq!(of(100), first, "in memory or not");
+    write("b", "owt");
+    assert_ne!(of(0), first);
+    assert_ne!(of(100), first);
+    assert_ne!(Corpus::handbook().fingerprint().unwrap(), first);
+}

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tenterhook::BoxError;
-use tenterhook::data::{Dataset, Sample};
+use tenterhook::data::{Dataset, Fingerprint, Sample};
 
 use super::Corpus;
 
@@ -49,5 +49,10 @@ impl Dataset for Windows {
         let mut window = vec![0; self.context + 1];
         self.corpus.read(self.part.start + sample.index as u64 * self.stride as u64, &mut window)?;
         Ok(window)
+    }
+
+    /// That of the whole text: which part of it this is follows from its length and the configuration.
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        Ok(Some(self.corpus.fingerprint()?))
     }
 }

@@ -1,0 +1,94 @@
+//! Collects the identity of a run when it starts, and compares it with that of the checkpoint it resumes from.
+
+use std::sync::PoisonError;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use tenterhook_core::{Failure, Stage};
+
+use crate::config::refusal;
+use crate::data::{Loaders, Split};
+use crate::module::Module;
+use crate::notice::{Notice, Tell};
+use crate::run::Identity;
+use crate::running::Who;
+use crate::session::Session;
+
+/// Reading for longer than this is told.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl<M: Module> Session<'_, M> {
+    /// Fingerprints the program and the training data, and refuses other data than that of the checkpoint.
+    pub(crate) fn identify_training(&mut self) -> Result<(), Failure> {
+        let Some(feed) = self.feed.take() else { return Ok(()) };
+        let identified = self.identify(Split::Train, feed.loaders());
+        self.feed = Some(feed);
+        identified?;
+        if let Some(text) = self.checkpoint_identity.other_machinery(&self.run.identity) {
+            self.run.note(Notice::Said { hook: "trainer".into(), text });
+        }
+        self.check_data()
+    }
+
+    /// The same for the data that this call evaluates on.
+    pub(crate) fn identify_evaluation(&mut self) -> Result<(), Failure> {
+        let loaders = std::mem::take(&mut self.evaluation.0);
+        let identified = self.identify(self.evaluation_split(), &loaders);
+        self.evaluation.0 = loaders;
+        identified?;
+        self.check_data()
+    }
+
+    /// Nothing is read for a run that leaves nothing behind.
+    fn identify(&mut self, split: Split, loaders: &Loaders<M::Batch>) -> Result<(), Failure> {
+        let run = &self.run.shared.run;
+        let keeps = self.run.recording.is_some() || self.run.saves.kept;
+        if run.rehearsal || run.fast_dev_run || !keeps {
+            return Ok(());
+        }
+        self.run.at(Who::Data, "fingerprint");
+        let text =
+            "reads data and program to fingerprint them; those of large files are kept for the next start";
+        let notice = Notice::Said { hook: "trainer".into(), text: text.into() };
+        let collected = told_if_long(&self.run.notices.tell, &notice, || {
+            let mut found = Identity::of_this_process();
+            for loader in loaders {
+                if let Some(fingerprint) = loader.fingerprint()? {
+                    found.data.insert(format!("{}/{}", split.key(), loader.name()), fingerprint);
+                }
+            }
+            Ok(found)
+        });
+        let found = self.run.checked(collected)?;
+        let data = std::mem::take(&mut self.run.identity.data);
+        self.run.identity = found;
+        self.run.identity.data.extend(data);
+        Ok(())
+    }
+
+    /// Training with other data than before makes another run of it.
+    fn check_data(&mut self) -> Result<(), Failure> {
+        if self.run.stage != Stage::Fit || self.accepts_changes {
+            return Ok(());
+        }
+        let other = self.checkpoint_identity.other_data(&self.run.identity);
+        let Some(refused) = refusal("data", &other) else { return Ok(()) };
+        self.run.at(Who::Trainer, "restore");
+        Err(self.run.failed(refused.into(), false))
+    }
+}
+
+/// Does some work, and tells what it is when it takes long.
+fn told_if_long<T>(tell: &Tell, notice: &Notice, work: impl FnOnce() -> T) -> T {
+    let (done, waits) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if waits.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                tell.lock().unwrap_or_else(PoisonError::into_inner)(notice);
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}

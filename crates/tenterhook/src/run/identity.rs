@@ -1,0 +1,123 @@
+//! What a run is computed from and by, besides its configuration: data, program and processor.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use tenterhook_files::Fingerprint;
+
+use crate::config::{Difference, Harm};
+
+/// The data, the program and the processor of a run, by fingerprint. `run.json` and every checkpoint have one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// The data of each loader, by split and name, such as `train/digits`. Data without a fingerprint is left out.
+    pub data: BTreeMap<String, Fingerprint>,
+    /// The executable; unset if it could not be read.
+    pub program: Option<Fingerprint>,
+    /// The architecture of the processor, and those of its features that can change results in their last bits.
+    pub processor: String,
+}
+
+impl Identity {
+    /// This program on this processor, without data. The executable is read once per process.
+    pub(crate) fn of_this_process() -> Identity {
+        static PROGRAM: OnceLock<Option<Fingerprint>> = OnceLock::new();
+        let read = || std::env::current_exe().ok().and_then(|path| Fingerprint::of_file(&path).ok());
+        let program = PROGRAM.get_or_init(read).clone();
+        let features = features();
+        let processor =
+            [std::env::consts::ARCH].iter().chain(&features).copied().collect::<Vec<_>>().join(" ");
+        Identity { data: BTreeMap::new(), program, processor }
+    }
+
+    /// The data that differs, of what both know. Each difference is harmful.
+    pub(crate) fn other_data(&self, new: &Identity) -> Vec<Difference> {
+        let value = |of: &Fingerprint| Some(of.as_str().into());
+        let both = self.data.iter().filter_map(|(key, old)| Some((key, old, new.data.get(key)?)));
+        let other = both.filter(|(_, old, new)| old != new);
+        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| Difference {
+            key: key.clone(),
+            old: value(old),
+            new: value(new),
+            harm: Harm::Harmful,
+        };
+        other.map(difference).collect()
+    }
+
+    /// That program or processor are other ones, in one sentence. What only one side knows is no difference.
+    pub(crate) fn other_machinery(&self, new: &Identity) -> Option<String> {
+        let differ = |old: &str, new: &str| !old.is_empty() && !new.is_empty() && old != new;
+        let text =
+            |program: &Option<Fingerprint>| program.as_ref().map(ToString::to_string).unwrap_or_default();
+        let what = match (
+            differ(&text(&self.program), &text(&new.program)),
+            differ(&self.processor, &new.processor),
+        ) {
+            (false, false) => return None,
+            (true, false) => "another program",
+            (false, true) => "another kind of processor",
+            (true, true) => "another program on another kind of processor",
+        };
+        Some(format!("the checkpoint was written by {what}: results may differ in their last bits"))
+    }
+}
+
+/// The features of the processor by which libraries choose other instructions.
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    macro_rules! detected {
+        ($($feature:tt)*) => { [$((std::arch::is_x86_feature_detected!($feature), $feature)),*] };
+    }
+    let known = detected!(
+        "sse4.1" "avx" "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16"
+    );
+    known.into_iter().filter_map(|(has, feature)| has.then_some(feature)).collect()
+}
+
+/// The features of the processor by which libraries choose other instructions.
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<&'static str> {
+    macro_rules! detected {
+        ($($feature:tt)*) => { [$((std::arch::is_aarch64_feature_detected!($feature), $feature)),*] };
+    }
+    let known = detected!("neon" "fp16" "dotprod" "bf16" "i8mm" "sve" "sve2");
+    known.into_iter().filter_map(|(has, feature)| has.then_some(feature)).collect()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(data: &[(&str, &str)], program: &str, processor: &str) -> Identity {
+        let data = data.iter().map(|(key, text)| ((*key).to_owned(), Fingerprint::named(*text))).collect();
+        Identity { data, program: Some(Fingerprint::named(program)), processor: processor.to_owned() }
+    }
+
+    #[test]
+    fn only_what_both_sides_know_can_differ() {
+        let old = identity(&[("train/a", "1"), ("val/a", "2"), ("test/a", "3")], "p", "x86_64");
+        let new = identity(&[("train/a", "1"), ("val/a", "4"), ("train/b", "5")], "p", "x86_64");
+        let keys: Vec<_> =
+            old.other_data(&new).into_iter().map(|difference| difference.to_string()).collect();
+        assert_eq!(keys, ["val/a: \"2\" -> \"4\""]);
+        assert_eq!(old.other_machinery(&new), None);
+        assert_eq!(Identity::default().other_machinery(&new), None, "it was not written down then");
+        let other = identity(&[], "q", "x86_64 avx2");
+        let said = old.other_machinery(&other).expect("both differ");
+        assert!(said.contains("another program on another kind of processor"), "{said}");
+    }
+
+    #[test]
+    fn this_process_knows_its_program_and_processor() {
+        let this = Identity::of_this_process();
+        assert!(this.program.is_some() && this.processor.starts_with(std::env::consts::ARCH), "{this:?}");
+        assert_eq!(Identity::of_this_process(), this);
+    }
+}

@@ -1,0 +1,139 @@
+//! Data, program and processor are part of a run.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tenterhook::data::{Batches, Dataset, Fingerprint, Loading, Sample};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::run::RunDirectoryPlan;
+use tenterhook::toy::{Toy, ToyBatch};
+use tenterhook::{BoxError, Notice, RunError, Trainer};
+
+use crate::lab::{epochs, trainer};
+use crate::run_directory::{latest, run_json};
+
+type Point = ([f32; 2], f32);
+
+/// Points that know whether they are the same, unless they have no word for it.
+#[derive(Clone)]
+struct Points(Vec<Point>, Option<&'static str>);
+
+impl Dataset for Points {
+    type Item = Point;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn load(&self, sample: Sample) -> Result<Point, BoxError> {
+        self.0.load(sample)
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        match self.1 {
+            Some("unreadable") => Err("the disk is gone".into()),
+            known => Ok(known.map(Fingerprint::named)),
+        }
+    }
+}
+
+fn data(train: Option<&'static str>, validate: Option<&'static str>) -> Loading<ToyBatch> {
+    let batches = |name: &str, known| {
+        let points = Points(vec![([1.0, 2.0], 3.0); 4], known);
+        Batches::new(name, points, |points| Ok(ToyBatch::of(points))).size(2)
+    };
+    Loading::new()
+        .train(batches("a", train))
+        .validate(batches("b", validate))
+        .test(batches("c", Some("test")))
+}
+
+fn saving(root: &Path, limit: i64) -> Trainer {
+    let mut trainer = trainer(epochs(limit)).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
+    trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
+    trainer
+}
+
+/// Trains an epoch, and hands back the path of its checkpoint.
+fn trained(root: &Path, data: &mut Loading<ToyBatch>) -> std::path::PathBuf {
+    saving(root, 1).fit(&mut Toy::default(), data).unwrap();
+    latest(root).join("checkpoints/latest").canonicalize().unwrap()
+}
+
+#[test]
+fn a_run_knows_its_data_its_program_and_its_processor() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = saving(root.path(), 1);
+    let (toy, data) = (&mut Toy::default(), &mut data(Some("one"), None));
+    trainer.fit(toy, data).unwrap();
+    let identity = run_json(&latest(root.path()))["identity"].clone();
+    assert_eq!(identity["data"], json!({ "train/a": "one" }), "{identity}");
+    assert!(identity["program"].as_str().unwrap().starts_with("blake3:"), "{identity}");
+    assert!(identity["processor"].as_str().unwrap().starts_with(std::env::consts::ARCH), "{identity}");
+    trainer.test(toy, data).unwrap();
+    let identity = run_json(&latest(root.path()))["identity"].clone();
+    assert_eq!(identity["data"], json!({ "test/c": "test", "train/a": "one" }), "{identity}");
+}
+
+#[test]
+fn other_data_is_refused_with_the_list_unless_it_is_accepted() {
+    let root = tempfile::tempdir().unwrap();
+    let from = trained(root.path(), &mut data(Some("one"), Some("two")));
+    let resume = |mut data: Loading<ToyBatch>, accepts: bool| -> Result<(), RunError> {
+        let trainer = saving(root.path(), 2).restoring(&from);
+        let mut trainer = if accepts { trainer.accepting_changes() } else { trainer };
+        trainer.fit(&mut Toy::default(), &mut data).map(|_| ())
+    };
+    let runs = || std::fs::read_dir(root.path().join("runs")).unwrap().count();
+    let before = runs();
+    let refused = resume(data(Some("ONE"), Some("two")), false).unwrap_err().to_string();
+    assert!(
+        refused.contains("the data is not that of the checkpoint:\n  train/a: \"one\" -> \"ONE\"\n")
+            && refused.contains("`--force`"),
+        "{refused}"
+    );
+    let refused = resume(data(Some("one"), Some("TWO")), false).unwrap_err().to_string();
+    assert!(refused.contains("val/b: \"two\" -> \"TWO\""), "{refused}");
+    let unreadable = resume(data(Some("unreadable"), None), true).unwrap_err().to_string();
+    assert!(unreadable.contains("the disk is gone"), "{unreadable}");
+    assert_eq!(runs(), before, "nothing was left behind");
+    resume(data(Some("one"), Some("two")), false).unwrap();
+    resume(data(None, None), false).unwrap();
+    resume(data(Some("ONE"), Some("two")), true).unwrap();
+}
+
+/// Changes what `state.json` says, and the manifest with it.
+fn edit_state(checkpoint: &Path, edit: impl FnOnce(&mut Value)) {
+    let read =
+        |name: &str| serde_json::from_slice::<Value>(&std::fs::read(checkpoint.join(name)).unwrap()).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(checkpoint.join(name), text).unwrap();
+    let (mut state, mut manifest) = (read("state.json"), read("manifest.json"));
+    edit(&mut state);
+    let state = state.to_string();
+    write("state.json", &state);
+    let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
+    manifest["files"]["state.json"] = json!({ "bytes": state.len(), "blake3": hash(&state) });
+    let zeros = "0".repeat(64);
+    manifest["blake3"] = zeros.clone().into();
+    let text = format!("{manifest:#}\n");
+    write("manifest.json", &text.replace(&zeros, &hash(&text)));
+}
+
+#[test]
+fn another_program_or_processor_is_told_and_not_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let from = trained(root.path(), &mut data(Some("one"), None));
+    edit_state(&from, |state| state["identity"]["processor"] = "abacus".into());
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let told = said.clone();
+    let mut trainer = saving(root.path(), 2).restoring(&from).with_notices(move |notice: &Notice| {
+        told.lock().unwrap().push(notice.to_string());
+    });
+    trainer.fit(&mut Toy::default(), &mut data(Some("one"), None)).unwrap();
+    let said = said.lock().unwrap().join("\n");
+    assert!(
+        said.contains("the checkpoint was written by another kind of processor: results may differ"),
+        "{said}"
+    );
+}
