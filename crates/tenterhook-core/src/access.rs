@@ -1,6 +1,7 @@
 //! What a hook declares that it reads and writes, so that the plan can refuse what cannot work.
 
 use crate::cadence::Cadence;
+use crate::effect::Effect;
 use crate::pattern;
 
 /// What a hook reads and writes in the metrics and on the board, and how often it fires.
@@ -37,6 +38,10 @@ pub struct Access {
     pub keeps_weights_to_evaluate: bool,
     /// It does not read the norm of the gradients in `on_step_end`.
     pub leaves_grad_norm: bool,
+    /// What it does outside of the run directory.
+    pub effects: Vec<Effect>,
+    /// What it needs and this machine lacks.
+    pub lacks: Vec<Lack>,
 }
 
 /// Something that is no metric, and that one hook alone may hold, or that one hook requires of another: the module's
@@ -46,6 +51,17 @@ pub struct Claim {
     /// What.
     pub what: String,
     /// What to do where two hooks claim it, or none provides it.
+    pub fix: String,
+}
+
+/// Something that a hook needs and this machine lacks: a program, a directory that can be written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The option that asks for it.
+    pub key: &'static str,
+    /// What is missing.
+    pub problem: String,
+    /// What to do about it.
     pub fix: String,
 }
 
@@ -95,6 +111,20 @@ impl Access {
     #[must_use]
     pub fn requires(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {
         self.requires.push(Claim { what: what.into(), fix: fix.into() });
+        self
+    }
+
+    /// It has this effect outside of the run directory.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Access {
+        self.effects.push(effect);
+        self
+    }
+
+    /// It cannot work on this machine: the plan refuses it.
+    #[must_use]
+    pub fn lacks(mut self, lack: Lack) -> Access {
+        self.lacks.push(lack);
         self
     }
 

@@ -1,8 +1,11 @@
 //! Where a run stands, as plain values: which loop, which epoch, which step, and how it ended.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::effect::Outside;
 
 /// Which of the trainer's four calls is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -140,9 +143,9 @@ pub struct RunInfo {
     pub epoch_batches: Option<u64>,
     /// When `fit` validates.
     pub validation: Validation,
-    /// A dry run over a few batches: nobody stops it early and nothing is saved.
+    /// A dry run over a few batches: no hook stops it early, and nothing is written.
     pub fast_dev_run: bool,
-    /// The run only tries something out, and its directory is removed afterwards: nothing is written beside it.
+    /// A dry run in a scratch directory that is removed afterwards: nothing is written outside of it.
     pub rehearsal: bool,
     /// The checkpoints that this run has removed itself, in all its parts, as their paths.
     pub removed_checkpoints: Vec<PathBuf>,
@@ -157,14 +160,30 @@ impl RunInfo {
         self.directory.as_deref().or_else(|| self.checkpoints.parent())
     }
 
-    /// A file of a hook; a relative one is below [`files`](RunInfo::files). In a rehearsal an absolute one is, too.
+    /// Where a hook's file goes; a relative path is below [`files`](RunInfo::files). In a rehearsal an absolute one is
+    /// below it as well. `None` in a `fast_dev_run`, which writes nothing.
     #[must_use]
-    pub fn file(&self, path: &Path) -> PathBuf {
-        if self.rehearsal && !path.is_relative() {
-            let named = path.components().filter(|part| matches!(part, Component::Normal(_)));
-            return self.file(&Path::new("elsewhere").join(named.collect::<PathBuf>()));
+    pub fn file(&self, path: &Path) -> Option<PathBuf> {
+        let path = self.contained(path);
+        (!self.fast_dev_run)
+            .then(|| self.files().map_or_else(|| path.to_path_buf(), |files| files.join(&path)))
+    }
+
+    /// The same path; in a rehearsal an absolute one becomes relative, so that it is below the scratch directory.
+    #[must_use]
+    pub fn contained<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
+        let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if !self.rehearsal || is_below {
+            return Cow::Borrowed(path);
         }
-        self.files().map_or_else(|| path.to_owned(), |files| files.join(path))
+        let named = path.components().filter(|part| matches!(part, Component::Normal(_)));
+        Cow::Owned(Path::new("elsewhere").join(named.collect::<PathBuf>()))
+    }
+
+    /// The permission to act outside of the run directory. `None` in a dry run: a `fast_dev_run` or a rehearsal.
+    #[must_use]
+    pub fn outside(&self) -> Option<Outside> {
+        (!self.fast_dev_run && !self.rehearsal).then_some(Outside(()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use tenterhook_core::{OptionError, RunInfo};
+use tenterhook_core::{Access, Effect, OptionError, RunInfo};
 
 /// What the run itself keeps in its directory.
 const OF_THE_RUN: [&str; 7] = [
@@ -59,8 +59,14 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
 /// nobody makes.
 pub(crate) fn place(run: &RunInfo, path: &Path) -> Option<PathBuf> {
     let unmade = run.directory.as_ref().is_some_and(|directory| !directory.exists());
-    let leaves_nothing = run.fast_dev_run || unmade && path.is_relative();
-    (!leaves_nothing).then(|| run.file(path))
+    run.file(path).filter(|_| !(unmade && path.is_relative()))
+}
+
+/// Declares that a hook writes this path, which its option `key` names: no other hook may write it, and it is an effect if
+/// it can lie outside of the run directory.
+pub(crate) fn declared(access: Access, key: &str, path: &Path) -> Access {
+    let access = access.claims(plain(path).to_string_lossy(), format!("give one of them another `{key}`"));
+    Effect::of_writing(path).into_iter().fold(access, Access::effect)
 }
 
 /// The directory that a run's files lie in, by which a checkpoint names them: a run that was moved or copied goes on with

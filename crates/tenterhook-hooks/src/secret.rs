@@ -1,6 +1,6 @@
 //! Texts that are used and never shown, such as the address of a webhook.
 
-use tenterhook_core::{HookResult, OptionError};
+use tenterhook_core::{Effect, HookResult, OptionError};
 use ureq::http::Uri;
 
 /// A text that is used and never shown: whoever prints it reads `***`.
@@ -52,6 +52,11 @@ pub(crate) fn address(variable: &str) -> HookResult<Secret> {
              (export {variable}=https://…)"
         )
     })?)
+}
+
+/// The effect of sending requests to the address in an environment variable.
+pub(crate) fn effect(variable: &str) -> Effect {
+    Effect::Request(format!("the address in ${variable}"))
 }
 
 /// Whether it says how to reach which host.

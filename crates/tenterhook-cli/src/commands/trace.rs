@@ -54,7 +54,7 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Re
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
     let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let mut trainer =
-        trainer.with_checkpoints_in(scratch.path()).with_notices(|_| {}).without_introduction().lenient();
+        trainer.rehearsing_in(scratch.path()).with_notices(|_| {}).without_introduction().lenient();
     let tracer = Tracer::default();
     trainer.add_hook(tracer.clone()).map_err(|error| error.to_string())?;
     let ran = match call {

@@ -6,6 +6,7 @@ mod bad_input;
 mod checkpoints;
 mod conformance;
 mod documents;
+mod dry_runs;
 mod exit_codes;
 mod export;
 mod failures;

@@ -2,7 +2,7 @@
 
 use super::asked;
 use super::writers::Writers;
-use crate::access::{Access, Claim};
+use crate::access::{Access, Claim, Lack};
 use crate::cadence::Cadence;
 use crate::progress::Phase;
 
@@ -113,6 +113,18 @@ pub enum PlanError {
         /// How long the run is.
         total: String,
     },
+    /// A hook that needs what this machine lacks.
+    #[error("hook `{hook}` cannot work: {problem}; {fix}")]
+    Lacks {
+        /// The hook.
+        hook: String,
+        /// The option that asks for it.
+        key: &'static str,
+        /// What is missing.
+        problem: String,
+        /// What to do about it.
+        fix: String,
+    },
 }
 
 /// The metric the trainer itself writes.
@@ -150,6 +162,9 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
             let total = too_short(*needed, 0, world);
             let (hook, needed) = (hook.clone(), needed.to_string());
             errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total }));
+        }
+        for Lack { key, problem, fix } in access.lacks.clone() {
+            errors.push(PlanError::Lacks { hook: hook.clone(), key, problem, fix });
         }
     }
     errors

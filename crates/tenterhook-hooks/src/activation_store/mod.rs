@@ -244,8 +244,7 @@ impl Observer for ActivationStore {
         let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;
         let mut access = Access::none();
         if *to == ActivationTarget::Safetensors {
-            let directory = own_file::plain(dir);
-            access = access.claims(directory.to_string_lossy(), "give one of them another `dir`");
+            access = own_file::declared(access, "dir", dir);
         }
         if stages.as_slice() == [ActivationStage::Train] {
             access = access.needs("every_n_batches", Cadence::Batches(*every_n_batches));

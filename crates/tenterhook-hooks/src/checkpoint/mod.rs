@@ -17,9 +17,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
-    Policy, Request, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
-    hook,
+    Access, Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, Moment, OptionError,
+    Phase, Policy, Request, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
+    ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
@@ -35,8 +35,8 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// `on_train_epoch_end` after the module.
 ///
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
-///   `on_exception`; never in a sanity check, in a
-///   dry run only for `save_last` at its end, and not while a signal ends the run: the trainer saves that itself.
+///   `on_exception`; never in a dry run or a sanity check, and not while a signal ends the run: the trainer saves that
+///   itself.
 /// - **Reads** the metric it monitors, and those that `filename` names; writes checkpoints. A save whose
 ///   metric has no value of this very step yet waits for one, whatever the rhythm: no checkpoint is judged
 ///   by, or named after, the metric of other weights.
@@ -265,6 +265,8 @@ impl Controller for Checkpoint {
             .monitor
             .iter()
             .fold(access, |access, monitor| access.monitors(monitor).provides(PROVIDED));
+        let outside = self.options.dirpath.as_deref().and_then(Effect::of_writing);
+        let access = outside.into_iter().fold(access, Access::effect);
         match self.rhythm {
             Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
             Rhythm::Steps(n) => access.every(Cadence::Steps(n)),
@@ -334,7 +336,7 @@ impl Controller for Checkpoint {
         let mut saves = Vec::new();
         // The last save may be some steps ago: the rhythm, or a better score, has not come again.
         let is_old = self.memory.last_is_of != Some(cx.step);
-        if self.options.save_last.is_on() && is_old && !is_interrupted(cx) {
+        if self.options.save_last.is_on() && is_old && !is_interrupted(cx) && !cx.run.fast_dev_run {
             self.write_last(cx, &mut saves);
         }
         Ok(requests(saves))

@@ -123,8 +123,7 @@ impl Csv {
 #[hook(name = "csv", tier = "built_in")]
 impl Observer for Csv {
     fn access(&self) -> Access {
-        let file = own_file::plain(&self.options.path);
-        Access::none().claims(file.to_string_lossy(), "give one of them another `path`")
+        own_file::declared(Access::none(), "path", &self.options.path)
     }
 
     fn setup(&mut self, _: &Setup) {

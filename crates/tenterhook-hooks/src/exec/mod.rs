@@ -1,7 +1,9 @@
 //! Runs a command when something happens.
 
 mod facts;
+mod family;
 mod process;
+mod program;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,7 @@ pub struct ExecOptions {
     pub on: Vec<String>,
     /// What to run: a program and its arguments, or a text that `sh -c` runs.
     pub command: ExecCommand,
-    /// It is killed after so long, with everything that it started.
+    /// How long the command may run. Then it is killed with all its descendants; on Linux also those in other sessions.
     #[serde(default = "minute")]
     #[schemars(extend("pattern" = time::PATTERN))]
     pub timeout: String,
@@ -54,6 +56,16 @@ pub enum ExecCommand {
     Shell(#[schemars(length(min = 1))] String),
     /// A program and its arguments.
     Program(#[schemars(length(min = 1))] Vec<String>),
+}
+
+impl ExecCommand {
+    /// The program and its arguments.
+    fn words(&self) -> Vec<String> {
+        match self {
+            ExecCommand::Shell(script) => ["sh", "-c", script].map(str::to_owned).to_vec(),
+            ExecCommand::Program(words) => words.clone(),
+        }
+    }
 }
 
 /// So many characters of a command are shown.
@@ -132,6 +144,7 @@ impl ExecOptions {
 ///   environment. Commands run one after the other, and what they print is said: 20 lines of each.
 /// - **Cost**: copying the metrics; the rest is done by a thread of its own. The end of the run waits for commands, for
 ///   `flush_timeout` at most.
+/// - **Refused before step 1** if the program does not exist or is not executable. Of a text for `sh -c` only a run shows it.
 /// - **When it fails**, because the command cannot be started, ends with another exit code than 0 or takes longer than
 ///   `timeout`, its policy decides: it is reported with the end of what it wrote to standard error, and the hook
 ///   disabled after three failures.
@@ -192,10 +205,10 @@ impl Exec {
     fn run<C: Context + Tells>(&mut self, cx: &C) -> HookResult {
         let moment = cx.moment();
         self.pass_on(moment);
-        if !self.events.contains(C::EVENT) || outbox::is_closed(moment) {
-            return Ok(());
-        }
+        let outside = outbox::outside(moment).filter(|_| self.events.contains(C::EVENT));
+        let Some(outside) = outside else { return Ok(()) };
         let work = || Running {
+            outside,
             command: self.options.command.clone(),
             timeout: self.timeout,
             heard: self.heard.clone(),
@@ -217,6 +230,11 @@ macro_rules! runs_at {
 
         #[hook(name = "exec", tier = "built_in")]
         impl Observer for Exec {
+            fn access(&self) -> Access {
+                let access = Access::none().effect(Effect::Command(self.options.command.words()));
+                self.options.command.lack().into_iter().fold(access, Access::lacks)
+            }
+
             fn idle(&self) -> Events {
                 let own = Events::of(&[Event::Setup, Event::Teardown]);
                 Events::of(EVENTS).without(self.events).without(own)

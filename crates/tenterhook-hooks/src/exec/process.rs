@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use tenterhook_core::Outside;
+
+use super::family::Family;
 
 /// So much of a command's output is kept, from its start.
 const OUTPUT: usize = 8 * 1024;
@@ -35,22 +37,28 @@ pub(super) struct Patience<'a> {
 }
 
 /// Runs a command with this on its standard input. The error says what went wrong, without the command.
-pub(super) fn run(mut command: Command, input: Vec<u8>, patience: &Patience<'_>) -> Result<Said, String> {
+pub(super) fn run(
+    _: Outside,
+    mut command: Command,
+    input: Vec<u8>,
+    patience: &Patience<'_>,
+) -> Result<Said, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: a Ctrl-C in our terminal is not meant for it, and it can be killed with all its children.
     command.process_group(0);
+    let family = Family::mark(&mut command);
     let mut child = command.spawn().map_err(|error| format!("could not be started: {error}"))?;
     let talking = pipe(&mut child, input).map_err(|error| format!("could not be talked to: {error}"));
     let (output, errors) = match talking {
         Ok(pipes) => pipes,
         Err(error) => {
-            kill(&mut child);
+            family.kill(&mut child);
             return Err(error);
         }
     };
     let ended = wait(&mut child, patience);
     if ended.is_err() {
-        kill(&mut child);
+        family.kill(&mut child);
     }
     let until = Instant::now() + AFTERWARDS;
     let (output, errors) = (output.until(until), errors.until(until));
@@ -93,16 +101,6 @@ fn wait(child: &mut Child, patience: &Patience<'_>) -> Result<ExitStatus, String
         thread::sleep(nap);
         nap = (nap * 2).min(Duration::from_millis(20));
     }
-}
-
-/// Kills it and all that it started and that stayed in its group.
-fn kill(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    // The group may be gone, or never have come to be.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// Threads of their own for its pipes: one that does not read, or does not stop to write, keeps nobody else.
@@ -176,6 +174,8 @@ fn hear(mut pipe: impl Read + Send + 'static, keep: Keep) -> std::io::Result<Hea
 
 #[cfg(test)]
 mod tests {
+    use tenterhook_core::RunInfo;
+
     use super::*;
 
     /// More than any of these commands takes by itself.
@@ -184,7 +184,11 @@ mod tests {
     fn sh(script: &str, input: &[u8], timeout: Duration) -> Result<Said, String> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        run(command, input.to_vec(), &Patience { timeout, is_over: &|| false })
+        run(outside(), command, input.to_vec(), &Patience { timeout, is_over: &|| false })
+    }
+
+    fn outside() -> Outside {
+        RunInfo::default().outside().expect("it is no dry run")
     }
 
     fn lines(lines: &[&str]) -> Result<Said, String> {
@@ -206,6 +210,7 @@ mod tests {
         assert_eq!(sh("exit 4", b"", LONG), Err("ended with exit code 4".into()));
         assert_eq!(sh("kill -9 $$", b"", LONG), Err("was ended by signal 9".into()));
         let missing = run(
+            outside(),
             Command::new("/no/such/program"),
             Vec::new(),
             &Patience { timeout: LONG, is_over: &|| false },
@@ -250,8 +255,8 @@ mod tests {
     fn one_that_is_still_there_when_all_is_over_is_killed() {
         let mut command = Command::new("sleep");
         command.arg("50");
-        let error =
-            run(command, Vec::new(), &Patience { timeout: LONG, is_over: &|| true }).expect_err("it is over");
+        let error = run(outside(), command, Vec::new(), &Patience { timeout: LONG, is_over: &|| true })
+            .expect_err("it is over");
         assert!(error.contains("raise `flush_timeout`"), "{error}");
     }
 }

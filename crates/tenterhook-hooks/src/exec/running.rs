@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenterhook_core::HookResult;
+use tenterhook_core::{HookResult, Outside};
 
 use super::ExecCommand;
 use super::facts::Told;
@@ -42,6 +42,7 @@ impl Heard {
 
 /// Runs a command, one time after the other.
 pub(super) struct Running {
+    pub(super) outside: Outside,
     pub(super) command: ExecCommand,
     pub(super) timeout: Duration,
     pub(super) heard: Heard,
@@ -62,7 +63,7 @@ impl Work for Running {
         let mut input = serde_json::to_vec(&told)?;
         input.push(b'\n');
         let is_over = || desk.time_left().is_some_and(|left| left < MARGIN);
-        let said = run(command, input, &Patience { timeout: self.timeout, is_over: &is_over });
+        let said = run(self.outside, command, input, &Patience { timeout: self.timeout, is_over: &is_over });
         let said = said.map_err(|problem| format!("`{}`, run at {}, {problem}", self.command, told.event))?;
         self.heard.add(said);
         Ok(())
@@ -71,18 +72,10 @@ impl Work for Running {
 
 impl ExecCommand {
     fn to_run(&self) -> Command {
-        match self {
-            ExecCommand::Shell(script) => {
-                let mut command = Command::new("sh");
-                command.args(["-c", script]);
-                command
-            }
-            ExecCommand::Program(words) => {
-                let mut words = words.iter();
-                let mut command = Command::new(words.next().map(String::as_str).unwrap_or_default());
-                command.args(words);
-                command
-            }
-        }
+        let words = self.words();
+        let mut words = words.iter();
+        let mut command = Command::new(words.next().map(String::as_str).unwrap_or_default());
+        command.args(words);
+        command
     }
 }

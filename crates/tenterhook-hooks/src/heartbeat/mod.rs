@@ -167,11 +167,12 @@ impl Heartbeat {
     fn send(&mut self, cx: &Moment<'_>, said: Word) -> HookResult {
         self.note(cx);
         let file = self.options.file.as_deref().and_then(|file| own_file::place(cx.run, file));
-        if outbox::is_closed(cx) || cx.stage != Stage::Fit || self.address.is_none() && file.is_none() {
+        let outside = outbox::outside(cx).filter(|_| cx.stage == Stage::Fit);
+        let Some(outside) = outside.filter(|_| self.address.is_some() || file.is_some()) else {
             return Ok(());
-        }
+        };
         let work = || Beating {
-            client: Client::new(),
+            client: Client::new(outside),
             run: cx.run.id.clone(),
             targets: Targets {
                 address: self.address.clone(),
@@ -194,8 +195,9 @@ impl Heartbeat {
 #[hook(name = "heartbeat", tier = "built_in")]
 impl Observer for Heartbeat {
     fn access(&self) -> Access {
-        let Some(file) = &self.options.file else { return Access::none() };
-        Access::none().claims(own_file::plain(file).to_string_lossy(), "give one of them another `file`")
+        let HeartbeatOptions { file, url_env, .. } = &self.options;
+        let access = url_env.iter().fold(Access::none(), |access, url| access.effect(secret::effect(url)));
+        file.iter().fold(access, |access, file| own_file::declared(access, "file", file))
     }
 
     fn policy(&self) -> Policy {
@@ -204,7 +206,7 @@ impl Observer for Heartbeat {
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
         self.outbox.begin();
-        if cx.run.rehearsal {
+        if cx.run.outside().is_none() {
             return Ok(());
         }
         self.address = None;

@@ -181,8 +181,7 @@ fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
 #[hook(name = "json_log", tier = "built_in")]
 impl Observer for Jsonl {
     fn access(&self) -> Access {
-        let file = own_file::plain(&self.options.path);
-        let access = Access::none().claims(file.to_string_lossy(), "give one of them another `path`");
+        let access = own_file::declared(Access::none(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
         if every == JsonlOptions::default().log_every_n_batches {
             return access;

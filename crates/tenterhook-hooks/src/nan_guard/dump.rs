@@ -38,7 +38,7 @@ pub(super) struct Report<'a> {
 
 /// Where dumps of a run go: into its directory, or beside its checkpoints.
 pub(super) fn root(run: &RunInfo) -> Option<PathBuf> {
-    run.files().map(|files| files.join("nan_guard"))
+    run.file(Path::new("nan_guard"))
 }
 
 /// Writes a dump whole or not at all, and says where.

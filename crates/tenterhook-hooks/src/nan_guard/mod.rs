@@ -160,7 +160,7 @@ impl NanGuard {
         if worth_saying && !raises {
             cx.say(text.clone());
         }
-        if self.options.dump && self.memory.dumps < self.options.max_dumps && !cx.run.fast_dev_run {
+        if self.options.dump && self.memory.dumps < self.options.max_dumps {
             self.dump(cx);
         }
         if raises { Err(text.into()) } else { Ok(()) }
@@ -205,9 +205,8 @@ impl NanGuard {
             gradients,
             activations: self.seen.activations(),
         };
-        let Some(root) = dump::root(cx.run) else {
-            return cx.say("there is no run directory to dump the batch into");
-        };
+        // Only a dry run has none.
+        let Some(root) = dump::root(cx.run) else { return };
         match dump::write(&root, &report, &cx.batch.tensors) {
             Ok(place) => {
                 self.memory.dumps += 1;

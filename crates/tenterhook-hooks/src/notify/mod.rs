@@ -188,8 +188,8 @@ impl Notify {
     }
 
     fn send(&mut self, cx: &Moment<'_>, on: NotifyOn, facts: Facts) -> HookResult {
-        let Some(address) = &self.address else { return Ok(()) };
-        if outbox::is_closed(cx) || !self.limit.lets_through(cx.elapsed(), on.is_an_end()) {
+        let Some((address, outside)) = self.address.as_ref().zip(outbox::outside(cx)) else { return Ok(()) };
+        if !self.limit.lets_through(cx.elapsed(), on.is_an_end()) {
             return Ok(());
         }
         let best = self.best(cx);
@@ -205,7 +205,7 @@ impl Notify {
         };
         let called = self.called();
         let work = || Sending {
-            client: Client::new(),
+            client: Client::new(outside),
             address: address.clone(),
             called,
             templates: self.templates.clone(),
@@ -229,12 +229,13 @@ fn ending(outcome: &Outcome) -> (String, Option<String>) {
 #[hook(name = "notify", tier = "built_in")]
 impl Observer for Notify {
     fn access(&self) -> Access {
+        let access = Access::none().effect(secret::effect(&self.options.url_env));
         let of_checkpoint = self.wants(NotifyOn::BestModel) && self.options.monitor.is_none();
         if !of_checkpoint {
-            return Access::none();
+            return access;
         }
         let fix = "set `monitor` here, or in a checkpoint hook";
-        Access::none().requires(checkpoint::PROVIDED, fix)
+        access.requires(checkpoint::PROVIDED, fix)
     }
 
     fn idle(&self) -> Events {
@@ -253,7 +254,7 @@ impl Observer for Notify {
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
         self.outbox.begin();
-        if cx.run.rehearsal {
+        if cx.run.outside().is_none() {
             return Ok(());
         }
         self.address = None;

@@ -154,7 +154,7 @@ impl Profiler {
 
     fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
-        let path = cx.run.file(filename);
+        let Some(path) = cx.run.file(filename) else { return Ok(()) };
         let text = serde_json::to_string_pretty(report)? + "\n";
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         made.and_then(|()| std::fs::write(&path, text)).map_err(|error| {
@@ -167,10 +167,8 @@ impl Profiler {
 impl Observer for Profiler {
     fn access(&self) -> Access {
         let access = METRICS.into_iter().fold(Access::none().measures_hooks(), Access::writes);
-        let file = self.options.filename.as_deref().map(own_file::plain);
-        let access = file.into_iter().fold(access, |access, file| {
-            access.claims(file.to_string_lossy(), "give one of them another `filename`")
-        });
+        let file = self.options.filename.iter();
+        let access = file.fold(access, |access, file| own_file::declared(access, "filename", file));
         let skips = self.options.skip_first_batches;
         if skips == ProfilerOptions::default().skip_first_batches {
             return access;
@@ -238,8 +236,7 @@ impl Observer for Profiler {
                 cx.print(line);
             }
         }
-        // A dry run leaves nothing behind.
-        if cx.run.fast_dev_run { Ok(()) } else { self.write(cx, &report) }
+        self.write(cx, &report)
     }
 
     fn state_dict(&self) -> HookResult<State> {

@@ -212,8 +212,7 @@ fn seconds_since_1970() -> f64 {
 impl Observer for TensorBoard {
     fn access(&self) -> Access {
         let TensorBoardOptions { dir, histograms, histogram_every_n_steps: every, .. } = &self.options;
-        let directory = own_file::plain(dir);
-        let access = Access::none().claims(directory.to_string_lossy(), "give one of them another `dir`");
+        let access = own_file::declared(Access::none(), "dir", dir);
         if histograms.is_empty() {
             return access;
         }

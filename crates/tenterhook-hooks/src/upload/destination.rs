@@ -1,6 +1,7 @@
 //! Where checkpoints go to: what `to` says, and the store that it leads to.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use reqwest::Url;
-use tenterhook_core::OptionError;
+use tenterhook_core::{Lack, OptionError, Outside};
 
 /// The environment, as it was when the worker began.
 pub(super) type Variables = Vec<(String, String)>;
@@ -98,6 +99,7 @@ impl Destination {
     /// The store, and the key in it that everything is below.
     pub(super) fn open(
         &self,
+        _: Outside,
         patience: Patience,
         variables: &Variables,
     ) -> Result<(Arc<dyn ObjectStore>, Key), String> {
@@ -122,6 +124,26 @@ impl Destination {
                 Ok((store, prefix.clone()))
             }
         }
+    }
+
+    /// What is missing to write there, as far as this machine knows. Nothing is made and nothing is sent.
+    pub(super) fn lack(&self, variables: &Variables) -> Option<Lack> {
+        let (problem, fix) = match self {
+            Destination::Directory(path) => (unwritable(path)?, "make it writable, or choose another `to`"),
+            Destination::Bucket { cloud: Cloud::S3, name, .. } => {
+                let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+                if !(3..=255).contains(&name.len()) || !name.chars().all(fits) {
+                    let problem = format!("{name:?} is not the name of a bucket");
+                    (problem, "name it with 3 or more letters, digits, `.` and `-`")
+                } else {
+                    let known = s3_settings(variables).and_then(|builder| credentials(&builder));
+                    (known.err()?, "set it in the environment")
+                }
+            }
+            #[cfg(any(feature = "gcp", feature = "azure"))]
+            Destination::Bucket { .. } => return None,
+        };
+        Some(Lack { key: "to", problem, fix: fix.to_owned() })
     }
 
     /// The directory, where it is one.
@@ -159,16 +181,51 @@ fn client_options(patience: Patience) -> [(ClientConfigKey, String); 2] {
     ]
 }
 
-fn s3(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn ObjectStore>, String> {
+/// Why a directory cannot be made or written to. Of one that does not exist, the nearest above it decides.
+fn unwritable(directory: &Path) -> Option<String> {
+    use rustix::fs::{Access, access};
+
+    let shown = directory.display();
+    let directory = match std::path::absolute(directory) {
+        Ok(directory) => directory,
+        Err(error) => return Some(format!("{shown} cannot be used: {error}")),
+    };
+    for above in directory.ancestors() {
+        match fs::metadata(above) {
+            Ok(found) if !found.is_dir() => return Some(format!("{} is not a directory", above.display())),
+            Ok(_) => {
+                let refused = access(above, Access::WRITE_OK | Access::EXEC_OK).err()?;
+                return Some(format!("{} cannot be written to: {refused}", above.display()));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Some(format!("{} cannot be used: {error}", above.display())),
+        }
+    }
+    None
+}
+
+/// One half of a key alone is never enough. Without both, the machine may have a role, which only a request shows.
+fn credentials(builder: &AmazonS3Builder) -> Result<(), String> {
+    let keys = [
+        (AmazonS3ConfigKey::AccessKeyId, "AWS_ACCESS_KEY_ID"),
+        (AmazonS3ConfigKey::SecretAccessKey, "AWS_SECRET_ACCESS_KEY"),
+    ];
+    let is_set = |key| builder.get_config_value(key).is_some_and(|value| !value.is_empty());
+    match keys.each_ref().map(|(key, _)| is_set(key)) {
+        [true, false] => Err(format!("{} is set and {} is not", keys[0].1, keys[1].1)),
+        [false, true] => Err(format!("{} is set and {} is not", keys[1].1, keys[0].1)),
+        _ => Ok(()),
+    }
+}
+
+/// What the environment says about S3.
+fn s3_settings(variables: &Variables) -> Result<AmazonS3Builder, String> {
     // As `from_env` of the builder does, with the variables that are given.
     let mut builder = AmazonS3Builder::new();
     for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
         if let Ok(key) = name.to_ascii_lowercase().parse() {
             builder = builder.with_config(key, value);
         }
-    }
-    for (key, value) in client_options(patience) {
-        builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
     let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
     let endpoint = endpoint.iter().find_map(|key| builder.get_config_value(key));
@@ -183,6 +240,14 @@ fn s3(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn
                     .to_owned(),
             );
         }
+    }
+    Ok(builder)
+}
+
+fn s3(bucket: &str, patience: Patience, variables: &Variables) -> Result<Arc<dyn ObjectStore>, String> {
+    let mut builder = s3_settings(variables)?;
+    for (key, value) in client_options(patience) {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
     let store = builder
         .with_bucket_name(bucket)

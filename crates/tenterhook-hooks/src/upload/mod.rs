@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook_core::{
-    Access, CheckpointLoaded, CheckpointSaved, FromOptions, HookResult, Moment, Observer, OptionError, Sent,
-    Setup, Stage, hook,
+    Access, CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, Moment, Observer,
+    OptionError, Outside, Sent, Setup, Stage, hook,
 };
 
 use destination::{Destination, Variables};
@@ -39,6 +39,8 @@ use crate::worker::Outbox;
 ///   where it is not encrypted and another machine), or from the machine's role. They are written down nowhere.
 /// - **Cost**: a path is handed to a thread of its own, which reads, hashes and sends; up to four parts of 8 MiB in
 ///   memory, more for files beyond 70 GiB. At the end the run waits for the rest, `flush_timeout` at most.
+/// - **Refused before step 1** if the directory cannot be made or written to, or if the environment has half of the
+///   credentials. Whether they are right, only the first upload shows.
 /// - **When it fails**, after `retries`, its policy decides: it is reported, and the hook disabled after three
 ///   failures.
 ///
@@ -80,14 +82,15 @@ only = "best"
 impl Upload {
     /// Hands something over to the worker, which starts with the first.
     fn send(&mut self, cx: &Moment<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
+        let Some(outside) = cx.run.outside().filter(|_| cx.stage == Stage::Fit) else { return Ok(()) };
         if !self.outbox.is_open() {
-            let uploader = self.uploader(cx)?;
+            let uploader = self.uploader(cx, outside)?;
             self.outbox.open("upload", self.checked.queue, uploader)?;
         }
         self.outbox.pass(Item { run: cx.run.id.clone(), root, checkpoint })
     }
 
-    fn uploader(&mut self, cx: &Moment<'_>) -> HookResult<Uploader> {
+    fn uploader(&mut self, cx: &Moment<'_>, outside: Outside) -> HookResult<Uploader> {
         let mut destination = self.checked.destination.clone();
         if let Some(directory) = destination.directory() {
             let (directory, own) =
@@ -103,6 +106,7 @@ impl Upload {
         }
         (self.gone, self.told) = (Arc::default(), 0);
         Ok(Uploader {
+            outside,
             destination,
             to: self.options.to.clone(),
             patience: self.checked.patience,
@@ -137,15 +141,12 @@ fn variables() -> Variables {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Whether nothing may leave this process.
-fn stays_here(cx: &Moment<'_>) -> bool {
-    cx.run.rehearsal || cx.run.fast_dev_run || cx.stage != Stage::Fit
-}
-
 #[hook(name = "upload", tier = "built_in")]
 impl Observer for Upload {
     fn access(&self) -> Access {
-        Access::none().claims(&*self.options.to, "give one of them another `to`")
+        let access = Access::none().claims(&*self.options.to, "give one of them another `to`");
+        let access = access.effect(Effect::Upload(self.options.to.clone()));
+        self.checked.destination.lack(&variables()).into_iter().fold(access, Access::lacks)
     }
 
     fn setup(&mut self, _: &Setup) {
@@ -155,16 +156,13 @@ impl Observer for Upload {
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
         // A run that begins from another one's checkpoint has none of its own.
         let own = cx.path.starts_with(&cx.run.checkpoints);
-        if stays_here(cx) || !own || self.options.only == UploadOnly::Best {
+        if !own || self.options.only == UploadOnly::Best {
             return Ok(());
         }
         self.send(cx, cx.run.checkpoints.clone(), None)
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
-        if stays_here(cx) {
-            return Ok(());
-        }
         self.tell(cx);
         if self.options.only == UploadOnly::Best && !cx.best {
             return Ok(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path as Key;
-use tenterhook_core::{BoxError, HookResult};
+use tenterhook_core::{BoxError, HookResult, Outside};
 use tokio::runtime::{Builder, Runtime};
 
 use super::copy::{Copied, Failure, copy};
@@ -33,6 +33,7 @@ pub(super) struct Item {
 /// Uploads.
 #[derive(Debug)]
 pub(super) struct Uploader {
+    pub(super) outside: Outside,
     pub(super) destination: Destination,
     /// As `to` says it.
     pub(super) to: String,
@@ -103,7 +104,7 @@ impl Uploader {
     fn connect(&self) -> Result<Open, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("no runtime can be made: {error}"))?;
-        let (store, prefix) = self.destination.open(self.patience, &self.variables)?;
+        let (store, prefix) = self.destination.open(self.outside, self.patience, &self.variables)?;
         Ok(Open { runtime, store, prefix })
     }
 

@@ -1,6 +1,6 @@
 //! What a hook sends away: a worker that is started when there is something for it, once per call of the trainer.
 
-use tenterhook_core::{HookResult, Moment, OptionError, Phase, Sent};
+use tenterhook_core::{HookResult, Moment, OptionError, Outside, Phase, Sent};
 
 use super::{Queue, WhenFull, Work, Worker};
 use crate::time;
@@ -83,9 +83,9 @@ pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Re
     Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
 }
 
-/// Nothing leaves the machine in a rehearsal, a dry run or a sanity check.
-pub(crate) fn is_closed(cx: &Moment<'_>) -> bool {
-    cx.run.rehearsal || cx.run.fast_dev_run || cx.phase == Phase::SanityCheck
+/// The permission to send something away: there is none in a dry run or a sanity check.
+pub(crate) fn outside(cx: &Moment<'_>) -> Option<Outside> {
+    cx.run.outside().filter(|_| cx.phase != Phase::SanityCheck)
 }
 
 /// Both, where both failed.

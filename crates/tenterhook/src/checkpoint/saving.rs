@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, SaveRequest};
+use tenterhook_core::{
+    BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, RunInfo, SaveRequest,
+};
 
 use super::afterwards::{Afterwards, LeftOpen};
 use super::contents::Contents;
@@ -126,6 +128,9 @@ impl<M: Module> Running<M> {
         by: Option<&str>,
         saves: &[SaveRequest],
     ) -> Result<(), Failure> {
+        if self.shared.run.fast_dev_run {
+            return Ok(());
+        }
         self.with_hooks_paused(|run| {
             saves.iter().enumerate().try_for_each(|(at, save)| {
                 let rest = saves[at + 1..].to_vec();
@@ -210,6 +215,7 @@ impl<M: Module> Running<M> {
         request: &SaveRequest,
         mut contents: Contents,
     ) -> Result<(), Failure> {
+        let request = &contained(&self.shared.run, request);
         let weights_only = request.weights_only;
         let entries = Entries::default();
         if !weights_only {
@@ -316,6 +322,9 @@ impl<M: Module> Running<M> {
 
     /// Nobody else saves here from now on: removes what a killed process left, and finishes what it had begun.
     pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
+        if self.shared.run.fast_dev_run {
+            return Ok(());
+        }
         self.count_on();
         let root = &self.shared.run.checkpoints;
         let tidied = tidy(&RealDisk, root);
@@ -414,6 +423,17 @@ impl<M: Module> Session<'_, M> {
             );
         }
         Ok(())
+    }
+}
+
+/// The same request, whose paths stay below the scratch directory of a rehearsal.
+fn contained(run: &RunInfo, save: &SaveRequest) -> SaveRequest {
+    let contained = |path: &PathBuf| run.contained(path).into_owned();
+    SaveRequest {
+        path: save.path.as_ref().map(contained),
+        link: save.link.as_ref().map(contained),
+        replaces: save.replaces.iter().map(contained).collect(),
+        ..save.clone()
     }
 }
 

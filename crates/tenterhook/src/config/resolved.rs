@@ -146,7 +146,9 @@ impl Resolved {
                 PlanError::NeverFires { when, .. } if when.starts_with("every") => {
                     table.common.every.map(|_| "every")
                 }
-                PlanError::TooShort { key, .. } => Some(*key).filter(|key| table.options.contains_key(*key)),
+                PlanError::TooShort { key, .. } | PlanError::Lacks { key, .. } => {
+                    Some(*key).filter(|key| table.options.contains_key(*key))
+                }
                 PlanError::NeverFires { .. } => table.common.after.map(|_| "after"),
                 _ => None,
             };

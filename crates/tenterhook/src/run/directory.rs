@@ -123,7 +123,8 @@ impl Recorder for RunDirectory {
             what,
         };
         if self.open.is_none() {
-            if stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations) {
+            let without_training = stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations);
+            if without_training || beginning.run.fast_dev_run {
                 return Ok(());
             }
             self.open = Some(self.opened(beginning)?);

@@ -30,6 +30,14 @@ impl Clock for BatchClock {
 }
 
 impl Trainer {
+    /// Makes this a dry run whose files all go below a scratch directory, which the caller removes. Hooks run no
+    /// commands, send no requests and write nothing elsewhere, whatever their options say.
+    #[must_use]
+    pub fn rehearsing_in(mut self, scratch: &Path) -> Trainer {
+        self.shared.run.rehearsal = true;
+        self.with_checkpoints_in(scratch.join("checkpoints"))
+    }
+
     /// Makes the next call a rehearsal: hooks write below this directory, notices are swallowed, and the handle that
     /// is returned ends the call, as the one that is given does. What hooks receive is noted. One that goes on from a checkpoint may do so with fewer hooks. Time comes from
     /// `clock`, and `max_time` is no limit. Everything else stays as it is set.
@@ -45,13 +53,13 @@ impl Trainer {
             self.settings.max_epochs.get_or_insert(-1);
         }
         self.notify = telling(|_| {});
+        self.shared.run.rehearsal = true;
         let kept = RunDirectory::new(RunDirectoryPlan {
             runs_dir: directory.to_path_buf(),
             device: Some(self.shared.run.device.clone()),
             ..RunDirectoryPlan::default()
         });
         kept.place().set_in(&mut self.shared.run);
-        self.shared.run.rehearsal = true;
         self.recording = Some(Recording::new(Box::new(kept)));
         self.accepts_other_hooks = true;
         self.interrupt = interrupt.inner();

@@ -1,0 +1,79 @@
+//! What a hook does outside of the run directory.
+
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+/// Something that a hook does outside of the run directory, with its options. A hook declares it with
+/// [`Access::effect`](crate::Access::effect); the program lists it before it acts on a configuration that it does not
+/// trust. It holds no secret: an address is named by the variable that contains it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// Runs this program with these arguments.
+    Command(Vec<String>),
+    /// Sends requests to this address.
+    Request(String),
+    /// Copies files of the run to this place.
+    Upload(String),
+    /// Writes this file or directory.
+    Write(PathBuf),
+}
+
+impl Effect {
+    /// The effect of writing this path, if it can lie outside of the run directory: an absolute path, or one with `..`.
+    #[must_use]
+    pub fn of_writing(path: &Path) -> Option<Effect> {
+        let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        (!is_below).then(|| Effect::Write(path.to_owned()))
+    }
+}
+
+/// How many characters of an effect are shown; the rest is counted.
+const SHOWN: usize = 2000;
+
+/// Escaped, since the text may come from an untrusted configuration.
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, text) = match self {
+            Effect::Command(words) => ("runs the command", format!("{words:?}")),
+            Effect::Request(address) => ("sends requests to", format!("{address:?}")),
+            Effect::Upload(to) => ("uploads checkpoints to", format!("{to:?}")),
+            Effect::Write(path) => ("writes to", format!("{path:?}")),
+        };
+        match text.char_indices().nth(SHOWN) {
+            Some((end, _)) => write!(f, "{what} {}… ({} more bytes)", &text[..end], text.len() - end),
+            None => write!(f, "{what} {text}"),
+        }
+    }
+}
+
+/// The permission to act outside of the run directory: to run a command or to send a request.
+///
+/// [`RunInfo::outside`](crate::RunInfo::outside) is the only source, and gives none in a dry run. Whatever runs commands or
+/// sends requests takes one as an argument, so that no hook can forget to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside(pub(crate) ());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_an_effect_outside_unless_it_stays_below_the_run_directory() {
+        for below in ["a.csv", "./a.csv", "a/b.csv"] {
+            assert_eq!(Effect::of_writing(Path::new(below)), None, "{below}");
+        }
+        for outside in ["/a.csv", "../a.csv", "a/../../b"] {
+            assert_eq!(Effect::of_writing(Path::new(outside)), Some(Effect::Write(outside.into())));
+        }
+    }
+
+    #[test]
+    fn an_effect_is_shown_escaped_and_bounded() {
+        let words = ["sh", "-c", "echo \u{1b}[2J"].map(str::to_owned).to_vec();
+        let shown = Effect::Command(words).to_string();
+        assert_eq!(shown, r#"runs the command ["sh", "-c", "echo \u{1b}[2J"]"#);
+        let shown = Effect::Upload("x".repeat(1_000_000)).to_string();
+        assert!(shown.len() < 2100 && shown.ends_with("… (998002 more bytes)"), "{}", shown.len());
+    }
+}
