@@ -24,6 +24,15 @@ pub(crate) struct Changes {
     pub(crate) set: Vec<String>,
 }
 
+/// Whether a configuration in a run directory is trusted.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Trust {
+    /// Trust the configuration in the run directory, whoever made it: run its commands, uploads and requests, and write
+    /// where it says.
+    #[arg(long)]
+    pub(crate) trust: bool,
+}
+
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Output {
     /// Print nothing but errors.
@@ -79,6 +88,8 @@ pub(crate) struct Evaluate {
     /// Where the weights are: a safetensors file, a checkpoint, or a run directory such as `runs/latest`.
     #[arg(long, value_name = "PATH")]
     pub(crate) weights: PathBuf,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     #[command(flatten)]
     pub(crate) changes: Changes,
     #[command(flatten)]

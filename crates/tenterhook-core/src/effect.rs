@@ -29,7 +29,7 @@ impl Effect {
 }
 
 /// How many characters of an effect are shown; the rest is counted.
-const SHOWN: usize = 2000;
+const SHOWN: usize = 1500;
 
 /// Escaped, since the text may come from an untrusted configuration.
 impl fmt::Display for Effect {
@@ -74,6 +74,6 @@ mod tests {
         let shown = Effect::Command(words).to_string();
         assert_eq!(shown, r#"runs the command ["sh", "-c", "echo \u{1b}[2J"]"#);
         let shown = Effect::Upload("x".repeat(1_000_000)).to_string();
-        assert!(shown.len() < 2100 && shown.ends_with("… (998002 more bytes)"), "{}", shown.len());
+        assert!(shown.len() < 1600 && shown.ends_with("… (998502 more bytes)"), "{}", shown.len());
     }
 }

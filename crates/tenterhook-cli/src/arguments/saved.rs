@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Changes, Output};
+use super::{Changes, Output, Trust};
 
 /// What a run that goes on may have changed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +22,8 @@ pub(crate) struct Resume {
     /// The directory of all runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     #[command(flatten)]
     pub(crate) changes: Changes,
     /// Go on although keys have changed that change what is computed, such as those of the model.

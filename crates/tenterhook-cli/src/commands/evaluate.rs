@@ -8,6 +8,7 @@ use tenterhook::run::Interrupt;
 use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
+use super::trust::{Act, resolve_of_run};
 use super::weights::Weights;
 use super::{failed_midway, print, print_data, resolve, tell};
 use crate::app::App;
@@ -80,13 +81,17 @@ fn with_weights(
     call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> ExitCode,
 ) -> Result<ExitCode, String> {
     let found = Weights::at(&arguments.weights)?;
-    let Some(config) = arguments.config.or(found.config) else {
-        return Err(format!(
-            "{} does not say what it was trained with; name a configuration before --weights",
-            arguments.weights.display()
-        ));
+    let Evaluate { trust, changes, .. } = &arguments;
+    let resolved = match (&arguments.config, &found.config) {
+        (Some(named), _) => resolve(app, Some(named), changes)?,
+        (None, Some(of_run)) => resolve_of_run(app, of_run, changes, *trust, Act::Evaluate)?,
+        (None, None) => {
+            return Err(format!(
+                "{} does not say what it was trained with; name a configuration before --weights",
+                arguments.weights.display()
+            ));
+        }
     };
-    let resolved = resolve(app, Some(&config), &arguments.changes)?;
     let interrupt = Interrupt::new();
     let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
     let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;

@@ -20,6 +20,7 @@ mod sinks;
 pub(crate) mod trace;
 pub(crate) mod train;
 mod tree;
+mod trust;
 pub(crate) mod verify_neutral;
 mod weights;
 

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::going_on::GoingOn;
-use super::resolve;
 use super::runs::meant;
 use super::train::Fitting;
+use super::trust::{Act, resolve_of_run};
 use crate::app::App;
 use crate::arguments::{Accepts, Resume};
 
 pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
-    let Resume { run, dir, changes, output, .. } = arguments;
+    let Resume { run, dir, trust, changes, output, .. } = arguments;
     let config = run_directory(app, dir, run)?.join("config.toml");
     if !config.is_file() {
         return Err(format!(
@@ -20,7 +20,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
             app.name
         ));
     }
-    let resolved = resolve(app, Some(&config), changes)?;
+    let resolved = resolve_of_run(app, &config, changes, *trust, Act::Resume)?;
     let accepts = Accepts { changes: arguments.force, hooks: arguments.accept_hook_changes };
     let going_on = GoingOn::found(app, dir, run, &resolved, accepts)?;
     if let Some(finished) = &going_on.finished {

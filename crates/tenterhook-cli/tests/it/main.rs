@@ -27,16 +27,21 @@ mod signals;
 mod tenter;
 mod terminal;
 mod train;
+mod trust;
 mod uploads;
 mod verify_neutral;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Where the key of the tests is, apart from the developer's own.
+const CONFIG_HOME: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/config");
+
 /// Runs `tenter` in a directory of its own.
 fn tenter(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tenter"))
         .args(arguments)
+        .env("XDG_CONFIG_HOME", CONFIG_HOME)
         .current_dir(directory)
         .output()
         .expect("tenter runs")

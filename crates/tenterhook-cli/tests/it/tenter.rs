@@ -47,6 +47,7 @@ impl Place {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenter"));
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        command.env("XDG_CONFIG_HOME", crate::CONFIG_HOME);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -58,8 +58,9 @@ pub(super) fn go_on(
     let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::again(plan, beginning, earlier, path);
-    replace_config(&lock, &plan.config, parts.max(1))?;
+    // First the signatures of both configurations: a process that is killed in between leaves one of them.
     record.write(&record_path).map_err(cannot("write", &record_path))?;
+    replace_config(&lock, &plan.config, parts.max(1))?;
     let mut open = Open::of(lock, record, beginning.stage)?;
     open.removed = removed(open.path(), &happened);
     open.lacks.extend(lacks);

@@ -9,6 +9,7 @@ use tenterhook_core::{BoxError, Stage};
 use super::again::{go_on, removed, resumption};
 use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create, point};
+use super::ownership::UserKey;
 use super::reading::Happenings;
 use super::record::RunRecord;
 use super::{
@@ -30,6 +31,8 @@ pub struct RunDirectoryPlan {
     pub resume: Option<RunLock>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
+    /// The key that signs the configuration, so that the run is known as this user's own when it is resumed.
+    pub key: Option<UserKey>,
     /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
     pub config_hash: Option<String>,
     /// The task's name.

@@ -14,6 +14,7 @@ mod lines;
 mod lock;
 mod machine;
 mod open;
+pub mod ownership;
 pub mod reading;
 mod record;
 mod recording;

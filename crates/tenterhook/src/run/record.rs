@@ -10,6 +10,7 @@ use tenterhook_core::{HookInfo, Outcome, Stage};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
+use super::ownership::remember;
 use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
 use crate::config::hash::{of_bytes, of_json};
 use crate::failures::{FailureKind, Failures};
@@ -166,6 +167,9 @@ pub struct RunRecord {
     pub git: Git,
     /// The hash of the configuration.
     pub config_hash: String,
+    /// The keyed hash of `config.toml` that says whose run it is, and those of earlier parts of the run; the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub config_signatures: Vec<String>,
     /// The versions of what it ran with.
     pub versions: BTreeMap<String, String>,
     /// What it ran on.
@@ -222,6 +226,10 @@ impl RunRecord {
                 None if plan.config.is_empty() => of_json(&run.config),
                 None => of_bytes(plan.config.as_bytes()),
             },
+            config_signatures: {
+                let key = plan.key.as_ref().filter(|_| !plan.config.is_empty());
+                key.map(|key| key.sign(plan.config.as_bytes())).into_iter().collect()
+            },
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
             identity: beginning.identity.clone(),
@@ -247,6 +255,7 @@ impl RunRecord {
             earlier.parts.push(RunPart { started, command, ..RunPart::default() });
         }
         earlier.parts.append(&mut record.parts);
+        remember(&mut record.config_signatures, earlier.config_signatures);
         RunRecord { created: earlier.created, parts: earlier.parts, ..record }
     }
 

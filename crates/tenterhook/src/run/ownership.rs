@@ -1,0 +1,280 @@
+//! Whether a run is the user's own: its `run.json` carries a keyed hash of its configuration, and only this user has the key.
+//!
+//! **Invariant.** A configuration in a run directory is acted on without a question only if [`confirm`] accepts it
+//! (SECURITY.md).
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use tenterhook_files::{open_regular, read_bounded, read_bounded_text};
+
+use super::reading::{ReadError, read_record};
+
+/// The largest configuration that is read.
+const CONFIG: u64 = 16 << 20;
+/// How many bytes a key has.
+const BYTES: usize = 32;
+/// How many configurations of one run are remembered as the user's own.
+const REMEMBERED: usize = 16;
+
+/// A user's key, which signs the configurations of their runs. It is never shown.
+#[derive(Clone)]
+pub struct UserKey([u8; BYTES]);
+
+impl std::fmt::Debug for UserKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UserKey(***)")
+    }
+}
+
+/// Why there is no key to use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Neither `XDG_CONFIG_HOME` nor `HOME` names a directory.
+    #[error("there is no home directory to keep a key in; set HOME or XDG_CONFIG_HOME")]
+    NoHome,
+    /// It cannot be read or made.
+    #[error("the key {} cannot be used: {source}", path.display())]
+    Unusable {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Other users may know it.
+    #[error("the key {} is not a secret: {why}; remove it, and a new one is made", path.display())]
+    NotSecret {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
+    /// It is no key.
+    #[error("{} is not a key; remove it, and a new one is made", path.display())]
+    Damaged {
+        /// Where it is.
+        path: PathBuf,
+    },
+}
+
+/// Why a configuration in a run directory does not count as the user's own.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotOwn {
+    /// There is no signature.
+    #[error("it is not signed")]
+    Unsigned,
+    /// The signature is not one that this user made for this text.
+    #[error("another user or another machine made it, or it was changed since")]
+    NotConfirmed,
+    /// There is no key to check the signature with.
+    #[error("its signature cannot be checked: {0}")]
+    NoKey(#[from] KeyError),
+    /// Its files cannot be read.
+    #[error("its signature cannot be read: {0}")]
+    Unreadable(#[from] ReadError),
+}
+
+impl UserKey {
+    /// The key of this user, which is made on first use, readable by this user alone. It is in
+    /// `$XDG_CONFIG_HOME/tenterhook/` or `~/.config/tenterhook/`.
+    pub fn of_user() -> Result<UserKey, KeyError> {
+        UserKey::at(&path_of_user()?)
+    }
+
+    fn at(path: &Path) -> Result<UserKey, KeyError> {
+        if let Some(key) = UserKey::read(path)? {
+            return Ok(key);
+        }
+        make(path).map_err(unusable(path))?;
+        UserKey::read(path)?.ok_or_else(|| unusable(path)(ErrorKind::NotFound.into()))
+    }
+
+    /// The key at a path, if there is one.
+    fn read(path: &Path) -> Result<Option<UserKey>, KeyError> {
+        let file = match open_regular(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(unusable(path))?,
+        };
+        let found = file.metadata().map_err(unusable(path))?;
+        let not_secret = |why| KeyError::NotSecret { path: path.to_owned(), why };
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(not_secret("it belongs to another user"));
+        }
+        if found.mode() & 0o077 != 0 {
+            return Err(not_secret("other users have access to it"));
+        }
+        let text = read_bounded_text(path, 1024).map_err(unusable(path))?;
+        let bytes = blake3::Hash::from_hex(text.trim()).map(|hash| *hash.as_bytes());
+        bytes.map(|bytes| Some(UserKey(bytes))).map_err(|_| KeyError::Damaged { path: path.to_owned() })
+    }
+
+    /// The signature of a configuration.
+    #[must_use]
+    pub(super) fn sign(&self, config: &[u8]) -> String {
+        self.hash(config).to_hex().to_string()
+    }
+
+    fn hash(&self, config: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.0, config)
+    }
+
+    /// Whether one of these signatures is this user's for this configuration. Takes the same time for all.
+    fn confirms(&self, config: &[u8], signatures: &[String]) -> bool {
+        let hash = self.hash(config);
+        signatures.iter().filter_map(|text| blake3::Hash::from_hex(text).ok()).any(|other| other == hash)
+    }
+}
+
+/// The newest signature before earlier ones. A process that is killed before it has replaced the configuration leaves the
+/// earlier one, which is the user's own, too.
+pub(super) fn remember(signatures: &mut Vec<String>, earlier: Vec<String>) {
+    for signature in earlier {
+        if !signatures.contains(&signature) {
+            signatures.push(signature);
+        }
+    }
+    signatures.truncate(REMEMBERED);
+}
+
+/// Whether this file, in the directory of a run, is the user's own configuration.
+pub fn confirm(config: &Path) -> Result<(), NotOwn> {
+    confirm_with(config, || UserKey::read(&path_of_user()?))
+}
+
+fn confirm_with(
+    config: &Path,
+    key: impl FnOnce() -> Result<Option<UserKey>, KeyError>,
+) -> Result<(), NotOwn> {
+    let text = read_bounded(config, CONFIG).map_err(ReadError::unreadable(config))?;
+    let signatures = match read_record(&config.with_file_name("run.json")) {
+        Err(ReadError::NotARun { .. }) => Vec::new(),
+        read => read?.config_signatures,
+    };
+    if signatures.is_empty() {
+        return Err(NotOwn::Unsigned);
+    }
+    if key()?.is_some_and(|key| key.confirms(&text, &signatures)) {
+        Ok(())
+    } else {
+        Err(NotOwn::NotConfirmed)
+    }
+}
+
+fn path_of_user() -> Result<PathBuf, KeyError> {
+    path(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"))
+}
+
+/// Where the key is. A relative path would be another one in every directory.
+fn path(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, KeyError> {
+    let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = absolute(xdg).or_else(|| absolute(home).map(|home| home.join(".config")));
+    Ok(config.ok_or(KeyError::NoHome)?.join("tenterhook").join("key"))
+}
+
+fn unusable(path: &Path) -> impl FnOnce(io::Error) -> KeyError {
+    move |source| KeyError::Unusable { path: path.to_owned(), source }
+}
+
+/// Makes a key, unless another process does so at the same time: then that one counts.
+fn make(path: &Path) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut bytes = [0; BYTES];
+    io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
+    let unfinished = directory.join(format!(".key-{}", super::new_id()));
+    let made = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        writeln!(file, "{}", blake3::Hash::from_bytes(bytes).to_hex())?;
+        file.sync_all()?;
+        match fs::hard_link(&unfinished, path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            // Not every file system has links.
+            Err(_) => fs::rename(&unfinished, path),
+            linked => linked,
+        }
+    };
+    let made = made();
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => made.and(Err(error)),
+        _ => made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_for_this_user_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = path(None, Some(home.path().into())).unwrap();
+        assert_eq!(path, home.path().join(".config/tenterhook/key"));
+        let keys: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| UserKey::at(&path).unwrap().0)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]), "all processes have the same");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(format!("{:?}", UserKey(keys[0])), "UserKey(***)");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = path(Some(home.path().into()), None).unwrap();
+        UserKey::at(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = UserKey::at(&path).unwrap_err().to_string();
+        assert!(error.contains("is not a secret: other users have access to it; remove it"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "no key").unwrap();
+        assert!(matches!(UserKey::at(&path), Err(KeyError::Damaged { .. })));
+        assert!(matches!(super::path(Some("relative".into()), None), Err(KeyError::NoHome)));
+        assert!(matches!(super::path(None, Some("".into())), Err(KeyError::NoHome)));
+        let file = home.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(UserKey::at(&file.join("tenterhook/key")), Err(KeyError::Unusable { .. })));
+    }
+
+    #[test]
+    fn a_configuration_is_own_only_as_it_was_signed_and_by_the_same_key() {
+        let run = tempfile::tempdir().unwrap();
+        let config = run.path().join("config.toml");
+        fs::write(&config, "a = 1").unwrap();
+        let (own, other) = (UserKey([1; BYTES]), UserKey([2; BYTES]));
+        let confirmed = |key: &UserKey| confirm_with(&config, || Ok(Some(key.clone())));
+        assert!(matches!(confirmed(&own), Err(NotOwn::Unsigned)), "there is no run.json");
+        let record = |signatures: &[String]| {
+            let record = serde_json::json!({ "format": 1, "config_signatures": signatures });
+            fs::write(run.path().join("run.json"), record.to_string()).unwrap();
+        };
+        record(&[]);
+        assert!(matches!(confirmed(&own), Err(NotOwn::Unsigned)));
+        record(&["nonsense".into(), own.sign(b"a = 1"), own.sign(b"a = 0")]);
+        assert!(confirmed(&own).is_ok());
+        assert!(matches!(confirmed(&other), Err(NotOwn::NotConfirmed)));
+        fs::write(&config, "a = 2").unwrap();
+        assert!(matches!(confirmed(&own), Err(NotOwn::NotConfirmed)), "it was changed");
+        fs::write(&config, "a = 0").unwrap();
+        assert!(confirmed(&own).is_ok(), "an earlier one of the same user");
+        fs::remove_file(run.path().join("run.json")).unwrap();
+        fs::create_dir(run.path().join("run.json")).unwrap();
+        assert!(matches!(confirmed(&own), Err(NotOwn::Unreadable(_))));
+    }
+
+    #[test]
+    fn the_newest_signatures_are_remembered_once_each() {
+        let mut signatures = vec!["new".to_owned()];
+        let earlier = (0..30).map(|number| format!("{}", number % 20)).chain(["new".to_owned()]).collect();
+        remember(&mut signatures, earlier);
+        assert_eq!((signatures.len(), &*signatures[0], &*signatures[1]), (REMEMBERED, "new", "0"));
+    }
+}
