@@ -39,8 +39,11 @@ fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap 
     if let Some(from) = from {
         trainer = trainer.restoring(from);
     }
-    let every_step =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let every_step = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_hook(Checkpoint::new(every_step).unwrap()).unwrap();
     let mut module = module(bench, seed);
     trainer.fit(&mut module, &mut bench.pairs()).unwrap();

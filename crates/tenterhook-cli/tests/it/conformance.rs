@@ -5,7 +5,8 @@
 //! otherwise on purpose: several evaluation loaders have their mean under the plain name, a
 //! controller may end an epoch, monitors come after all user hooks, a step without a loss updates
 //! nothing, a checkpoint waits for the monitored metric of its own step where Lightning judges it by
-//! an older one, early stopping checks a value once, and `last` is of the end of training.
+//! an older one, early stopping checks a value once, `last` is written at the end of every epoch and of
+//! training, and a dry run saves nothing.
 
 use std::path::Path;
 

@@ -175,6 +175,41 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_taken() {
 }
 
 #[test]
+fn a_resume_says_how_much_is_trained_again_and_save_last_keeps_it_at_nothing() {
+    // With this mode the first epoch is the best and stays so.
+    let config = |last: &str| {
+        format!(
+            "task = \"toy\"\n[trainer]\nmax_epochs = 5\n[[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nmode = \"max\"\n{last}\n"
+        )
+    };
+    for (last, says) in [
+        ("save_last = true", "  resuming from checkpoints/last: 5 epochs, 40 steps done\n"),
+        ("save_last = \"link\"", "  resuming from checkpoints/last: 5 epochs, 40 steps done\n"),
+        (
+            "",
+            "  resuming from checkpoints/epoch=0-step=8: 1 epoch, 8 steps done; 4 epochs (32 steps) after that are \
+             trained again because there is no later checkpoint\n",
+        ),
+    ] {
+        let place = Place::new();
+        place.write("c.toml", config(last));
+        place.run(&["train", "c.toml", "--quiet"]).succeeded();
+        let resumed = place.run(&["resume", "latest", "--set", "trainer.max_epochs=6"]).succeeded();
+        assert!(resumed.stderr.contains(says), "{last}: {}", resumed.stderr);
+    }
+}
+
+#[test]
+fn what_tenter_configures_keeps_the_latest_state() {
+    let place = Place::new();
+    let printed = |task: &str| place.run(&["train", "--print-config", "--set", task]).succeeded().stdout;
+    let template = include_str!("../../template/train.toml").to_owned();
+    for config in [printed("task=digits"), printed("task=text"), template] {
+        assert!(config.lines().any(|line| line.starts_with("save_last = \"link\"")), "{config}");
+    }
+}
+
+#[test]
 fn without_a_whole_checkpoint_it_begins_from_the_start_in_the_same_directory() {
     let place = trained();
     let before = weights(&place);

@@ -48,15 +48,14 @@ pub use options::{CheckpointOptions, Link, SaveLast};
 /// ```toml
 /// [[hooks]]
 /// use = "checkpoint"
-/// save_top_k = 1
-/// every_n_epochs = 1
 /// auto_insert_metric_name = true
 /// save_weights_only = false
 /// save_on_exception = false
 /// verbose = false
 /// # mode: unset is what the name of `monitor` tells
 /// # monitor, filename, dirpath, save_last, save_on_train_epoch_end: unset
-/// # every_n_train_steps or train_time_interval instead of every_n_epochs
+/// # every_n_epochs: unset is 1; or every_n_train_steps or train_time_interval instead
+/// # save_top_k: unset is all where every_n_epochs is set without a monitor, else 1
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
@@ -150,8 +149,7 @@ impl Checkpoint {
         if self.epoch_is_due(moment) {
             self.save_best(moment, &mut saves)?;
         }
-        let links = matches!(self.options.save_last, SaveLast::Link(_));
-        if self.memory.saved_any && (links || self.memory.last_step == moment.step) {
+        if matches!(self.rhythm, Rhythm::Epochs(_)) || self.memory.last_step == moment.step {
             self.save_last(moment, &mut saves);
         }
         Ok(requests(saves))
@@ -166,7 +164,7 @@ impl Checkpoint {
     }
 
     fn save_best(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
-        if self.options.save_top_k == 0 {
+        if self.options.keeps() == 0 {
             return Ok(());
         }
         let mut score = None;
@@ -180,12 +178,12 @@ impl Checkpoint {
                 self.memory.deferred = true;
                 return Ok(());
             }
-            let keep = usize::try_from(self.options.save_top_k).ok();
+            let keep = usize::try_from(self.options.keeps()).ok();
             if score.is_none_or(|score| !self.memory.ledger.takes(score, keep, self.mode)) {
                 return Ok(());
             }
         }
-        let keep = usize::try_from(self.options.save_top_k).ok();
+        let keep = usize::try_from(self.options.keeps()).ok();
         self.memory.judged_by.clone_from(&self.options.monitor);
         let leaving = self.memory.ledger.make_room(keep, self.mode);
         let replaces = leaving.paths();
@@ -202,29 +200,17 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Keeps this moment as `last`: as a link where it is saved under another name, else as a checkpoint of its own.
     fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
-        match self.options.save_last {
-            SaveLast::Unset | SaveLast::Copy(false) => {}
-            // The link points at the newest already, unless a newer one comes now.
-            SaveLast::Link(_) if self.has_something_to_link() => {
-                if let Some(newest) = saves.last_mut() {
-                    newest.link = Some(self.last_path(moment));
-                    self.memory.last_is_of = Some(moment.step);
-                }
-            }
-            SaveLast::Copy(true) | SaveLast::Link(_) => self.write_last(moment, saves),
+        if !self.options.save_last.is_on() || self.memory.last_is_of == Some(moment.step) {
+            return;
         }
-    }
-
-    /// A checkpoint of its own under the name `last`.
-    fn write_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
-        let path = self.last_path(moment);
         self.memory.last_is_of = Some(moment.step);
-        self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
-    }
-
-    fn has_something_to_link(&self) -> bool {
-        self.memory.saved_any && self.options.save_top_k != 0
+        let path = self.last_path(moment);
+        match saves.last_mut().filter(|_| matches!(self.options.save_last, SaveLast::Link(_))) {
+            Some(same) => same.link = Some(path),
+            None => self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves),
+        }
     }
 
     fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
@@ -325,19 +311,25 @@ impl Controller for Checkpoint {
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult<Decision> {
         self.drop_unsaved(cx);
-        if self.is_saved(cx) || !self.saves_at_epoch_end(cx) {
+        if self.is_saved(cx) {
             return Ok(Decision::CONTINUE);
         }
-        self.after_epoch(cx)
+        if self.saves_at_epoch_end(cx) {
+            return self.after_epoch(cx);
+        }
+        // The best are judged after validations; the latest state is that of every epoch.
+        let mut saves = Vec::new();
+        if matches!(self.rhythm, Rhythm::Epochs(_)) {
+            self.save_last(cx, &mut saves);
+        }
+        Ok(requests(saves))
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
         self.drop_unsaved(cx);
         let mut saves = Vec::new();
-        // The last save may be some steps ago: the rhythm, or a better score, has not come again.
-        let is_old = self.memory.last_is_of != Some(cx.step);
-        if self.options.save_last.is_on() && is_old && !is_interrupted(cx) && !cx.run.fast_dev_run {
-            self.write_last(cx, &mut saves);
+        if !(is_interrupted(cx) || cx.run.fast_dev_run) {
+            self.save_last(cx, &mut saves);
         }
         Ok(requests(saves))
     }

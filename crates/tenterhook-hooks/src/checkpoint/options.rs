@@ -77,12 +77,14 @@ pub struct CheckpointOptions {
     /// that leaves doubt is an error.
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
-    /// How many of the best to keep: -1 is all, 0 none.
-    #[schemars(range(min = -1))]
-    pub save_top_k: i64,
-    /// Keep the newest under the name `last` as well: with every other save, and when training ends after the
-    /// last of them. `true` is a checkpoint of its own, `"link"` a link to the newest while that is kept under
-    /// a name of its own. The `last` of another run stays, and this one becomes `last-v1`.
+    /// How many of the best to keep: -1 is all, 0 none. Unset: all where `every_n_epochs` is set and nothing is
+    /// monitored, else 1.
+    #[schemars(example = 1, range(min = -1))]
+    pub save_top_k: Option<i64>,
+    /// Keep the latest state under the name `last`: written with every other save, at the end of every epoch unless
+    /// another rhythm is set, and when training ends, whatever `save_top_k` keeps. `true` is a checkpoint of its
+    /// own; `"link"` is a link where the same moment is kept under another name. The `last` of another run stays, and
+    /// this one becomes `last-v1`.
     #[schemars(example = &"link")]
     pub save_last: SaveLast,
     /// Only the weights, as they are evaluated: the average where `ema_weights` keeps one. Nothing can be resumed
@@ -117,7 +119,7 @@ impl Default for CheckpointOptions {
             auto_insert_metric_name: true,
             monitor: None,
             mode: None,
-            save_top_k: 1,
+            save_top_k: None,
             save_last: SaveLast::Unset,
             save_weights_only: false,
             save_on_exception: false,
@@ -131,7 +133,7 @@ impl Default for CheckpointOptions {
 }
 
 impl From<u64> for CheckpointOptions {
-    /// A checkpoint every so many epochs.
+    /// A checkpoint every so many epochs, all of which are kept.
     fn from(every_n_epochs: u64) -> CheckpointOptions {
         CheckpointOptions { every_n_epochs: Some(every_n_epochs), ..CheckpointOptions::default() }
     }
@@ -152,6 +154,12 @@ impl CheckpointOptions {
         self.monitor.as_ref().map_or(Ok(Mode::Min), |monitor| Mode::resolve(self.mode, monitor))
     }
 
+    /// How many are kept: -1 is all.
+    pub(super) fn keeps(&self) -> i64 {
+        let keeps_all = self.every_n_epochs.is_some() && self.monitor.is_none();
+        self.save_top_k.unwrap_or(if keeps_all { -1 } else { 1 })
+    }
+
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
         let refuse = |problem: &str| Err(OptionError::new(problem));
@@ -169,10 +177,10 @@ impl CheckpointOptions {
                 directory.display()
             ));
         }
-        if self.save_top_k < -1 {
+        if self.keeps() < -1 {
             return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
         }
-        if self.monitor.is_none() && self.save_top_k > 1 {
+        if self.monitor.is_none() && self.keeps() > 1 {
             return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
         }
         let template = self.filename.as_deref().unwrap_or(filename::DEFAULT);
@@ -252,7 +260,7 @@ mod tests {
         };
         let error = steps_and_epochs.check().expect_err("refused");
         assert!(error.to_string().contains("exclude each other"), "{error}");
-        let blind = CheckpointOptions { save_top_k: 2, ..CheckpointOptions::default() };
+        let blind = CheckpointOptions { save_top_k: Some(2), ..CheckpointOptions::default() };
         assert!(blind.check().expect_err("refused").to_string().contains("needs a `monitor`"));
         let time = CheckpointOptions {
             train_time_interval: Some("5 epochs".into()),

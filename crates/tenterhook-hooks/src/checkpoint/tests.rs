@@ -84,6 +84,44 @@ fn what_could_not_be_written_is_none_of_the_best() {
 }
 
 #[test]
+fn last_is_of_every_epoch_whatever_the_best_are() {
+    for (toml, expected) in [
+        (BEST.replace("save_top_k = 2", "save_top_k = 1"), ["1", "last", "last", "last"]),
+        (BEST.replace("save_top_k = 2", "save_top_k = 0"), ["last", "last", "last", ""]),
+        (
+            BEST.replace("save_top_k = 2\nsave_last = true", "save_top_k = 1\nsave_last = \"link\""),
+            ["1", "last", "last", ""],
+        ),
+    ] {
+        let mut rig = Rig::new(checkpoint(&toml));
+        rig.on_train_start();
+        for (step, score) in [(1, 1.0), (2, 2.0), (3, 3.0)] {
+            epoch(&mut rig, step, score);
+        }
+        let expected = expected.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
+        assert_eq!(asked(&rig), expected, "{toml}");
+    }
+    // Validations are rarer than epochs, and the best are judged there.
+    let mut rig =
+        Rig::new(checkpoint("monitor = \"loss\"\nmode = \"min\"\nsave_last = true\nfilename = \"{step}\""));
+    let mut run = RunInfo::default();
+    run.validation.every_n_epochs = Some(2);
+    rig.run(run).on_train_start();
+    epoch(&mut rig, 1, 1.0);
+    assert_eq!(asked(&rig), ["last"]);
+}
+
+#[test]
+fn an_epoch_rhythm_without_a_monitor_keeps_every_checkpoint_unless_told_otherwise() {
+    let keeps = |toml: &str| checkpoint(toml).options.keeps();
+    assert_eq!((keeps("every_n_epochs = 1"), keeps("save_every_n_epochs = 2")), (-1, -1));
+    assert_eq!((keeps(""), keeps("every_n_train_steps = 5")), (1, 1), "as Lightning");
+    assert_eq!(keeps("every_n_epochs = 1\nsave_top_k = 1"), 1);
+    assert_eq!(keeps("every_n_epochs = 1\nmonitor = \"val/loss\""), 1);
+    assert_eq!(CheckpointOptions::from(1).keeps(), -1);
+}
+
+#[test]
 fn after_a_resume_the_best_is_one_that_is_there() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |removed: &[&str]| RunInfo {
@@ -103,7 +141,7 @@ fn after_a_resume_the_best_is_one_that_is_there() {
     own.run(run(&["1"])).on_train_start();
     assert_eq!(own.hook().best(), Some((Path::new("2"), Some(2.0))));
     epoch(&mut own, 3, 5.0);
-    assert_eq!(asked(&own), Vec::<String>::new(), "worse than both");
+    assert_eq!(asked(&own), ["last"], "worse than both");
     assert!(own.said().is_empty());
     // Somebody else removed it: there is room again.
     let mut others = rig.resumed(checkpoint(BEST));

@@ -32,8 +32,8 @@ impl Trainer {
         self.add_hook_type::<Jsonl>(options.into())
     }
 
-    /// Saves a checkpoint every so many epochs, and keeps the newest; options say what else to keep. The hook is
-    /// called `checkpoint`.
+    /// Saves a checkpoint every so many epochs and keeps all of them; options say what else to keep. The hook is called
+    /// `checkpoint`.
     pub fn add_checkpointing(&mut self, options: impl Into<CheckpointOptions>) -> Result<(), AddError> {
         self.add_hook_type::<Checkpoint>(options.into())
     }

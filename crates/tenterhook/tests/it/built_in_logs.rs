@@ -135,8 +135,11 @@ fn logged(root: &Path, from: Option<&Path>) -> Vec<Value> {
         trainer = trainer.restoring(from);
     }
     trainer.add_json_logging(1).unwrap();
-    let every_step =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let every_step = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_checkpointing(every_step).unwrap();
     trainer.add_hook(closure::on_step_end("log", |cx| cx.log("step", cx.step as f64))).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();

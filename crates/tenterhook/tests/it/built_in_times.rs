@@ -66,8 +66,11 @@ fn measured(root: &Path, from: Option<&Path>) -> (f64, f64, f64) {
     trainer.add_hook_type::<Timer>(TimerOptions::default()).unwrap();
     let options = ThroughputOptions { every_n_steps: 3, smoothing: 0.5 };
     trainer.add_hook_type::<Throughput>(options).unwrap();
-    let every_step =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let every_step = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_checkpointing(every_step).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
     let metric = |name: &str| report.metrics[name];

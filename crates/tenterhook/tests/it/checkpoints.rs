@@ -62,7 +62,7 @@ fn the_best_are_kept_and_the_others_deleted() {
     let options = CheckpointOptions {
         monitor: Some("score".into()),
         mode: Some(Mode::Min),
-        save_top_k: 2,
+        save_top_k: Some(2),
         ..CheckpointOptions::default()
     };
     let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
@@ -118,7 +118,7 @@ fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() 
             let options = CheckpointOptions {
                 save_last,
                 dirpath: Some(shared.path().into()),
-                save_top_k: -1,
+                save_top_k: Some(-1),
                 ..CheckpointOptions::default()
             };
             let mut trainer = saving(root.path(), epochs(epochs_of_it), options);
@@ -165,7 +165,7 @@ fn last_is_of_the_end_of_training_whenever_the_save_before_was() {
         };
         let options = || CheckpointOptions { save_last, ..CheckpointOptions::default() };
         let seldom = left(CheckpointOptions { every_n_epochs: Some(2), ..options() });
-        assert_eq!(seldom, (vec!["epoch=3-step=8".into(), "last".into()], 10));
+        assert_eq!(seldom, (["epoch=1-step=4", "epoch=3-step=8", "last"].map(Into::into).to_vec(), 10));
         let never_better =
             left(CheckpointOptions { monitor: Some("score".into()), mode: Some(Mode::Max), ..options() });
         assert_eq!(never_better, (vec!["epoch=0-step=2".into(), "last".into()], 10));
@@ -204,7 +204,7 @@ fn a_name_that_is_taken_gets_a_version() {
     let root = tempfile::tempdir().unwrap();
     let options = || CheckpointOptions {
         filename: Some("model".into()),
-        save_top_k: -1,
+        save_top_k: Some(-1),
         ..CheckpointOptions::default()
     };
     saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
@@ -263,8 +263,11 @@ fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
 #[test]
 fn a_save_is_announced_at_the_next_step_boundary_with_its_place() {
     let root = tempfile::tempdir().unwrap();
-    let options =
-        CheckpointOptions { every_n_train_steps: Some(2), save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions {
+        every_n_train_steps: Some(2),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     let mut trainer = saving(root.path(), epochs(1), options);
     let seen = Seen::new();
     let (steps, ends, saves) = (seen.clone(), seen.clone(), seen.clone());
@@ -349,8 +352,11 @@ fn a_run_that_has_diverged_can_be_restored() {
 #[test]
 fn two_checkpoint_hooks_of_a_run_keep_apart() {
     let root = tempfile::tempdir().unwrap();
-    let options =
-        CheckpointOptions { save_top_k: -1, save_last: SaveLast::Copy(true), ..CheckpointOptions::default() };
+    let options = CheckpointOptions {
+        save_top_k: Some(-1),
+        save_last: SaveLast::Copy(true),
+        ..CheckpointOptions::default()
+    };
     let mut trainer = saving(root.path(), epochs(2), options.clone());
     let second = Registration { name: Some("second".into()), ..Registration::default() };
     trainer.register(Checkpoint::new(options).unwrap(), second).unwrap();
@@ -362,7 +368,7 @@ fn two_checkpoint_hooks_of_a_run_keep_apart() {
 #[test]
 fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
     let root = tempfile::tempdir().unwrap();
-    let options = || CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    let options = || CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     std::fs::remove_dir_all(root.path().join("epoch=0-step=1")).unwrap();
     let mut trainer = saving(root.path(), epochs(3), options()).restoring(root.path().join("epoch=1-step=2"));

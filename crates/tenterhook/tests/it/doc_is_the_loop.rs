@@ -101,7 +101,7 @@ fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> Tap
         trainer = trainer.restoring(checkpoints.join(checkpoint));
     }
     trainer.add_hook(Recorder::new("all", &tape)).unwrap();
-    let options = CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     let toy = Toy::default()
         .with_scheduler(SchedulerPlan::every(Interval::Step))

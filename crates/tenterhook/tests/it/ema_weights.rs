@@ -122,7 +122,7 @@ fn saving(root: &Path, options: CheckpointOptions) -> Trainer {
 
 fn all(at_epoch_end: bool) -> CheckpointOptions {
     CheckpointOptions {
-        save_top_k: -1,
+        save_top_k: Some(-1),
         save_on_train_epoch_end: Some(at_epoch_end),
         ..CheckpointOptions::default()
     }

@@ -102,7 +102,7 @@ fn full(settings: &Settings, root: &Path) -> Trainer {
     trainer.add_hook_type::<EmaWeights>(ema).unwrap();
     let stop = EarlyStoppingOptions { patience: 2, ..EarlyStoppingOptions::of("val/loss") };
     trainer.add_hook(EarlyStopping::new(stop).unwrap()).unwrap();
-    let all = CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    let all = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     let every_step =
         CheckpointOptions { every_n_train_steps: Some(1), save_last: SaveLast::Copy(true), ..all.clone() };
     let validated = CheckpointOptions {

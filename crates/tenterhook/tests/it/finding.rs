@@ -33,8 +33,11 @@ fn trainer(root: &Path, sets: &[&str]) -> Trainer {
     let resolved = resolved(root, sets);
     let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
     let mut trainer = resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {});
-    let options =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     trainer.with_run_directory(plan)
 }

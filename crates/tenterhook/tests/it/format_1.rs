@@ -21,7 +21,7 @@ fn run(until: i64, root: &Path, from: Option<&Path>) -> Vec<u32> {
     }
     let average = EmaWeightsOptions { decay: 0.5, warmup: false, ..EmaWeightsOptions::default() };
     trainer.add_hook(EmaWeights::new(average).unwrap()).unwrap();
-    let options = CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     let mut toy = Toy::default();
     trainer.fit(&mut toy, &mut data(2, 1)).unwrap();

@@ -127,7 +127,7 @@ fn what_was_not_judged_is_not_kept_as_the_best() {
         let (report, _) = interrupted_at(place, time, epochs(3), Toy::default(), |trainer| {
             let options = CheckpointOptions {
                 monitor: Some("val/loss".into()),
-                save_top_k: -1,
+                save_top_k: Some(-1),
                 dirpath: Some(root.path().to_owned()),
                 ..CheckpointOptions::default()
             };

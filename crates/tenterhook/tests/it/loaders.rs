@@ -103,7 +103,7 @@ fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
             let batches = watched(&mut trainer);
             let options = CheckpointOptions {
                 every_n_train_steps: Some(1),
-                save_top_k: -1,
+                save_top_k: Some(-1),
                 ..CheckpointOptions::default()
             };
             trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();

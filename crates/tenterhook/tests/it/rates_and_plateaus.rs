@@ -128,8 +128,11 @@ fn watched(root: &Path, from: Option<&str>) -> (Vec<u32>, std::collections::BTre
     trainer.add_hook(PlateauDetector::new(plateau).unwrap()).unwrap();
     let spike = LossSpikeOptions { threshold: 0.01, count: 3, ..LossSpikeOptions::default() };
     trainer.add_hook(LossSpike::new(spike).unwrap()).unwrap();
-    let options =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     let mut toy = Toy::default();
     let report = trainer.fit(&mut toy, &mut data(4, 1)).unwrap();

@@ -97,11 +97,11 @@ fn three_epochs() -> Settings {
 }
 
 fn every_step() -> CheckpointOptions {
-    CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() }
+    CheckpointOptions { every_n_train_steps: Some(1), save_top_k: Some(-1), ..CheckpointOptions::default() }
 }
 
 fn every_epoch() -> CheckpointOptions {
-    CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() }
+    CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() }
 }
 
 /// Resumes from this checkpoint of an uninterrupted run; everything must end up the same, the last
@@ -248,7 +248,7 @@ fn under_the_names_that_the_uninterrupted_run_gave() {
     let named = |filename: &str, top: i64, monitor: Option<&str>| CheckpointOptions {
         filename: Some(filename.into()),
         monitor: monitor.map(Into::into),
-        save_top_k: top,
+        save_top_k: Some(top),
         save_last: SaveLast::LINK,
         ..every_epoch()
     };

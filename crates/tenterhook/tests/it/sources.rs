@@ -17,7 +17,7 @@ fn recorded(tape: &Tape, checkpoints: &Path) -> (Trainer, Lab, LabData) {
         trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(tape));
     trainer.add_hook(Recorder::new("monitor", tape).with_tier(Tier::Monitor)).unwrap();
     trainer.add_hook(Recorder::new("user", tape)).unwrap();
-    let options = CheckpointOptions { save_top_k: -1, ..CheckpointOptions::default() };
+    let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     (trainer, Lab::new(Toy::default(), tape), LabData::new(data(2, 1), tape))
 }

@@ -127,8 +127,11 @@ fn noisy(root: &Path, from: Option<&Path>, others: bool) -> Vec<u32> {
     }
     let options = GradientNoiseOptions { decay: 0.55, ..GradientNoiseOptions::of(0.3) };
     trainer.add_hook(noise(options)).unwrap();
-    let every =
-        CheckpointOptions { every_n_train_steps: Some(1), save_top_k: -1, ..CheckpointOptions::default() };
+    let every = CheckpointOptions {
+        every_n_train_steps: Some(1),
+        save_top_k: Some(-1),
+        ..CheckpointOptions::default()
+    };
     trainer.add_hook(Checkpoint::new(every).unwrap()).unwrap();
     let mut toy = Toy::new(2);
     trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
