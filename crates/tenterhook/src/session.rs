@@ -196,6 +196,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
+        self.run.saves.data = self.data.state();
         self.run.at(Who::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });

@@ -9,12 +9,13 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::random::Positions;
 use tenterhook_core::runner::{HookStates, RunnerState};
-use tenterhook_core::{BoxError, Progress};
+use tenterhook_core::{BoxError, Progress, State};
 
 use super::afterwards::Afterwards;
 use super::position::{Loops, Position};
 use super::saving::Announcement;
 use super::store::FORMAT;
+use crate::data::DataState;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
 use crate::run::{FileMark, Identity};
@@ -48,6 +49,9 @@ pub struct Contents {
     pub gradients: TensorMap,
     /// The state of optimizers and schedulers.
     pub optimizers: OptimizerState,
+    /// The state of the data module, where it has one.
+    #[serde(default)]
+    pub data: Option<State>,
     /// The states of the hooks, by name.
     pub hooks: HookStates,
     /// How the hooks stand, and what they had decided.
@@ -114,6 +118,7 @@ impl<M: Module> Running<M> {
             weights: TensorMap::default(),
             gradients: TensorMap::default(),
             optimizers: OptimizerState::default(),
+            data: self.saves.data.as_ref().map(DataState::saved),
             hooks,
             runner: self.hooks.state(&self.shared),
             entries: BTreeMap::new(),

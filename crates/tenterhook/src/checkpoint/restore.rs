@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
+use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, State, Weights};
 
 use super::afterwards::LeftOpen;
 use super::contents::Contents;
@@ -39,7 +39,7 @@ impl<M: Module> Session<'_, M> {
         Ok(())
     }
 
-    /// Restores a checkpoint: the module's weights, where the run stood (and with it the data), then the hooks.
+    /// Restores a checkpoint: the module, the data module, where the run stood, then the hooks.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
         let Some(path) = self.restore_from.take() else { return Ok(()) };
         self.run.at(Who::Trainer, "restore");
@@ -60,7 +60,32 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
+        self.restore_data(contents.data.as_ref())?;
         self.restore_run(contents, &entries)
+    }
+
+    /// Restores the state of the data module. A state on one side only would get lost, or begin anew, without a word.
+    fn restore_data(&mut self, saved: Option<&State>) -> Result<(), Failure> {
+        let refusal = match (saved, &self.run.saves.data) {
+            (None, None) => return Ok(()),
+            (Some(saved), Some(_)) => {
+                self.run.at(Who::Data, "load_state");
+                let loaded = self.data.load_state(saved);
+                self.run.checked(loaded)?;
+                self.run.saves.data = self.data.state();
+                return Ok(());
+            }
+            (Some(_), None) => {
+                "the checkpoint holds a state of the data module, and this data module has none"
+            }
+            (None, Some(_)) => "the data module has a state, and the checkpoint holds none of it",
+        };
+        if self.accepts_changes || self.run.stage != Stage::Fit {
+            return Ok(());
+        }
+        self.run.at(Who::Trainer, "restore");
+        let error = format!("{refusal}; accept that with `--force` (`Trainer::accepting_changes`)");
+        Err(self.run.failed(error.into(), false))
     }
 
     /// Everything but the weights; the optimizers wait until they exist.

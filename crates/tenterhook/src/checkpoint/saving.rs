@@ -17,6 +17,7 @@ use super::contents::Contents;
 use super::position::{Place, Position};
 use super::store::{LATEST, RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
+use crate::data::DataState;
 use crate::module::{Module, Wanted};
 use crate::notice::Notice;
 use crate::run::Happening;
@@ -50,6 +51,8 @@ pub(crate) struct Saves {
     pub(super) writer: Writer,
     /// How many there have been.
     pub(crate) number: u64,
+    /// The state of the data module, where it has one.
+    pub(crate) data: Option<DataState>,
     /// Asked for by hooks, for the next place in which a checkpoint can be taken.
     pub(crate) asked: Vec<SaveRequest>,
     /// Who was the first to ask for that, and at which event.

@@ -2,7 +2,7 @@
 
 use tenterhook_core::BoxError;
 
-use super::{DataModule, Loader, Loaders, Split, Turns};
+use super::{DataModule, DataState, Loader, Loaders, Split, Turns};
 
 type Make<B> = Box<dyn FnMut() -> Result<Box<dyn Loader<B>>, BoxError>>;
 
@@ -23,13 +23,14 @@ type Make<B> = Box<dyn FnMut() -> Result<Box<dyn Loader<B>>, BoxError>>;
 pub struct Loading<B> {
     makes: Vec<(Split, Make<B>)>,
     turns: Turns,
+    state: Option<DataState>,
 }
 
 impl<B> Loading<B> {
     /// No data yet.
     #[must_use]
     pub fn new() -> Loading<B> {
-        Loading { makes: Vec::new(), turns: Turns::default() }
+        Loading { makes: Vec::new(), turns: Turns::default(), state: None }
     }
 
     /// Adds a loader to train on.
@@ -74,6 +75,13 @@ impl<B> Loading<B> {
         self
     }
 
+    /// A state that checkpoints keep, which loaders and hooks may share.
+    #[must_use]
+    pub fn state(mut self, state: DataState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
     fn split(self, split: Split, loader: impl Loader<B> + Clone + 'static) -> Self {
         self.make(split, move || Ok(loader.clone()))
     }
@@ -92,5 +100,9 @@ impl<B> DataModule<B> for Loading<B> {
 
     fn turns(&self) -> Turns {
         self.turns.clone()
+    }
+
+    fn state(&self) -> Option<DataState> {
+        self.state.clone()
     }
 }

@@ -9,6 +9,7 @@ mod dataset;
 mod loading;
 mod order;
 pub(crate) mod rota;
+mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -19,13 +20,14 @@ mod waiting_tests;
 mod workers;
 
 use tenterhook_core::tensor::NoTensors;
-use tenterhook_core::{BoxError, Failure, Stage, TensorSource};
+use tenterhook_core::{BoxError, Failure, Stage, State, TensorSource};
 
 pub use self::batches::Batches;
 pub use self::dataset::{Dataset, LoadError, Sample};
 pub(crate) use self::dataset::{of_loader, panic_in};
 pub use self::loading::Loading;
 pub use self::order::Order;
+pub use self::state::DataState;
 pub use self::stream::StreamOf;
 pub use self::turns::{Turns, TurnsError, TurnsName, TurnsOptions};
 pub use self::waited::Waited;
@@ -136,6 +138,18 @@ pub trait DataModule<B> {
     /// Before anything else.
     fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {
         Ok(())
+    }
+
+    /// The state that checkpoints keep, such as a split that was drawn or the level of a curriculum. It is asked for
+    /// after `setup`. The position in the data needs none: loaders are told where to begin.
+    fn state(&self) -> Option<DataState> {
+        None
+    }
+
+    /// Takes the state of a checkpoint, after the module's and before the hooks', and before loaders are made. Unless it
+    /// is overridden, the value of [`state`](DataModule::state) is replaced.
+    fn load_state(&mut self, saved: &State) -> Result<(), BoxError> {
+        Ok(self.state().map_or(Ok(()), |state| state.restore(saved))?)
     }
 
     /// After everything else, exactly once.

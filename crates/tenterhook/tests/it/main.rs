@@ -16,6 +16,7 @@ mod claims;
 mod clipping;
 mod clock;
 mod control;
+mod data_state;
 mod disagreements;
 mod doc_is_the_loop;
 mod document_002;

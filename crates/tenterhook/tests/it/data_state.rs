@@ -1,0 +1,123 @@
+//! A data module keeps state in checkpoints.
+
+use std::path::Path;
+
+use tenterhook::data::{Batches, DataState, Loaders};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::toy::{Toy, ToyBatch};
+use tenterhook::{BoxError, DataModule, Loader, RunError, Split, State, Trainer, closure};
+
+use crate::lab::{Lab, bits, epochs, trainer};
+use crate::tape::{Recorder, Tape};
+
+/// Its batches depend on a level that a hook raises after each epoch.
+struct Curriculum {
+    level: DataState,
+    tape: Tape,
+    stateful: bool,
+}
+
+impl Curriculum {
+    fn new(tape: &Tape) -> Curriculum {
+        Curriculum { level: DataState::new(1, &1_u64).unwrap(), tape: tape.clone(), stateful: true }
+    }
+}
+
+impl DataModule<ToyBatch> for Curriculum {
+    fn loaders(&mut self, split: Split) -> Result<Loaders<ToyBatch>, BoxError> {
+        if split != Split::Train {
+            return Ok(Vec::new());
+        }
+        let level = self.level.clone();
+        let samples: Vec<f32> = (0..8_u8).map(|index| f32::from(index) / 8.0).collect();
+        let collate = move |batch: Vec<f32>| {
+            let level: u8 = level.get()?;
+            let sample = |x: f32| ([x, f32::from(level) - x], x * f32::from(level));
+            Ok(ToyBatch::of(batch.into_iter().map(sample).collect()))
+        };
+        let loader: Box<dyn Loader<ToyBatch>> = Box::new(Batches::new("train", samples, collate).size(2));
+        Ok(vec![loader])
+    }
+
+    fn state(&self) -> Option<DataState> {
+        self.stateful.then(|| self.level.clone())
+    }
+
+    fn load_state(&mut self, saved: &State) -> Result<(), BoxError> {
+        self.tape.note("data", "load_state")?;
+        Ok(self.level.restore(saved)?)
+    }
+}
+
+/// A trainer that raises the level after each epoch, and saves after each.
+fn raising(root: &Path, data: &Curriculum, tape: &Tape, until: i64) -> Trainer {
+    let mut trainer = trainer(epochs(until)).with_checkpoints_in(root);
+    let level = data.level.clone();
+    trainer
+        .add_hook(closure::on_train_epoch_end("raise", move |_| {
+            level.set(&(level.get::<u64>().unwrap() + 1)).unwrap();
+        }))
+        .unwrap();
+    trainer.add_hook(Recorder::new("all", tape)).unwrap();
+    let options = CheckpointOptions { filename: Some("{epoch}".into()), ..CheckpointOptions::default() };
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    trainer
+}
+
+/// Trains so many epochs, perhaps from a checkpoint of others.
+fn trained(root: &Path, until: i64, from: Option<&Path>, tape: &Tape) -> (Vec<u32>, u64) {
+    let mut data = Curriculum::new(tape);
+    let mut trainer = raising(root, &data, tape, until);
+    if let Some(from) = from {
+        trainer = trainer.restoring(from);
+    }
+    let mut module = Lab::new(Toy::default(), tape);
+    trainer.fit(&mut module, &mut data).unwrap();
+    (bits(&module.toy), data.level.get().unwrap())
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_the_data_modules_state_which_comes_after_the_module_and_before_the_hooks() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = trained(&root.path().join("whole"), 4, None, &Tape::default());
+    assert_eq!(whole.1, 5);
+    let first = root.path().join("first");
+    trained(&first, 2, None, &Tape::default());
+    let tape = Tape::default();
+    let saved = tenterhook::checkpoint::newest_whole(&first).path.unwrap();
+    assert_eq!(trained(&root.path().join("second"), 4, Some(&saved), &tape), whole);
+    let of_loading = ["on_load_checkpoint", "load_weights", "load_state", "load_state_dict"];
+    let rows: Vec<_> = tape.rows().into_iter().filter(|(_, place)| of_loading.contains(place)).collect();
+    let rows: Vec<_> = rows.iter().map(|(source, place)| format!("{source} {place}")).collect();
+    assert_eq!(
+        rows,
+        [
+            "module on_load_checkpoint",
+            "module load_weights",
+            "data load_state",
+            "hook:all on_load_checkpoint",
+            "hook:all load_state_dict",
+        ]
+    );
+}
+
+#[test]
+fn a_state_of_the_data_module_on_one_side_of_a_resume_is_refused_unless_that_is_accepted() {
+    let root = tempfile::tempdir().unwrap();
+    let tape = Tape::default();
+    trained(root.path(), 1, None, &tape);
+    let saved = tenterhook::checkpoint::newest_whole(root.path()).path.unwrap();
+    let resumed = |accepts: bool| {
+        let mut data = Curriculum { stateful: false, ..Curriculum::new(&tape) };
+        let other = tempfile::tempdir().unwrap();
+        let mut trainer = raising(other.path(), &data, &tape, 2).restoring(&saved);
+        if accepts {
+            trainer = trainer.accepting_changes();
+        }
+        trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data)
+    };
+    let Err(RunError::Failed { failure, .. }) = resumed(false) else { panic!("it was lost without a word") };
+    let text = failure.to_string();
+    assert!(text.contains("holds a state of the data module") && text.contains("--force"), "{text}");
+    resumed(true).unwrap();
+}
