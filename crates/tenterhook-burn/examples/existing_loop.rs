@@ -8,6 +8,7 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::moment::{FixedClock, NoModel};
 use tenterhook::prelude::*;
+use tenterhook::{HookRunner, Part, Shared};
 use tenterhook_burn::Loss;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

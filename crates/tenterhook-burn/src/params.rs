@@ -127,6 +127,9 @@ impl<M: Module> TensorSource for Live<M> {
     fn dtype(&self, index: usize) -> DType {
         self.facts[index].dtype
     }
+    fn is_trained(&self, index: usize) -> bool {
+        self.facts[index].trained
+    }
     fn read(&self, index: usize) -> Vec<f32> {
         self.one(index).map(Erased::to_vec).unwrap_or_default()
     }

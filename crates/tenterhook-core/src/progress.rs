@@ -127,7 +127,7 @@ pub struct RunInfo {
     pub checkpoints: PathBuf,
     /// The device it computes on.
     pub device: String,
-    /// The number of parameters of the model.
+    /// The number of trained parameters of the model: buffers and frozen ones do not count.
     pub parameters: u64,
     /// The full configuration, resolved.
     pub config: serde_json::Value,

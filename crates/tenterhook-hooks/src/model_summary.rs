@@ -60,7 +60,10 @@ impl FromOptions for ModelSummary {
 struct Group {
     name: String,
     shapes: Vec<String>,
+    /// How many numbers are trained.
     parameters: u64,
+    /// The others: buffers and frozen parameters.
+    untrained: u64,
     bytes: u64,
 }
 
@@ -69,7 +72,8 @@ impl Group {
         let size: usize = tensor.shape().iter().product();
         let shape: Vec<_> = tensor.shape().iter().map(ToString::to_string).collect();
         self.shapes.push(format!("[{}]", shape.join(", ")));
-        self.parameters += size as u64;
+        let count = if tensor.is_trained() { &mut self.parameters } else { &mut self.untrained };
+        *count += size as u64;
         self.bytes += (size * tensor.dtype().size()) as u64;
     }
 
@@ -121,8 +125,12 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
         format!("{name} {} ({})", text::count(group.parameters), text::bytes(group.bytes))
     });
     let types: Vec<_> = types.collect();
+    let untrained = match whole.untrained {
+        0 => String::new(),
+        count => format!("; besides {} not trained", text::many(count, "number")),
+    };
     lines.push(format!(
-        "model: {} in {}, {}: {}",
+        "model: {} in {}, {}: {}{untrained}",
         text::many(whole.parameters, "parameter"),
         text::many(whole.shapes.len() as u64, "tensor"),
         text::bytes(whole.bytes),

@@ -4,6 +4,7 @@
 
 use tenterhook::moment::{FixedClock, NoModel};
 use tenterhook::prelude::*;
+use tenterhook::{HookRunner, Part, Shared};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut hooks = HookRunner::default();

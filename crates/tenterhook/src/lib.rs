@@ -58,14 +58,25 @@ pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
 pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 
-/// Everything a hook's or a module's file usually needs.
+/// What a hook's or a program's file usually needs. It has no name that Burn's prelude has, so both can be used:
+/// [`Tensor`], the view that hooks get, and [`Module`] are at the root.
 pub mod prelude {
-    pub use tenterhook_core::*;
+    pub use tenterhook_core::context::*;
+    pub use tenterhook_core::{
+        Access, AnyHook, Batch, Board, BoxError, Cadence, Condition, Controller, Decision, Event, Events,
+        Failure, Flow, FromOptions, Gradient, Gradients, Histogram, Hook, HookExt, HookInfo, HookKind,
+        HookResult, Key, LogOptions, Lr, Metrics, ModelView, Moment, NamedTensors, Observer, OnError,
+        OptionError, Outcome, ParamGroup, Pattern, Phase, Policy, Progress, Reduce, Registration, Request,
+        RunInfo, SaveRequest, Scalar, Stage, State, Stats, Status, TensorSource, Tensors, Tier, Update,
+        UpdateError, UpdateHook, closure, hook, hooks,
+    };
 
+    // Its methods without its name, which is also that of Burn's trait.
+    pub use crate::Module as _;
     pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch, Time};
     pub use crate::{
-        BatchData, Cx, DataModule, Loader, Module, ModuleResult, Notice, Report, RunError, Settings,
-        StepOutput, Trainer,
+        BatchData, Cx, DataModule, Loader, ModuleResult, Notice, Report, RunError, Settings, StepOutput,
+        Trainer,
     };
 }
 

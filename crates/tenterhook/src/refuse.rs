@@ -1,7 +1,7 @@
 //! What cannot work, found before step 1.
 
-use tenterhook_core::plan::{self, World};
-use tenterhook_core::{Failure, PlanError, Stage};
+use tenterhook_core::plan::{self, DeclaredMetric, World};
+use tenterhook_core::{Failure, Phase, PlanError, Stage};
 
 use crate::fit::Training;
 use crate::module::Module;
@@ -60,6 +60,19 @@ impl<M: Module> Session<'_, M> {
         Err(self.run.failed(error.into(), false))
     }
 
+    /// With several validation loaders, a metric is also logged for each of them.
+    fn with_loaders(&self, metrics: Vec<DeclaredMetric>) -> Vec<DeclaredMetric> {
+        let [_, loaders] = &self.run.loaders;
+        let of_loaders = metrics.iter().filter(|metric| metric.phase == Phase::Validate && loaders.len() > 1);
+        let of_loaders = of_loaders.flat_map(|metric| {
+            loaders
+                .iter()
+                .map(|loader| DeclaredMetric::new(format!("{}/{loader}", metric.name), metric.phase))
+        });
+        let of_loaders: Vec<_> = of_loaders.collect();
+        [metrics, of_loaders].concat()
+    }
+
     fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
         let limits = &self.run.limits;
         let validation = &self.run.shared.run.validation;
@@ -77,7 +90,7 @@ impl<M: Module> Session<'_, M> {
         let batches =
             per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
         let steps = self.horizon(&training.feed).steps;
-        let metrics = self.module.metrics();
+        let metrics = self.module.metrics().map(|metrics| self.with_loaders(metrics));
         let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {
             // A dry run is too short for most cadences, and that is not a mistake.

@@ -394,7 +394,9 @@ impl<'t, M: Module> Session<'t, M> {
     }
 }
 
+/// How many numbers are trained.
 fn count_parameters(module: &impl Module) -> u64 {
     let params = module.params();
-    (0..params.count()).map(|index| params.shape(index).iter().product::<usize>() as u64).sum()
+    let trained = (0..params.count()).filter(|index| params.is_trained(*index));
+    trained.map(|index| params.shape(index).iter().product::<usize>() as u64).sum()
 }

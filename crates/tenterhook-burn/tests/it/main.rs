@@ -18,6 +18,7 @@ mod losses;
 mod matching;
 mod names;
 mod points;
+mod preludes;
 mod rates;
 mod resume;
 mod snapshots;

@@ -32,6 +32,10 @@ pub trait TensorSource {
     fn dtype(&self, _index: usize) -> DType {
         DType::F32
     }
+    /// Whether one is trained. Buffers, such as the running statistics of a batch norm, and frozen parameters are not.
+    fn is_trained(&self, _index: usize) -> bool {
+        true
+    }
     /// The values of one, in row-major order.
     fn read(&self, index: usize) -> Vec<f32>;
     /// Statistics of one; engines that can compute them on the device do so here.
@@ -70,6 +74,9 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     }
     fn dtype(&self, index: usize) -> DType {
         (**self).dtype(index)
+    }
+    fn is_trained(&self, index: usize) -> bool {
+        (**self).is_trained(index)
     }
     fn read(&self, index: usize) -> Vec<f32> {
         (**self).read(index)
@@ -219,6 +226,12 @@ impl<'a> Tensor<'a> {
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.list.source.dtype(self.index)
+    }
+
+    /// Whether it is trained; buffers and frozen parameters are not.
+    #[must_use]
+    pub fn is_trained(&self) -> bool {
+        self.list.source.is_trained(self.index)
     }
 
     /// Its statistics, computed once per event for everybody who asks.

@@ -239,12 +239,8 @@ fn requests(saves: Vec<SaveRequest>) -> Decision {
 #[hook(state = "memory")]
 impl Controller for Checkpoint {
     fn access(&self) -> Access {
-        // Under these the module logs, and says what; other names may come from hooks that do not say so.
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
-        let of_module = |name: &&str| {
-            *name != TRAIN_LOSS && ["train/", "val/", "test/"].iter().any(|of| name.starts_with(of))
-        };
-        let named = filename::metrics(self.template()).into_iter().filter(of_module);
+        let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
         let access = named.fold(Access::none(), Access::reads);
         let access = self
             .options

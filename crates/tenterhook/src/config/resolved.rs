@@ -140,8 +140,8 @@ impl Resolved {
         let key = place.map_or_else(String::new, |(index, table)| {
             let about = match refused {
                 PlanError::NobodyWrites { name, .. } if table.common.asks_for(name) => Some("when"),
-                PlanError::NobodyWrites { .. } | PlanError::NeverSeen { .. } => {
-                    Some("monitor").filter(|key| table.options.contains_key(*key))
+                PlanError::NobodyWrites { name, .. } | PlanError::NeverSeen { name, .. } => {
+                    option_with_name(&table.options, name)
                 }
                 PlanError::NeverFires { when, .. } if when.starts_with("every") => {
                     table.common.every.map(|_| "every")
@@ -201,6 +201,13 @@ impl Resolved {
         }
         all
     }
+}
+
+/// The option that is this name, or else one that has it in its text, such as a template.
+fn option_with_name<'a>(options: &'a Table, name: &str) -> Option<&'a str> {
+    let texts = || options.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    let is_it = texts().find(|(_, text)| *text == name);
+    is_it.or_else(|| texts().find(|(_, text)| text.contains(name))).map(|(key, _)| key)
 }
 
 /// The one option that is as large as the number in a text.

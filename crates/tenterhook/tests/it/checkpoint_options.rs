@@ -322,6 +322,9 @@ fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
     assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
+    let mut trainer = saving(root.path(), epochs(1), "filename = \"{nope}\"");
+    let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
+    assert!(error.contains("reads `nope`, which nobody writes; there are: "), "{error}");
     assert_eq!(listed(root.path()), Vec::<String>::new());
 }
 

@@ -2,6 +2,7 @@
 
 use tenterhook::data::{Loading, Turns};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{DataModule, Settings, Split, Trainer, closure};
 
@@ -163,6 +164,17 @@ fn several_evaluation_loaders_have_a_metric_each_and_their_mean() {
     assert!((metric("val/loss/val0") - metric("val/loss/val1")).abs() > 0.0);
     let mean = f64::midpoint(metric("val/loss/val0"), metric("val/loss/val1"));
     assert!((metric("val/loss") - mean).abs() < 1e-12);
+
+    // Each of them can be monitored.
+    for (monitor, refused) in [("val/loss/val1", false), ("val/loss/val2", true)] {
+        let mut trainer = trainer(epochs(1));
+        trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::of(monitor)).unwrap();
+        let fitted = trainer.fit(&mut Toy::default(), &mut several());
+        assert_eq!(fitted.is_err(), refused, "{monitor}");
+        if let Err(error) = fitted {
+            assert!(error.to_string().contains("did you mean `val/loss/val"), "{error}");
+        }
+    }
 
     let one =
         trainer(epochs(1)).fit(&mut Toy::default(), &mut ToyData { validate: vec![2], ..several() }).unwrap();

@@ -1,0 +1,61 @@
+//! Both preludes can be used in one file, and a model's buffers are no parameters.
+
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
+use burn::optim::SgdConfig;
+use burn::prelude::*;
+use tenterhook::prelude::*;
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
+
+use crate::lab::{Numbers, to_train_on, trainer};
+
+/// A model with a buffer: the running statistics of its batch norm.
+#[derive(Module, Debug)]
+struct Normed {
+    linear: Linear,
+    norm: BatchNorm,
+}
+
+/// Every name of Burn's prelude that is a type means Burn's.
+fn _types_of_burn(
+    _: &Tensor<2>,
+    _: &Tensor<1, Int>,
+    _: &Tensor<1, Bool>,
+    _: &Device,
+    _: &Shape,
+    _: &TensorData,
+) {
+}
+
+impl BurnModule for Normed {
+    type Batch = Numbers;
+    type Prediction = ();
+
+    fn training_step(&mut self, batch: &Numbers, _: &mut BurnCx<'_, Normed>) -> ModuleResult<Step> {
+        let input = Tensor::<1>::from_data(batch.0, &self.linear.weight.device()).reshape([1, 2]);
+        Ok(self.norm.forward(self.linear.forward(input).reshape([1, 3, 1])).sum().into())
+    }
+}
+
+#[test]
+fn running_statistics_are_told_from_parameters_in_count_and_summary() {
+    let device = Device::default();
+    let model =
+        Normed { linear: LinearConfig::new(2, 3).init(&device), norm: BatchNormConfig::new(3).init(&device) };
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let lines = told.clone();
+    let settings = Settings { max_epochs: Some(1), ..Settings::default() };
+    let mut trainer = trainer(settings).with_notices(move |notice| {
+        if let Notice::Printed(line) = notice {
+            lines.lock().unwrap().push(line.clone());
+        }
+    });
+    trainer.add_hook_type::<tenterhook::hooks::ModelSummary>(Default::default()).unwrap();
+    let mut module = Burn::new(model, &device)
+        .with_optimizers(|_| Ok(Optimizer::new("sgd", SgdConfig::new().build(), 0.1).into()));
+    trainer.fit(&mut module, &mut to_train_on(&[Numbers([1.0, 2.0], [0.0])])).unwrap();
+    // 2·3 weights and 3 biases, and the batch norm's 3 factors and 3 offsets; its 3 means and 3 variances are not.
+    assert_eq!(trainer.run_info().parameters, 15);
+    let summary = told.lock().unwrap().join("\n");
+    assert!(summary.contains("model: 15 parameters in 6 tensors"), "{summary}");
+    assert!(summary.contains("besides 6 numbers not trained"), "{summary}");
+}
