@@ -16,5 +16,8 @@ mod read;
 mod rel_path;
 
 pub use fingerprint::Fingerprint;
-pub use read::{open_regular, read_bounded, read_bounded_text};
+pub use read::{open_regular, open_regular_with, read_bounded, read_bounded_text, read_named_text};
 pub use rel_path::{RelPath, RelPathError};
+
+/// The most that is read of a configuration, a scenario, a manifest or `run.json`, in bytes.
+pub const SMALL_FILE: u64 = 16 << 20;

@@ -9,8 +9,14 @@ use std::path::Path;
 /// # Errors
 /// The error of the system, or [`ErrorKind::InvalidInput`] if the path is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
+    open_regular_with(OpenOptions::new().read(true), path)
+}
+
+/// [`open_regular`] with other options, such as for appending.
+///
+/// # Errors
+/// Those of [`open_regular`].
+pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
@@ -39,13 +45,40 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if length > limit {
         return Err(too_large(limit));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // The file may grow while it is read.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(too_large(limit));
+    let mut bytes = Vec::new();
+    // A sparse file may claim more than there is memory.
+    let enough = usize::try_from(length).is_ok_and(|length| bytes.try_reserve_exact(length).is_ok());
+    if !enough {
+        return Err(ErrorKind::OutOfMemory.into());
     }
+    // The file may grow while it is read.
+    take_bounded(file, limit, &mut bytes)?;
     Ok(bytes)
+}
+
+fn take_bounded(file: impl Read, limit: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+    file.take(limit.saturating_add(1)).read_to_end(bytes)?;
+    if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(()) }
+}
+
+/// Reads a file that the user named on the command line: a regular file, or a stream by one of the names that can only
+/// mean a stream (`-`, `/dev/stdin`, `/dev/fd/N`). At most `limit` bytes of UTF-8 are read.
+///
+/// # Errors
+/// Those of [`read_bounded_text`].
+pub fn read_named_text(path: &Path, limit: u64) -> io::Result<String> {
+    if path == Path::new("-") {
+        return text_of(io::stdin().lock(), limit);
+    }
+    let is_stream = path == Path::new("/dev/stdin")
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|streams| path.parent() == Some(Path::new(streams)));
+    if is_stream { text_of(File::open(path)?, limit) } else { read_bounded_text(path, limit) }
+}
+
+fn text_of(stream: impl Read, limit: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    take_bounded(stream, limit, &mut bytes)?;
+    utf8(bytes)
 }
 
 /// Reads a regular file of at most `limit` bytes of UTF-8.
@@ -53,7 +86,10 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of [`read_bounded`], and [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_bounded_text(path: &Path, limit: u64) -> io::Result<String> {
-    let bytes = read_bounded(path, limit)?;
+    utf8(read_bounded(path, limit)?)
+}
+
+fn utf8(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
 }
 

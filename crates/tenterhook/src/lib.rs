@@ -24,6 +24,7 @@ mod feed;
 mod fit;
 mod identify;
 mod losses;
+pub mod memory;
 pub mod module;
 pub mod neutral;
 mod notice;

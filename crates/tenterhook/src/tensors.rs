@@ -6,13 +6,14 @@ mod buffers;
 mod bytes;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
+use tenterhook_files::{open_regular, read_bounded};
 
 pub use buffers::Buffers;
 pub use bytes::Bytes;
@@ -218,11 +219,8 @@ impl TensorMap {
 
     /// Reads a file, whoever wrote it.
     pub fn read(path: &Path) -> Result<TensorMap, TensorError> {
-        let bytes = fs::read(path).map_err(|source| TensorError::Io {
-            what: "read",
-            path: path.to_owned(),
-            source,
-        })?;
+        let failed = |source| TensorError::Io { what: "read", path: path.to_owned(), source };
+        let bytes = content(path).map_err(failed)?;
         TensorMap::from_file(path, &bytes)
     }
 
@@ -250,6 +248,18 @@ impl TensorMap {
         all.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
         all
     }
+}
+
+/// The content of a file; its first bytes only if its header cannot fit, so that an endless file is not read.
+fn content(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    let file = open_regular(path)?;
+    let size = file.metadata()?.len();
+    let read = (&file).take(8).read(&mut length)?;
+    if read == length.len() && u64::from_le_bytes(length) <= size.saturating_sub(8) {
+        return read_bounded(path, size);
+    }
+    Ok(length[..read].to_vec())
 }
 
 /// The header for tensors in this order. Our own, because the crate's writes the metadata in the order of a hash.
@@ -304,6 +314,8 @@ impl IntoIterator for TensorMap {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn some() -> TensorMap {

@@ -125,6 +125,7 @@ fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), String> {
 
 fn said(checkpoint: &Path) -> Result<Said, String> {
     let path = checkpoint.join("state.json");
-    let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = tenterhook_files::read_bounded(&path, tenterhook_files::SMALL_FILE)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))
 }

@@ -13,6 +13,7 @@ use tenterhook::config::HookTable;
 use tenterhook::registry::Registry;
 use tenterhook::toy::ToyData;
 use tenterhook::{RunError, Settings, Trainer};
+use tenterhook_files::{SMALL_FILE, read_bounded_text};
 
 pub(crate) use tape::{Row, Tape};
 
@@ -145,7 +146,7 @@ enum Happening {
 
 impl Scenario {
     pub(crate) fn read(path: &Path) -> Result<Scenario, String> {
-        let text = std::fs::read_to_string(path)
+        let text = read_bounded_text(path, SMALL_FILE)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         serde_json::from_str(&text).map_err(|error| format!("{} is not a scenario: {error}", path.display()))
     }

@@ -7,6 +7,7 @@ mod checkpoints;
 mod conformance;
 mod documents;
 mod dry_runs;
+mod endless;
 mod exit_codes;
 mod export;
 mod failures;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ::csv::{ByteRecord, Reader, ReaderBuilder, Writer};
 use tenterhook_core::Phase;
+use tenterhook_files::open_regular;
 
 use crate::bookmark::Keep;
 
@@ -171,7 +172,7 @@ impl Found {
 }
 
 fn reader(path: &Path) -> io::Result<Reader<BufReader<File>>> {
-    let reader = BufReader::new(File::open(path)?);
+    let reader = BufReader::new(open_regular(path)?);
     Ok(ReaderBuilder::new().has_headers(false).flexible(true).from_reader(reader))
 }
 
@@ -192,7 +193,7 @@ fn header_of(path: &Path) -> io::Result<Vec<String>> {
 }
 
 fn ends_a_line(path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     file.seek(SeekFrom::End(-1))?;
     let mut last = [0];
     file.read_exact(&mut last)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, RunInfo, Tensors};
+use tenterhook_files::{SMALL_FILE, read_bounded};
 
 use super::seen::{Described, Finding};
 use crate::tensor_file::{OwnBytes, TensorFile};
@@ -60,7 +61,7 @@ pub(super) fn write(root: &Path, report: &Report<'_>, batch: &Tensors<'_>) -> Re
 /// Removes what was dumped from this batch on: a resumed run comes to it again.
 pub(super) fn remove_from(root: &Path, epoch: u64, batch: u64) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-        let report = fs::read(entry.path().join(REPORT)).unwrap_or_default();
+        let report = read_bounded(&entry.path().join(REPORT), SMALL_FILE).unwrap_or_default();
         let Ok(At { epoch: of_epoch, batch: of_batch }) = serde_json::from_slice(&report) else { continue };
         if (of_epoch, of_batch) >= (epoch, batch) {
             // What cannot be removed stays, and the new one gets another name.

@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Result, Write};
 use std::path::{Path, PathBuf};
 
+use tenterhook_files::open_regular_with;
+
 use super::{event, record};
 use crate::bookmark::Keep;
 
@@ -29,7 +31,7 @@ impl EventFile {
                 remove_event_files(directory)?;
             }
         }
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let file = open_regular_with(OpenOptions::new().read(true).append(true).create(true), path)?;
         let (length, found) = kept(&file, keep)?;
         if file.metadata()?.len() > length {
             file.set_len(length)?;

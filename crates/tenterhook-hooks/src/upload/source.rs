@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tenterhook_files::{SMALL_FILE, open_regular, read_bounded};
 
 /// The file that says what a checkpoint consists of.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -40,7 +41,7 @@ struct Listed {
 impl Manifest {
     /// The manifest of this checkpoint; nothing where there is none (any more).
     pub(super) fn of(checkpoint: &Path) -> io::Result<Option<Manifest>> {
-        let text = match fs::read(checkpoint.join(MANIFEST)) {
+        let text = match read_bounded(&checkpoint.join(MANIFEST), SMALL_FILE) {
             Err(error) if is_gone(&error) => return Ok(None),
             read => read?,
         };
@@ -76,7 +77,7 @@ pub(super) struct Checked<'a> {
 
 impl Checked<'_> {
     pub(super) fn open<'a>(path: &Path, sum: &'a Sum) -> Result<Checked<'a>, Unread> {
-        Ok(Checked { file: File::open(path)?, sum, read: 0, hasher: blake3::Hasher::new() })
+        Ok(Checked { file: open_regular(path)?, sum, read: 0, hasher: blake3::Hasher::new() })
     }
 
     /// The next part. Nothing is left when all of it was right; what is wrong with it shows by then at the latest.

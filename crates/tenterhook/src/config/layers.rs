@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use tenterhook_files::{SMALL_FILE, read_named_text};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
@@ -19,7 +20,7 @@ pub(crate) const PREFIX: &str = "TENTER__";
 /// Reads a file into a tree.
 pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
+    let text = read_named_text(path, SMALL_FILE)
         .map_err(|error| ConfigError::plain(format!("cannot read {shown}: {error}")))?;
     let wrong = |at: Option<std::ops::Range<usize>>, message: &str| {
         file_error(&shown, &text, at.unwrap_or(0..0), message)

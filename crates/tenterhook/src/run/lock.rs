@@ -4,12 +4,13 @@
 //! process that was killed is in nobody's way.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenterhook_files::open_regular;
 
 use super::command_line;
 use super::machine::Machine;
@@ -77,9 +78,18 @@ impl std::fmt::Display for Holder {
 /// Who writes to this run directory at this moment; nobody does to one whose process has ended or was killed.
 #[must_use]
 pub fn holder(run_dir: &Path) -> Option<Holder> {
-    let mut file = File::open(run_dir.join(LOCK)).ok()?;
+    // A lock file that cannot be read may be held.
+    read_holder(run_dir).unwrap_or_else(|_| Some(Holder::default()))
+}
+
+/// [`holder`], with an error if the lock file cannot be read.
+pub(super) fn read_holder(run_dir: &Path) -> io::Result<Option<Holder>> {
+    let mut file = match open_regular(&run_dir.join(LOCK)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
     // Where it cannot be known, what the file says is the best there is.
-    file.try_lock_shared().is_err().then(|| read(&mut file))
+    Ok(file.try_lock_shared().is_err().then(|| read(&mut file)))
 }
 
 /// Refuses a run directory that somebody writes to. The lock file of a killed process is removed: a run that was killed
@@ -97,10 +107,13 @@ pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
     Ok(())
 }
 
+/// The most that is read of a lock file, in bytes.
+const LONGEST: u64 = 1 << 20;
+
 fn read(file: &mut File) -> Holder {
     let mut text = String::new();
     // Somebody holds it, whatever can be read about it.
-    let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    let _ = file.rewind().and_then(|()| file.take(LONGEST).read_to_string(&mut text));
     serde_json::from_str(&text).unwrap_or_default()
 }
 

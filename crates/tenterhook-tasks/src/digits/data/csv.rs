@@ -6,6 +6,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook::memory;
 use tenterhook::printable::excerpt;
 
 use super::DataError;
@@ -20,6 +21,8 @@ pub enum LabelColumn {
     Last,
 }
 
+/// The longest line that is read, in bytes: an image of four million pixels.
+const LONGEST_LINE: u64 = 64 << 20;
 /// The columns that are labels if a header says so.
 const NAMES: [&str; 3] = ["label", "target", "class"];
 
@@ -52,17 +55,30 @@ pub(super) fn parse(
 ) -> Result<Table, DataError> {
     let mut table = Table { values: Vec::new(), columns: 0, lines: Vec::new(), named: None };
     let mut separator = ',';
+    // While they are sorted into images, the values are in memory more than once.
+    let most = memory::limit_in_bytes() / (4 * size_of::<f32>());
     let (mut number, mut bytes) = (0, Vec::new());
     loop {
         bytes.clear();
         number += 1;
-        if file.read_until(b'\n', &mut bytes).map_err(|error| DataError::read(key, path, error))? == 0 {
+        let read = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+        if read.map_err(|error| DataError::read(key, path, error))? == 0 {
             break;
         }
         let wrong = |key, problem| DataError::Line { key, path: path.to_owned(), line: number, problem };
         let line = std::str::from_utf8(&bytes).map_err(|_| {
             wrong("format", "is not text; is this a CSV file? set `format` if not".to_owned())
         })?;
+        if bytes.len() as u64 == LONGEST_LINE {
+            let problem = format!("is longer than {LONGEST_LINE} bytes; give each image a line of its own");
+            return Err(wrong(key, problem));
+        }
+        if table.values.len() > most {
+            return Err(wrong(
+                key,
+                "does not fit into memory with the lines before it; give fewer images".to_owned(),
+            ));
+        }
         let line = line.trim_start_matches('\u{feff}').trim();
         if line.is_empty() {
             continue;

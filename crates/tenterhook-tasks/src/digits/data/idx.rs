@@ -3,9 +3,11 @@
 //! Big-endian: a magic number (two zero bytes, 8 for unsigned bytes, the number of dimensions), the size of
 //! each dimension as 32 bits, then the bytes.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use tenterhook::memory;
+use tenterhook_files::open_regular;
 
 use super::DataError;
 use super::csv::unpacked;
@@ -97,10 +99,12 @@ impl Pair {
 
 fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Result<Contents<D>, DataError> {
     let failed = |error| DataError::read(key, path, error);
-    let mut bytes = Vec::new();
-    unpacked(File::open(path).map_err(failed)?).read_to_end(&mut bytes).map_err(failed)?;
+    let file = open_regular(path).map_err(failed)?;
+    let mut file = unpacked(file);
     let wrong = |problem| Err(DataError::file(key, path, problem));
     let header = 4 + 4 * D;
+    let mut bytes = Vec::new();
+    file.by_ref().take(header as u64).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() < header {
         return wrong(format!(
             "is {} bytes long, an IDX header alone is {header}; get the whole file",
@@ -120,9 +124,24 @@ fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Resul
     }
     let told = sizes.iter().try_fold(1usize, |told, size| told.checked_mul(*size));
     let told = told.and_then(|told| told.checked_add(header));
-    if told != Some(bytes.len()) {
-        let told = told.map_or("more than there can be".to_owned(), |told| told.to_string());
-        return wrong(format!("is {} bytes long, its header says {told}; get the whole file", bytes.len()));
+    // A compressed file may hold far more than its header promises, or promise more than there is memory.
+    let most = told.map_or(0, |told| told - header).min(memory::limit_in_bytes());
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match told {
+        Some(told) if told == bytes.len() => {}
+        Some(told) if told - header > most => {
+            return wrong(format!("holds {told} bytes, which do not fit into memory; give fewer images"));
+        }
+        Some(told) if told < bytes.len() => {
+            return wrong(format!(
+                "is longer than the {told} bytes that its header says; get the right file"
+            ));
+        }
+        _ => {
+            let told = told.map_or("more than there can be".to_owned(), |told| told.to_string());
+            let length = bytes.len();
+            return wrong(format!("is {length} bytes long, its header says {told}; get the whole file"));
+        }
     }
     bytes.drain(..header);
     Ok(Contents { sizes, bytes })

@@ -13,8 +13,9 @@ mod split;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
+
+use tenterhook_files::open_regular;
 
 pub use self::csv::LabelColumn;
 pub use self::error::DataError;
@@ -101,7 +102,7 @@ impl Rows {
 
 impl DataOptions {
     fn csv(&self, key: &'static str, path: &Path) -> Result<Rows, DataError> {
-        let file = File::open(path).map_err(|error| DataError::read(key, path, error))?;
+        let file = open_regular(path).map_err(|error| DataError::read(key, path, error))?;
         let table = csv::parse(key, path, csv::unpacked(file), self.header)?;
         let (pixels, labels) = csv::labelled(table, key, path, self.label)?;
         Ok(Rows { key, path: path.to_owned(), pixels, labels })

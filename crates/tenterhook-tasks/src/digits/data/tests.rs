@@ -1,7 +1,7 @@
 //! Files as people have them, whole and broken.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -270,7 +270,11 @@ fn what_is_wrong_in_an_idx_file_is_named() {
     let (name, whole) = ("train-images-idx3-ubyte", images(20));
     let broken = |bytes: &[u8]| at(written(&directory, name, bytes));
     refused(&broken(&whole[..100]), "path", &[name, "is 100 bytes long, its header says 136"]);
-    refused(&broken(&[&whole[..], &[1]].concat()), "path", &["is 137 bytes long, its header says 136"]);
+    refused(
+        &broken(&[&whole[..], &[1]].concat()),
+        "path",
+        &["is longer than the 136 bytes that its header says"],
+    );
     refused(&broken(&whole[..7]), "path", &["is 7 bytes long, an IDX header alone is 16"]);
     refused(&broken(&[]), "path", &["is 0 bytes long"]);
     refused(
@@ -341,4 +345,36 @@ fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
     assert_ne!(of(&[0.0, 1.0, 2.0, 4.0], &[0, 1]), first);
     assert_ne!(of(&[0.0, 1.0, 2.0, 3.0], &[1, 1]), first);
     assert_ne!(of(&[0.0, 1.0, 2.0, 3.5], &[0, 1]), of(&[0.0, 1.0, 2.5, 3.0], &[0, 1]), "not whole numbers");
+}
+
+/// Compressed, a million zeros are a thousand bytes.
+fn bomb(beginning: &[u8], zeros: usize) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(beginning).unwrap();
+    std::io::copy(&mut std::io::repeat(0).take(zeros as u64), &mut packed).unwrap();
+    packed.finish().unwrap()
+}
+
+#[test]
+fn a_compressed_file_is_unpacked_no_further_than_its_header_promises() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("train-images-idx3-ubyte.gz");
+    let mut header = vec![0, 0, 8, 3];
+    header.extend([2_u32, 2, 2].iter().flat_map(|size| size.to_be_bytes()));
+    std::fs::write(&path, bomb(&header, 50 << 20)).unwrap();
+    let labels = directory.path().join("train-labels-idx1-ubyte");
+    std::fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 2, 0, 1]).unwrap();
+    let options = DataOptions { path: Some(path), labels_path: Some(labels), ..DataOptions::default() };
+    let error = load(&options).unwrap_err().to_string();
+    assert!(error.contains("is longer than the 24 bytes that its header says"), "{error}");
+}
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.csv");
+    std::fs::write(&path, bomb(b"1", 65 << 20)).unwrap();
+    let options = DataOptions { path: Some(path), ..DataOptions::default() };
+    let error = load(&options).unwrap_err().to_string();
+    assert!(error.contains("line 1: is longer than"), "{error}");
 }

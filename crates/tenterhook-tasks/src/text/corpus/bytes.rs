@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use tenterhook::data::Fingerprint;
 
+use tenterhook_files::{open_regular, read_bounded};
+
 use super::CorpusError;
 
 /// The text to learn when no other is given.
@@ -83,12 +85,12 @@ impl Corpus {
 
     fn append(&mut self, path: PathBuf, mut len: u64, in_memory: bool) -> Result<(), CorpusError> {
         let bytes = if in_memory {
-            let bytes = fs::read(&path).map_err(failed(&path))?;
+            let bytes = read_bounded(&path, SMALL).map_err(failed(&path))?;
             len = bytes.len() as u64;
             Bytes::Memory(bytes.into())
         } else {
             // Opened in any case: what cannot be read is known before training begins.
-            let file = File::open(&path).map_err(failed(&path))?;
+            let file = open_regular(&path).map_err(failed(&path))?;
             if self.pieces.len() < OPEN { Bytes::Open(file) } else { Bytes::Closed }
         };
         self.pieces.push(Piece { path, start: self.len, len, bytes });
@@ -160,7 +162,7 @@ impl Piece {
                 Ok(())
             }
             Bytes::Open(file) => read_exact_at(file, from, into),
-            Bytes::Closed => read_exact_at(&File::open(&self.path)?, from, into),
+            Bytes::Closed => read_exact_at(&open_regular(&self.path)?, from, into),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! `metrics.jsonl` and `events.jsonl`, read as far as they were written.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tenterhook_files::{SMALL_FILE, open_regular};
 
 use super::ReadError;
 use crate::failures::Failures;
@@ -72,13 +73,28 @@ pub(super) struct Logged {
 /// So much of a file's end is read where only the latest counts: some thousand lines.
 const END: u64 = 1024 * 1024;
 
-/// The last lines of `metrics.jsonl`. What cannot be read is left out.
-pub(super) fn last(path: &Path) -> io::Result<Vec<Logged>> {
-    let mut file = File::open(path)?;
-    let start = file.metadata()?.len().saturating_sub(END);
-    file.seek(SeekFrom::Start(start))?;
+/// The longest line that is read, in bytes. One that is longer counts as unreadable.
+const LONGEST: u64 = SMALL_FILE;
+
+/// A file of a run; `None` if it was never written.
+fn opened(path: &Path) -> Result<Option<File>, ReadError> {
+    match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some).map_err(ReadError::unreadable(path)),
+    }
+}
+
+/// The last lines of `metrics.jsonl`. Lines that do not read are left out.
+pub(super) fn last(path: &Path) -> Result<Vec<Logged>, ReadError> {
+    let Some(mut file) = opened(path)? else { return Ok(Vec::new()) };
     let mut text = Vec::new();
-    file.read_to_end(&mut text)?;
+    let read = || {
+        let start = file.metadata()?.len().saturating_sub(END);
+        file.seek(SeekFrom::Start(start))?;
+        file.take(END).read_to_end(&mut text)?;
+        Ok(start)
+    };
+    let start = read().map_err(ReadError::unreadable(path))?;
     // Within a file, the first line is most likely the rest of one.
     let lines = text.split(|byte| *byte == b'\n').skip(usize::from(start > 0));
     Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
@@ -106,14 +122,15 @@ impl Happenings {
 
 /// Reads a file of JSON lines. How many could not be read is returned. A file that was never written is empty.
 fn each_line<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Result<usize, ReadError> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(ReadError::unreadable(path)(error)),
-    };
-    let mut unreadable = 0;
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        match serde_json::from_slice(line) {
+    let Some(file) = opened(path)? else { return Ok(0) };
+    let (mut reader, mut line, mut unreadable) = (BufReader::new(file), Vec::new(), 0);
+    loop {
+        line.clear();
+        let read = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        if read.map_err(ReadError::unreadable(path))? == 0 {
+            break;
+        }
+        match serde_json::from_slice(&line) {
             Ok(read) => take(read),
             Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
             Err(_) => unreadable += 1,

@@ -7,18 +7,18 @@ mod facts;
 mod lines;
 mod runs;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
+use tenterhook_files::{SMALL_FILE, read_bounded, read_bounded_text};
 
 pub use facts::{FIELDS, Facts, flat, hook_names};
 pub use lines::{Curves, Happenings, Point};
 pub use runs::Runs;
 
-use super::lock::holder;
+use super::lock::{LOCK, read_holder};
 use super::record::{FORMAT, RunRecord, RunStatus};
 
 /// A run, as its directory tells it.
@@ -121,7 +121,8 @@ impl Run {
         }
         let path = directory.join("run.json");
         let mut record = read_record(&path)?;
-        let nobody = record.status == RunStatus::Running && holder(&directory).is_none();
+        let held = || read_holder(&directory).map_err(ReadError::unreadable(&directory.join(LOCK)));
+        let nobody = record.status == RunStatus::Running && held()?.is_none();
         if nobody {
             // It may have written its end in between.
             record = read_record(&path)?;
@@ -131,7 +132,7 @@ impl Run {
         }
         let mut run = Run { name, directory, record };
         if run.record.status == RunStatus::Running {
-            run.catch_up();
+            run.catch_up()?;
             run.record.status = if nobody { RunStatus::Killed } else { RunStatus::Running };
         }
         Ok(run)
@@ -139,16 +140,16 @@ impl Run {
 
     /// `run.json` is written at the beginning and at the end; in between, the metrics know more. Only the last
     /// lines are read: a long run has very many.
-    fn catch_up(&mut self) {
-        // Whoever wants the curves is told why they cannot be read.
-        let Ok(lines) = lines::last(&self.directory.join("metrics.jsonl")) else { return };
+    fn catch_up(&mut self) -> Result<(), ReadError> {
+        let path = self.directory.join("metrics.jsonl");
         let record = &mut self.record;
-        for line in lines {
+        for line in lines::last(&path)? {
             record.steps = record.steps.max(line.step);
             record.epochs = record.epochs.max(line.epoch + u64::from(line.epoch_end));
             record.seconds = Some(record.seconds.map_or(line.time, |seconds| seconds.max(line.time)));
             record.metrics.extend(line.metrics);
         }
+        Ok(())
     }
 
     /// What was logged, as curves.
@@ -164,7 +165,7 @@ impl Run {
     /// The resolved configuration that it ran with; empty where none was written.
     pub fn config(&self) -> Result<toml::Table, ReadError> {
         let path = self.directory.join("config.toml");
-        match fs::read_to_string(&path) {
+        match read_bounded_text(&path, SMALL_FILE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
             Err(error) => Err(ReadError::unreadable(&path)(error)),
             Ok(text) => text.parse().map_err(|error: toml::de::Error| {
@@ -188,7 +189,7 @@ impl Run {
 }
 
 pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
-    let text = fs::read(path).map_err(|error| match (error.kind(), path.parent()) {
+    let text = read_bounded(path, SMALL_FILE).map_err(|error| match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, Some(directory)) => ReadError::NotARun { path: directory.to_owned() },
         _ => ReadError::unreadable(path)(error),
     })?;

@@ -1,0 +1,91 @@
+//! Files without an end, and files that block: the program says which it is and ends.
+#![cfg(unix)]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::tenter::{Place, Ran};
+
+fn fifo(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+}
+
+/// Runs it, and fails the test if it hangs.
+fn ends(place: &Place, arguments: &[&str]) -> Ran {
+    let mut child = place.command(arguments).spawn().expect("it runs");
+    let until = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().expect("it is a child").is_none() {
+        if Instant::now() > until {
+            child.kill().expect("it is killed");
+            panic!("{arguments:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("its output").into()
+}
+
+#[test]
+fn only_regular_files_are_configurations_and_data() {
+    let place = Place::new();
+    fifo(&place.path().join("fifo"));
+    for file in ["/dev/zero", "fifo", "."] {
+        ends(&place, &["plan", file]).refused(&[file]);
+        for task in ["\"digits\"\n[data]\nformat = \"csv\"", "\"text\"\n[data]"] {
+            place.write("c.toml", format!("task = {task}\npath = \"{file}\"\n"));
+            // A directory of text may hold files.
+            if file != "." || task.contains("digits") {
+                ends(&place, &["plan", "c.toml"]).refused(&[file]);
+            }
+        }
+        ends(&place, &["export", file, "--output", "w.safetensors"]).refused(&[file]);
+    }
+    place.write("long.toml", "#".repeat((16 << 20) + 1));
+    ends(&place, &["plan", "long.toml"]).refused(&["long.toml", "16777216 bytes"]);
+}
+
+#[test]
+fn a_configuration_is_read_from_a_stream_that_the_user_names() {
+    let place = Place::new();
+    for name in ["-", "/dev/stdin", "/dev/fd/0"] {
+        let mut child = place.command(&["plan", name]).stdin(Stdio::piped()).spawn().expect("it runs");
+        child.stdin.take().expect("a pipe").write_all(b"task = \"toy\"\n").expect("it reads");
+        let ran: Ran = child.wait_with_output().expect("it ends").into();
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_read_is_named_with_its_reason_and_hides_no_other() {
+    let place = Place::new();
+    place.write("c.toml", "task = \"toy\"\n[trainer]\nmax_epochs = 1\n");
+    let good = place.run(&["train", "c.toml", "--json"]).succeeded();
+    let good: serde_json::Value = serde_json::from_str(&good.stdout).expect("JSON");
+    let good = good["run"].as_str().expect("an id").to_owned();
+    let bad = place.path().join("runs/bad");
+    for file in ["run.json", "config.toml", "metrics.jsonl", "events.jsonl", "lock"] {
+        let _ = std::fs::remove_dir_all(&bad);
+        std::fs::create_dir(&bad).expect("a directory");
+        for name in ["run.json", "config.toml", "metrics.jsonl", "events.jsonl"] {
+            let text = place.read(&format!("runs/{good}/{name}"));
+            // As of a run that has not ended, so that everything is read.
+            let text = text.replace("\"completed\"", "\"running\"");
+            std::fs::write(bad.join(name), text).expect("it is written");
+        }
+        fifo(&bad.join(file));
+        let listed = ends(&place, &["runs"]);
+        assert!(
+            listed.code == 0 && listed.stdout.contains(&good[good.len() - 8..]),
+            "{file}: {}",
+            listed.stdout
+        );
+        let shown = [ends(&place, &["show", "bad"]), ends(&place, &["compare", "bad", &good])];
+        let all: String =
+            shown.iter().map(|ran| ran.stderr.as_str()).chain([listed.stderr.as_str()]).collect();
+        let reason = format!("runs/bad/{file}: not a regular file");
+        assert!(all.contains(&reason), "no `{reason}` in: {all}");
+        assert_ne!(ends(&place, &["resume", "bad"]).code, 0, "{file}");
+    }
+}
