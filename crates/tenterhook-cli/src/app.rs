@@ -29,7 +29,9 @@ use crate::terminal::{self, tell};
 ///
 /// The first task is the one that runs when a configuration names none.
 pub struct App {
-    pub(crate) name: &'static str,
+    name: &'static str,
+    /// What suggested commands begin with.
+    pub(crate) command: &'static str,
     pub(crate) tasks: Vec<Box<dyn AnyTask>>,
     pub(crate) registry: Registry,
     wrong: Vec<String>,
@@ -39,7 +41,14 @@ impl App {
     /// A program of this name, with the built-in hooks and schedules, and no tasks yet.
     #[must_use]
     pub fn new(name: &'static str) -> App {
-        App { name, tasks: Vec::new(), registry: Registry::default(), wrong: Vec::new() }
+        App { name, command: name, tasks: Vec::new(), registry: Registry::default(), wrong: Vec::new() }
+    }
+
+    /// How people call this program, where that is not its name: the commands that it suggests begin so.
+    #[must_use]
+    pub fn called_by(mut self, command: &'static str) -> App {
+        self.command = command;
+        self
     }
 
     /// Adds a task: a module with its data.
@@ -52,7 +61,8 @@ impl App {
         self
     }
 
-    /// Adds a hook that a configuration can `use`, made from its options.
+    /// Adds a hook that a configuration can `use`, made from its options. The first line of the options' doc comment is
+    /// its purpose, in `hooks` and in the schema.
     #[must_use]
     pub fn hook<O, H, E>(
         mut self,

@@ -1,6 +1,6 @@
 //! What the macros expand to.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -79,7 +79,8 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
     let hook = quote_spanned!(span=> #krate::Hook);
     *path = parse_quote!(#hook);
 
-    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty) };
+    let observes = kind.segments.last().is_some_and(|segment| segment.ident.unraw() == "Observer");
+    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty), observes };
     hook.fill(&mut item, &verdict, errors);
     // Names the trait as it was written, so that its import counts as used.
     quote! {
@@ -102,7 +103,19 @@ fn expand_update(
         let message = "an update hook has no tier: update hooks run in registration order";
         errors.push(Error::new(tier.key, message));
     }
-    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty) };
+    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty), observes: false };
+    item.items.retain(|member| {
+        let ImplItem::Fn(method) = member else { return true };
+        let handler = handlers::find(&method.sig.ident.unraw().to_string());
+        errors.extend(handler.map(|handler| {
+            let message = format!(
+                "an update hook receives no events; put `{}` into an observer or a controller of its own",
+                handler.name
+            );
+            Error::new(method.sig.ident.span(), message)
+        }));
+        handler.is_none()
+    });
     let written = item.items.iter().filter_map(|member| match member {
         ImplItem::Fn(method) => Some(method.sig.ident.unraw().to_string()),
         _ => None,
@@ -136,6 +149,8 @@ struct HookImpl<'a> {
     args: &'a Args,
     /// The name of the type, if it has one.
     ty: Option<String>,
+    /// It is an observer.
+    observes: bool,
 }
 
 impl HookImpl<'_> {
@@ -216,6 +231,13 @@ impl HookImpl<'_> {
         if !method.sig.inputs.iter().any(|input| matches!(input, FnArg::Typed(_))) {
             let message = format!("`{name}` takes its context: `fn {name}(&mut self, cx: &{event})`");
             return Err(Error::new(method.sig.ident.span(), message));
+        }
+        if self.observes && names_a_decision(&method.sig.output) {
+            let ty = self.ty.as_deref().unwrap_or("T");
+            let message = format!(
+                "an observer decides nothing; to return a `Decision`, write `impl Controller for {ty}`"
+            );
+            return Err(Error::new_spanned(&method.sig.output, message));
         }
         let krate = self.krate;
         let event = format_ident!("{event}");
@@ -319,6 +341,18 @@ type Provided = (Span, ImplItem);
 
 fn twice(method: &str, key: Span) -> Error {
     Error::new(key, format!("this is what `fn {method}` below says too; keep one of the two"))
+}
+
+/// Whether a return type is written with `Decision` in it.
+fn names_a_decision(output: &ReturnType) -> bool {
+    fn is_in(tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => ident == "Decision",
+            TokenTree::Group(group) => is_in(group.stream()),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+        })
+    }
+    is_in(output.to_token_stream())
 }
 
 fn last_segment(ty: &Type) -> Option<String> {

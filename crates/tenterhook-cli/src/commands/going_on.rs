@@ -68,7 +68,7 @@ impl GoingOn {
                     "checkpoint {} holds weights alone, so there is nothing to go on from; a new run begins with \
                      them by `{} train CONFIG --init-from {what}`",
                     checkpoint.display(),
-                    app.name
+                    app.command
                 ));
             }
             let refused = refusal("configuration", &rules.differences(&said.config, &config))

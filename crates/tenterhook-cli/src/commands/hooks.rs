@@ -60,7 +60,7 @@ fn list(app: &App) -> String {
         .collect();
     lines.insert(0, format!("{} that a configuration can use", counted(hooks.len() as u64, "hook")));
     lines.push(String::new());
-    lines.push(format!("`{} hooks NAME` says everything that can be set, with an example.", app.name));
+    lines.push(format!("`{} hooks NAME` says everything that can be set, with an example.", app.command));
     lines.join("\n")
 }
 

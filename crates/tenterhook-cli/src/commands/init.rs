@@ -26,6 +26,6 @@ pub(crate) fn run(app: &App, file: &Path, changes: &Changes, force: bool) -> Res
     })?;
     to.write_all(text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     let shown = file.display();
-    print(&format!("wrote {shown}; edit it, then run: {} train {shown}", app.name));
+    print(&format!("wrote {shown}; edit it, then run: {} train {shown}", app.command));
     Ok(ExitCode::SUCCESS)
 }

@@ -64,7 +64,7 @@ fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
     // Elsewhere than usual, its id does not find it.
     let is_found = directory.parent().is_some_and(|above| real(above) == real(Path::new(RUNS)));
     let name = if is_found { run.id.clone() } else { directory.display().to_string() };
-    Some(format!("{} resume {name}", app.name))
+    Some(format!("{} resume {name}", app.command))
 }
 
 /// Refuses before anything is trained what the plan refuses, and data that cannot be had.

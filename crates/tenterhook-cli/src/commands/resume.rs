@@ -17,7 +17,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
         return Err(format!(
             "there is no {}; say how it was configured: `{} train CONFIG --resume {run}`",
             config.display(),
-            app.name
+            app.command
         ));
     }
     let resolved = resolve_of_run(app, &config, changes, *trust, Act::Resume)?;
@@ -51,7 +51,7 @@ fn run_directory(app: &App, dir: &Path, what: &str) -> Result<PathBuf, String> {
         format!(
             "checkpoint {what} lies in no run's directory, so its configuration is not there; say it: \
              `{} train CONFIG --resume {what}`",
-            app.name
+            app.command
         )
     })
 }

@@ -113,7 +113,7 @@ fn for_people(app: &App, judgement: &Judgement) -> String {
     }
     lines.extend(hint.iter().map(|line| (*line).to_owned()));
     if matches!(judgement.finding, Finding::NothingToJudge) {
-        lines.push(format!("`{} hooks` lists what there is.", app.name));
+        lines.push(format!("`{} hooks` lists what there is.", app.command));
     }
     lines.join("\n")
 }

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tenterhook::prelude::*;
 
-/// What a configuration can say about it.
+/// Says which batch of an epoch had the highest loss.
+// The line above is what `hooks` shows as its purpose.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -12,7 +13,7 @@ pub struct Options {
     pub above: f64,
 }
 
-/// Says which batch of an epoch had the highest loss.
+/// The hook: it remembers the worst batch until the epoch ends.
 pub struct WorstBatch {
     above: f64,
     worst: Option<(u64, f64)>,

@@ -8,5 +8,10 @@ use std::process::ExitCode;
 use tenterhook_cli::App;
 
 fn main() -> ExitCode {
-    App::new("{name}").task(spiral::Spiral).hook("worst_batch", hook::WorstBatch::new).run()
+    // It is not in PATH, so the commands that it suggests begin as they are typed here.
+    App::new("{name}")
+        .called_by("cargo run --release --")
+        .task(spiral::Spiral)
+        .hook("worst_batch", hook::WorstBatch::new)
+        .run()
 }

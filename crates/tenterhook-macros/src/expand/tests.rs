@@ -305,3 +305,26 @@ fn an_update_hook_gets_a_name_and_goes_wherever_hooks_go() {
     let found = errors(quote!(tier = "user"), quote!(impl UpdateHook for Halve {}));
     assert_eq!(found, ["an update hook has no tier: update hooks run in registration order"]);
 }
+
+#[test]
+fn an_observer_that_decides_and_an_update_hook_with_a_handler_are_told_what_to_write() {
+    let decides = observer(&quote!(
+        fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
+            Ok(Decision::CONTINUE)
+        }
+    ));
+    assert_eq!(
+        errors(quote!(), decides),
+        ["an observer decides nothing; to return a `Decision`, write `impl Controller for LossPrinter`"]
+    );
+    let handles = quote!(
+        impl UpdateHook for Halve {
+            fn update(&mut self, gradients: &mut Gradients, cx: &Update) {}
+            fn on_step_end(&mut self, cx: &StepEnd) {}
+        }
+    );
+    assert_eq!(
+        errors(quote!(), handles),
+        ["an update hook receives no events; put `on_step_end` into an observer or a controller of its own"]
+    );
+}

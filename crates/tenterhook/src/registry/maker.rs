@@ -23,6 +23,9 @@ pub(crate) struct Maker<T> {
     pub(super) make: Box<dyn Fn(Value) -> Result<T, Unmade> + Send + Sync>,
 }
 
+/// The purpose of what its author has not described.
+const UNDESCRIBED: &str = "has no description; the doc comment of its options would stand here";
+
 /// Why something was not made.
 #[derive(Debug)]
 pub(crate) enum Unmade {
@@ -41,7 +44,7 @@ impl<T: 'static> Maker<T> {
     ) -> Maker<T> {
         let schema = schema_of::<O>();
         let described = schema.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
-        let purpose = described.lines().next().unwrap_or_default().to_owned();
+        let purpose = described.lines().next().unwrap_or(UNDESCRIBED).to_owned();
         let shape = schema.clone();
         let make = move |options: Value| {
             let options = read_shaped(options.clone(), &shape).map_err(|misread| {

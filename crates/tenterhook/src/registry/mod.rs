@@ -142,7 +142,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Lets configurations use a hook under a name such as `my_crate::MyHook`. Its options must not have the
+    /// Lets configurations use a hook under a name such as `my_crate::MyHook`. The first line of the options' doc
+    /// comment is its purpose. Its options must not have the
     /// name of a [key that every hook has](crate::config::HookKeys).
     pub fn add_hook<O, H, E>(
         &mut self,

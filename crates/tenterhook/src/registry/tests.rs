@@ -129,3 +129,24 @@ fn an_option_of_an_update_hook_that_cannot_be_is_refused_at_its_key() {
         assert_eq!(error.clone().at("hooks.0").key, format!("hooks.0.{key}"), "{error}");
     }
 }
+
+/// Says something now and then.
+///
+/// More of it.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Described {}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Silent {}
+
+#[test]
+fn a_users_hook_has_the_purpose_that_its_options_describe_and_never_an_empty_one() {
+    let mut registry = Registry::default();
+    let hook = |_: &str| Ok::<_, String>(tenterhook_core::closure::on_fit_end("x", |_| ()));
+    registry.add_hook("described", move |Described {}| hook("")).expect("it is free");
+    registry.add_hook("silent", move |Silent {}| hook("")).expect("it is free");
+    let purpose = |name: &str| registry.hook_named(name).map(|listed| listed.purpose.to_owned());
+    assert_eq!(purpose("described").as_deref(), Some("Says something now and then."));
+    assert!(purpose("silent").is_some_and(|purpose| purpose.starts_with("has no description")));
+    assert!(registry.hooks().all(|listed| !listed.purpose.is_empty()));
+}

@@ -142,7 +142,7 @@ impl Summary<'_> {
         }
         let Some(directory) = directory else { return };
         print(&format!("\nthe run is in {}", directory.display()));
-        let name = app.name;
+        let name = app.command;
         let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
         print("what to try next");
         if let Some(go_on) = self.go_on {
