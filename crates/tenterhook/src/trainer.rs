@@ -435,8 +435,13 @@ impl Trainer {
         }
         self.in_session(stage, module, data, |session| {
             let ran = session.run(body);
-            session.run.end_recording();
-            ran
+            match (ran, session.run.end_recording()) {
+                (Ok(()), ended) => ended.map_err(|failure| (failure, Vec::new())),
+                (Err((first, mut later)), ended) => {
+                    later.extend(ended.err());
+                    Err((first, later))
+                }
+            }
         })
     }
 

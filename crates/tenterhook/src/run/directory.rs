@@ -1,6 +1,5 @@
 //! The run directory: `runs/<run-id>/`, and `runs/latest` that points at the newest.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::update::Touched;
@@ -11,7 +10,7 @@ use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create, point};
 use super::ownership::UserKey;
 use super::reading::Happenings;
-use super::record::RunRecord;
+use super::record::{RunRecord, write_through};
 use super::{
     Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
 };
@@ -171,10 +170,9 @@ impl Recorder for RunDirectory {
 
     fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError> {
         let Some(open) = &self.open else { return Ok(()) };
-        let (unfinished, path) =
-            (open.path().join(".weights.unfinished"), open.path().join("weights.safetensors"));
-        weights.write(&unfinished)?;
-        Ok(fs::rename(&unfinished, &path).map_err(cannot("write", &path))?)
+        let path = open.path().join("weights.safetensors");
+        let content = weights.as_file()?;
+        Ok(write_through(&path, |file| content.write_to(file)).map_err(cannot("write", &path))?)
     }
 
     fn flush(&mut self) -> Result<(), BoxError> {
@@ -190,7 +188,7 @@ impl Recorder for RunDirectory {
         let what = Happening::End { stage: *stage, outcome: (*outcome).clone() };
         let end = Entry { step: progress.step, epoch: progress.epoch, time: *time, what };
         let told = open.push(end);
-        let flushed = open.flush();
+        let flushed = open.flush().and_then(|()| open.sync());
         let is_the_run = *stage == open.made_for;
         open.record.note(ending, is_the_run, self.plan.then_test);
         let written = open.write_record();

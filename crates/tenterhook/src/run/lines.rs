@@ -79,6 +79,11 @@ impl Lines {
         Ok(())
     }
 
+    /// Makes what was written durable.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        self.file.as_ref().map_or(Ok(()), File::sync_all).map_err(|error| self.named(&error))
+    }
+
     /// How many lines could not be written.
     pub(super) fn lost(&self) -> u64 {
         self.lost

@@ -1,7 +1,7 @@
 //! What a run leaves behind: the run directory, and the seam through which the loop writes to it.
 //!
-//! The loop tells a [`Recorder`] what happened, after everybody has received an event. What the
-//! recorder cannot write never ends a run.
+//! The loop tells a [`Recorder`] what happened, after everybody has received an event. What the recorder cannot write
+//! stops no training, and makes the call fail when it ends.
 
 mod again;
 mod costs;
@@ -46,8 +46,10 @@ use crate::tensors::TensorMap;
 
 /// Writes down what happens in a run.
 ///
-/// All of it may fail: the first failure is told as a notice, and [`Recorder::lost`] counts what is
-/// missing. Only a [`begin`](Recorder::begin) that fails ends the run, before its first step.
+/// All of it may fail. A [`begin`](Recorder::begin) that fails ends the run before its first step. While it is under way, the
+/// first failure is told as a notice, and [`Recorder::lost`] counts what is missing. Lost lines, and a failure of
+/// [`weights`](Recorder::weights), of the last [`flush`](Recorder::flush) or of [`end`](Recorder::end), make the call fail
+/// when it ends.
 pub trait Recorder: Send {
     /// Training, or an evaluation by itself, is about to begin: everything was accepted.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError>;

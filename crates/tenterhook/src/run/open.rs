@@ -80,6 +80,12 @@ impl Open {
         self.metrics.flush().and(self.events.flush()).and(later)
     }
 
+    /// Makes what was written durable.
+    pub(super) fn sync(&self) -> std::io::Result<()> {
+        let later = [&self.histograms, &self.updates].into_iter().filter_map(|later| later.lines.as_ref());
+        [&self.metrics, &self.events].into_iter().chain(later).try_for_each(Lines::sync)
+    }
+
     pub(super) fn lost(&self) -> u64 {
         self.metrics.lost() + self.events.lost() + self.histograms.lost() + self.updates.lost()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -312,14 +312,28 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunStatus, D::Er
     Ok(Option::<RunStatus>::deserialize(deserializer)?.unwrap_or(RunStatus::Unknown))
 }
 
-/// Writes a file whole or not at all: to a temporary name, synced, renamed.
+/// Writes a file whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    write_through(path, |file| file.write_all(bytes))
+}
+
+/// Writes a file whole or not at all: to a temporary name, synced, renamed. After a failure nothing of it takes up room.
+pub(super) fn write_through(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(format!(".{name}.unfinished"));
-    let mut file = File::create(&unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
+    let written = || {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
+        content(&mut file)?;
+        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    written().inspect_err(|_| {
+        // It is the first error that matters.
+        let _ = fs::remove_file(&unfinished);
+    })?;
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 

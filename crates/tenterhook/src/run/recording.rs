@@ -22,14 +22,17 @@ type Logged = (Option<BTreeMap<String, f64>>, BTreeMap<String, Histogram>);
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
     shared: SharedRecorder,
-    /// What was told, and whether something else may be told besides.
+    /// What was told.
     told: Option<String>,
-    again: bool,
+    /// What the call should leave behind and could not write.
+    missing: Vec<String>,
+    /// How many lines had been lost before the call.
+    lost_before: u64,
 }
 
 impl Recording {
     pub(crate) fn new(recorder: Box<dyn Recorder>) -> Recording {
-        Recording { shared: Arc::new(Mutex::new(recorder)), told: None, again: false }
+        Recording { shared: Arc::new(Mutex::new(recorder)), told: None, missing: Vec::new(), lost_before: 0 }
     }
 
     /// The recorder. What was written before somebody panicked with it is whole.
@@ -134,7 +137,8 @@ impl<M: Module> Running<M> {
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }
 
-    /// What cannot be written is told once, and never ends the run.
+    /// What cannot be written while the run is under way is told once and does not end it; [`Running::end_recording`]
+    /// makes it an error.
     pub(crate) fn record(
         &mut self,
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
@@ -142,10 +146,8 @@ impl<M: Module> Running<M> {
         let Some(recording) = &mut self.recording else { return };
         let written = write(&mut **recording.recorder());
         if let Err(error) = written {
-            let text = Some(error.to_string());
-            let again = std::mem::take(&mut recording.again) && recording.told != text;
-            if recording.told.is_none() || again {
-                recording.told = text;
+            if recording.told.is_none() {
+                recording.told = Some(error.to_string());
                 self.notices.push(Notice::Unwritten(error), true);
             }
         }
@@ -211,24 +213,30 @@ impl<M: Module> Running<M> {
         if self.recording.is_some() {
             self.at(Who::Module, "weights");
             let weights = module.weights();
-            self.say_again();
-            self.record(|recorder| recorder.weights(&weights?));
+            self.record_lasting(|recorder| recorder.weights(&weights?));
         }
     }
 
-    /// That a line is missing is told once. What comes next must not be missing without a word.
-    fn say_again(&mut self) {
-        if let Some(recording) = &mut self.recording {
-            recording.again = true;
-        }
+    /// Writes something that the call must leave behind.
+    fn record_lasting(
+        &mut self,
+        write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
+    ) {
+        let Some(recording) = &mut self.recording else { return };
+        let written = write(&mut **recording.recorder());
+        recording.missing.extend(written.err().map(|error| error.to_string()));
     }
 
-    /// How the call ended.
-    pub(crate) fn end_recording(&mut self) {
+    /// Writes down how the call ended. A call whose weights, metrics or outcome are not on the disk has failed, however
+    /// well the training went.
+    pub(crate) fn end_recording(&mut self) -> Result<(), Failure> {
         if self.recording.is_none() {
-            return;
+            return Ok(());
         }
         self.record_line(self.phase);
+        self.record_lasting(|recorder| recorder.flush());
+        self.at(Who::Trainer, "end");
+        self.judge_missing();
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
@@ -247,9 +255,37 @@ impl<M: Module> Running<M> {
             failures: &failures,
             time,
         };
-        self.say_again();
-        self.record(|recorder| recorder.end(&ending));
+        self.record_lasting(|recorder| recorder.end(&ending));
         self.notices.failures = failures;
+        let missing = self.judge_missing();
+        if let Some(recording) = &mut self.recording {
+            recording.missing.clear();
+            let lost = recording.recorder().lost();
+            recording.lost_before = lost;
+        }
+        missing.map_or(Ok(()), |why| Err(self.failed(why.into(), false)))
+    }
+
+    /// What the call should have left behind and could not write. Where something is missing, the outcome is a failure.
+    fn judge_missing(&mut self) -> Option<String> {
+        let why = self.missing()?;
+        if !matches!(self.outcome, Outcome::Failed { .. } | Outcome::Interrupted { .. }) {
+            (self.status, self.outcome) = (Status::Error, Outcome::Failed { error: why.clone() });
+        }
+        Some(why)
+    }
+
+    fn missing(&self) -> Option<String> {
+        let recording = self.recording.as_ref()?;
+        let mut missing = recording.missing.clone();
+        let lost = recording.recorder().lost().saturating_sub(recording.lost_before);
+        if lost > 0 {
+            let first = recording.told.as_deref().unwrap_or("the reason is not known");
+            missing.push(format!("{lost} lines of metrics and events are lost ({first})"));
+        }
+        missing.dedup();
+        (!missing.is_empty())
+            .then(|| format!("what the run should leave is not on the disk: {}", missing.join("; ")))
     }
 
     /// Whether the run was asked to end by a signal. Asked once per batch, so it must be cheap.

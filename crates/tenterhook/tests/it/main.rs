@@ -36,6 +36,7 @@ mod horizon;
 mod identity;
 mod interruption;
 mod lab;
+mod left_behind;
 mod line;
 mod listening;
 mod loaders;

@@ -268,13 +268,18 @@ impl Recorder for FullDisk {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_once_and_ends_nothing() {
+fn what_cannot_be_written_is_told_once_stops_no_training_and_is_an_error_at_its_end() {
     let mut toy = Toy::default();
-    let report = trainer(Settings { log_every_n_steps: 1, ..epochs(2) })
+    let error = trainer(Settings { log_every_n_steps: 1, ..epochs(2) })
         .with_recorder(FullDisk)
         .fit(&mut toy, &mut data(4, 1))
-        .unwrap();
-    assert_eq!((report.outcome, report.lines_lost), (Outcome::Completed, 7));
+        .unwrap_err();
+    let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
+    let why = "what the run should leave is not on the disk: the disk is full; 7 lines of metrics and events are \
+               lost (the disk is full)";
+    assert!(failure.to_string().contains(why) && later.is_empty(), "{failure}");
+    assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);
+    assert_eq!((report.progress.epochs_done, report.lines_lost), (2, 7));
     let told: Vec<_> = report.notices.iter().map(Notice::to_string).collect();
     assert_eq!(told, ["the disk is full; the run goes on, and what cannot be written is counted"]);
     let mut alone = Toy::default();
