@@ -132,9 +132,9 @@ impl App {
         let done = match arguments.command {
             Command::Train(train) => commands::train::run(&self, &train),
             Command::Resume(resume) => commands::resume::run(&self, &resume),
-            Command::Validate(evaluate) => commands::evaluate::validate(&self, evaluate),
-            Command::Test(evaluate) => commands::evaluate::test(&self, evaluate),
-            Command::Predict(evaluate) => commands::evaluate::predict(&self, evaluate),
+            Command::Validate(evaluate) => commands::evaluate::validate(&self, &evaluate),
+            Command::Test(evaluate) => commands::evaluate::test(&self, &evaluate),
+            Command::Predict(evaluate) => commands::evaluate::predict(&self, &evaluate),
             Command::Init { file, settings, force } => commands::init::run(&self, &file, &settings, force),
             Command::New(new) => commands::new::run(&new),
             Command::Hooks(hooks) => commands::hooks::run(&self, &hooks),

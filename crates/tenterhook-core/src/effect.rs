@@ -38,7 +38,7 @@ impl fmt::Display for Effect {
             Effect::Command(words) => ("runs the command", format!("{words:?}")),
             Effect::Request(address) => ("sends requests to", format!("{address:?}")),
             Effect::Upload(to) => ("uploads checkpoints to", format!("{to:?}")),
-            Effect::Write(path) => ("writes to", format!("{path:?}")),
+            Effect::Write(path) => ("writes to", format!("{:?}", path.to_string_lossy())),
         };
         match text.char_indices().nth(SHOWN) {
             Some((end, _)) => write!(f, "{what} {}… ({} more bytes)", &text[..end], text.len() - end),

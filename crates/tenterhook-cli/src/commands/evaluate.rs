@@ -19,15 +19,15 @@ use crate::signals;
 /// Where files of hooks go, below the directory of all runs.
 const EVALUATIONS: &str = "evaluations";
 
-pub(crate) fn validate(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+pub(crate) fn validate(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
     evaluate(app, arguments, "val/", |program, trainer| program.validate(trainer))
 }
 
-pub(crate) fn test(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+pub(crate) fn test(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
     evaluate(app, arguments, "test/", |program, trainer| program.test(trainer))
 }
 
-pub(crate) fn predict(app: &App, arguments: Evaluate) -> Result<ExitCode, String> {
+pub(crate) fn predict(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
     with_weights(app, arguments, |program, trainer, output| match program.predict(trainer) {
         Ok((report, predictions)) => {
             for prediction in predictions.iter().filter(|_| !output.quiet) {
@@ -52,7 +52,7 @@ fn ended(report: &Report) -> ExitCode {
 
 fn evaluate(
     app: &App,
-    arguments: Evaluate,
+    arguments: &Evaluate,
     of: &str,
     call: impl FnOnce(&mut dyn Program, &mut Trainer) -> Result<Report, RunError>,
 ) -> Result<ExitCode, String> {
@@ -77,11 +77,11 @@ fn evaluate(
 
 fn with_weights(
     app: &App,
-    arguments: Evaluate,
+    arguments: &Evaluate,
     call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> ExitCode,
 ) -> Result<ExitCode, String> {
     let found = Weights::at(&arguments.weights)?;
-    let Evaluate { trust, changes, .. } = &arguments;
+    let Evaluate { trust, changes, .. } = arguments;
     let resolved = match (&arguments.config, &found.config) {
         (Some(named), _) => resolve(app, Some(named), changes)?,
         (None, Some(of_run)) => resolve_of_run(app, of_run, changes, *trust, Act::Evaluate)?,

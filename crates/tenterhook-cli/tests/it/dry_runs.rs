@@ -39,7 +39,7 @@ fn every_hook(outside: &Path) -> String {
     for hook in Registry::default().hooks() {
         let special = WITH_EFFECTS.iter().find(|(name, _)| *name == hook.name);
         let options = special.map_or_else(|| hook.example.expect("an example"), |(_, options)| options);
-        text += &format!("[[hooks]]\nuse = \"{}\"\n{options}\n", hook.name);
+        text.extend(["[[hooks]]\nuse = \"", hook.name, "\"\n", options, "\n"]);
     }
     text.replace("OUT", outside.to_str().expect("it is text"))
 }

@@ -144,7 +144,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
     let default = HeartbeatOptions::default;
     assert!(refused(default()).contains("set `url_env`, such as \"HEALTHCHECK_URL\", or `file`"));
     let variable = |name: &str| HeartbeatOptions { url_env: Some(name.into()), ..default() };
-    assert!(refused(variable("http://host/T0K3N")).starts_with("url_env must be the name"));
+    assert!(refused(variable("http://host/T0K3N")).starts_with("`url_env` must be the name"));
     let suffix = Some("/fail".to_owned());
     let without = HeartbeatOptions { file: Some("a".into()), fail_suffix: suffix, ..default() };
     assert!(refused(without).starts_with("`fail_suffix` has no effect"));

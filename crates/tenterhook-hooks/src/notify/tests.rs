@@ -270,7 +270,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         Notify::from_options(options).expect_err("refused").to_string()
     };
     assert!(
-        bad(|o| o.url_env = "https://hooks.example/T0K3N".into()).starts_with("url_env must be the name")
+        bad(|o| o.url_env = "https://hooks.example/T0K3N".into()).starts_with("`url_env` must be the name")
     );
     assert!(bad(|o| o.notify_on.clear()).starts_with("`notify_on` is empty"));
     assert!(bad(|o| o.timeout = "soon".into()).starts_with("`timeout` is \"soon\""));
