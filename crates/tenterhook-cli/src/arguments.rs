@@ -64,6 +64,9 @@ pub(crate) struct Train {
     /// Go on although hooks were added or removed: new ones begin anew, others are forgotten.
     #[arg(long, requires = "resume")]
     pub(crate) accept_hook_changes: bool,
+    /// Resume from the newest checkpoint that can be read; without it, one that cannot be read stops the command.
+    #[arg(long, requires = "resume")]
+    pub(crate) skip_unreadable: bool,
     /// Begin with weights from a safetensors file, a checkpoint or a run, as far as they fit, for fine-tuning.
     #[arg(long, value_name = "PATH", conflicts_with = "resume")]
     pub(crate) init_from: Option<PathBuf>,

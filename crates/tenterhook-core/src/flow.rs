@@ -90,7 +90,8 @@ impl std::fmt::Debug for Weights {
 /// Where and how to save.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveRequest {
-    /// The checkpoint's directory below the checkpoints' root, or an absolute one; `None` names it by epoch and step.
+    /// The checkpoint's directory below the checkpoints' root, or an absolute one below the directory that the hook
+    /// declares with [`Access::effect`](crate::Access::effect); `None` names it by epoch and step.
     pub path: Option<PathBuf>,
     /// Only the weights: nothing to resume from, and no hook is asked for its state.
     pub weights_only: bool,

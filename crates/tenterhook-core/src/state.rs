@@ -56,6 +56,14 @@ pub enum StateError {
     /// The value has no JSON form, or the data is not what the type expects.
     #[error("state does not fit its type: {0}")]
     Json(#[from] serde_json::Error),
+    /// An entry of the data is not what the type expects.
+    #[error("state does not fit its type: {entry}: {source}")]
+    Entry {
+        /// Which entry, such as `ledger[0].path`.
+        entry: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
     /// JSON has no NaN and no infinity, and would lose them silently.
     #[error(
         "a number of the state is not finite, which JSON cannot hold; use an `Option`, or `#[serde(with = \"tenterhook::number\")]`"
@@ -120,7 +128,10 @@ impl State {
         if self.version != known {
             return Err(StateError::Version { found: self.version, known });
         }
-        Ok(serde_json::from_value(self.data.clone())?)
+        serde_path_to_error::deserialize(&self.data).map_err(|error| StateError::Entry {
+            entry: error.path().to_string(),
+            source: error.into_inner(),
+        })
     }
 }
 

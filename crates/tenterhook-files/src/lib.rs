@@ -16,7 +16,9 @@ mod read;
 mod rel_path;
 
 pub use fingerprint::Fingerprint;
-pub use read::{open_regular, open_regular_with, read_bounded, read_bounded_text, read_named_text};
+pub use read::{
+    create_own, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text, read_named_text,
+};
 pub use rel_path::{RelPath, RelPathError};
 
 /// The most that is read of a configuration, a scenario, a manifest or `run.json`, in bytes.

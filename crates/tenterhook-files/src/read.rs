@@ -34,6 +34,36 @@ pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<F
     Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
 }
 
+/// Opens a file for writing with these options. A symbolic link under its name is not followed, and only a regular file
+/// is opened.
+///
+/// # Errors
+/// The error of the system, or [`ErrorKind::InvalidInput`] if the name is a symbolic link or no regular file.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    }
+    let file = options.open(path).map_err(|error| {
+        if path.is_symlink() {
+            return followed(path);
+        }
+        error
+    })?;
+    let is_regular = file.metadata()?.is_file();
+    if is_regular { Ok(file) } else { Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file")) }
+}
+
+/// Makes a file, or empties it, as [`open_own`] opens it.
+///
+/// # Errors
+/// Those of [`open_own`].
+pub fn create_own(path: &Path) -> io::Result<File> {
+    open_own(path, OpenOptions::new().write(true).create(true).truncate(true))
+}
+
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
@@ -93,6 +123,12 @@ fn utf8(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
 }
 
+/// Why a symbolic link is not written to.
+pub(crate) fn followed(link: &Path) -> io::Error {
+    let text = format!("{} is a symbolic link, which is not followed for writing", link.display());
+    io::Error::new(ErrorKind::InvalidInput, text)
+}
+
 fn too_large(limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, format!("longer than the {limit} bytes that are read at most"))
 }
@@ -111,6 +147,22 @@ mod tests {
         assert_eq!(read_bounded_text(&path, 9).unwrap(), "12345");
         assert_eq!(read_bounded(&directory.path().join("none"), 4).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(read_bounded(directory.path(), 4).unwrap_err().kind(), ErrorKind::IsADirectory);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_not_followed_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+        std::fs::write(&target, "mine").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert_eq!(create_own(&link).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let appended = open_own(&link, OpenOptions::new().append(true).create(true));
+        assert_eq!(appended.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(std::fs::read(&target).unwrap(), b"mine");
+        assert_eq!(create_own(Path::new("/dev/null")).unwrap_err().kind(), ErrorKind::InvalidInput);
+        drop(create_own(&target).unwrap());
+        assert_eq!(std::fs::read(&target).unwrap(), b"");
     }
 
     #[cfg(unix)]

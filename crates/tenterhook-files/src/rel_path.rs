@@ -6,6 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::read::followed;
+
 /// A relative path of plain names, joined by `/`: no root, no `..`, no `.`, not empty.
 ///
 /// This is the only type in which a path is read from a checkpoint or a run directory. It is checked when it is
@@ -60,26 +62,33 @@ impl RelPath {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if a directory on the way is a symbolic link, or the error of the system.
     pub fn for_writing(&self, root: &Path) -> io::Result<PathBuf> {
+        let directories = self.0.rsplit_once('/').map_or("", |(directories, _)| directories);
+        self.refuse_links(root, directories)
+    }
+
+    /// The path below `root` for opening a file in place: neither a directory on the way to it nor the last name is a
+    /// symbolic link.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if one of them is a symbolic link, or the error of the system.
+    pub fn for_opening(&self, root: &Path) -> io::Result<PathBuf> {
+        self.refuse_links(root, &self.0)
+    }
+
+    /// The path below `root`, if none of these names on the way to it is a symbolic link.
+    fn refuse_links(&self, root: &Path, names: &str) -> io::Result<PathBuf> {
         let mut path = root.to_owned();
-        let mut names = self.0.split('/').peekable();
-        while let Some(name) = names.next() {
+        for name in names.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
-            if names.peek().is_none() {
-                break;
-            }
             match path.symlink_metadata() {
-                Ok(found) if found.is_symlink() => {
-                    let text =
-                        format!("{} is a symbolic link, which is not followed for writing", path.display());
-                    return Err(io::Error::new(ErrorKind::InvalidInput, text));
-                }
+                Ok(found) if found.is_symlink() => return Err(followed(&path)),
                 Ok(_) => {}
                 // The rest does not exist either.
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.below(root)),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(path)
+        Ok(self.below(root))
     }
 }
 
@@ -142,6 +151,10 @@ mod tests {
         assert_eq!(resolve("real/new/deep").unwrap(), root.join("real/new/deep"));
         assert_eq!(resolve("link").unwrap(), root.join("link"), "the link itself can be replaced");
         assert_eq!(resolve("link/x").unwrap_err().kind(), ErrorKind::InvalidInput);
+        let opened = |text: &str| RelPath::new(text).unwrap().for_opening(&root);
+        assert_eq!(opened("real/new/deep").unwrap(), root.join("real/new/deep"));
+        assert_eq!(opened("link").unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(opened("link/x").unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
     proptest! {

@@ -1,14 +1,13 @@
 //! How far a file was written that a worker writes, as a checkpoint can know it.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
+use tenterhook_files::RelPath;
 
 /// What had been handed to the worker when the checkpoint was taken. Where the worker itself was by then, nobody
 /// knew: it may have lagged behind, and has written on since.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Bookmark {
-    pub(crate) path: PathBuf,
+    pub(crate) path: RelPath,
     /// How many entries stood in the file before; `None` where that was not known yet.
     pub(crate) before: Option<u64>,
     /// How many were handed over.
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     fn where_it_is_not_known_how_much_was_there_before_everything_stays() {
-        let mark = |before| Bookmark { path: "a".into(), before, sent: 3, time: 1.0 };
+        let mark = |before| Bookmark { path: RelPath::new("a").expect("a name"), before, sent: 3, time: 1.0 };
         assert_eq!(Keep::until(&mark(None)), Keep::All);
         assert_eq!(Keep::until(&mark(Some(7))), Keep::Until { before: 7, sent: 3, time: 1.0 });
     }

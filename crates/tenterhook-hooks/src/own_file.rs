@@ -1,8 +1,10 @@
 //! Files that a hook writes beside those of the run.
 
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 use tenterhook_core::{Access, Effect, OptionError, RunInfo};
+use tenterhook_files::RelPath;
 
 /// What the run itself keeps in its directory.
 const OF_THE_RUN: [&str; 7] = [
@@ -57,9 +59,10 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
 
 /// Where a hook's file is, unless the call leaves nothing behind: a dry run, or an evaluation whose run directory
 /// nobody makes.
-pub(crate) fn place(run: &RunInfo, path: &Path) -> Option<PathBuf> {
+pub(crate) fn place(run: &RunInfo, path: &Path) -> io::Result<Option<PathBuf>> {
     let unmade = run.directory.as_ref().is_some_and(|directory| !directory.exists());
-    run.file(path).filter(|_| !(unmade && path.is_relative()))
+    let place = run.file(path).filter(|_| !(unmade && path.is_relative()));
+    place.map(|place| without_links(run, place)).transpose()
 }
 
 /// Declares that a hook writes this path, which its option `key` names: no other hook may write it, and it is an effect if
@@ -69,26 +72,41 @@ pub(crate) fn declared(access: Access, key: &str, path: &Path) -> Access {
     Effect::of_writing(path).into_iter().fold(access, Access::effect)
 }
 
-/// The directory that a run's files lie in, by which a checkpoint names them: a run that was moved or copied goes on with
-/// its own files and not with those where it was.
+/// Refuses a path that leads through a symbolic link in the run's directory: the run may come from somebody else. What
+/// the configuration names outside of it is the user's own.
+pub(crate) fn without_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf> {
+    let of_run = run.directory.as_ref().and_then(|run| Some((run, RelPath::of(&path, run)?)));
+    of_run.map_or(Ok(path), |(run, below)| below.for_opening(run))
+}
+
+/// The directory by which a checkpoint names the files of a hook: the run's, or the one in which the configuration puts
+/// them. A run that was moved or copied finds its own files, and a path in a checkpoint means nothing elsewhere.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base(Option<PathBuf>);
+pub(crate) struct Base(PathBuf);
 
 impl Base {
-    /// That of this run.
-    pub(crate) fn of(run: &RunInfo) -> Base {
-        Base(run.files().and_then(|files| std::path::absolute(files).ok()))
+    /// The base of what is configured under this path.
+    pub(crate) fn of(run: &RunInfo, configured: &Path) -> io::Result<Base> {
+        let place = run.file(configured).unwrap_or_else(|| configured.to_owned());
+        let base = match run.files().filter(|files| place.starts_with(files)) {
+            Some(files) => files,
+            None => place.parent().unwrap_or(&place),
+        };
+        // The working directory may be another one when the run is resumed.
+        std::path::absolute(base).map(Base)
     }
 
-    /// As a checkpoint names it.
-    pub(crate) fn name(&self, path: &Path) -> PathBuf {
-        let below = self.0.as_ref().and_then(|base| path.strip_prefix(base).ok());
-        below.unwrap_or(path).to_owned()
+    /// The path as a checkpoint names it.
+    pub(crate) fn name(&self, path: &Path) -> io::Result<RelPath> {
+        RelPath::of(path, &self.0).ok_or_else(|| {
+            let text = format!("{} has no name that a checkpoint can hold; choose another", path.display());
+            io::Error::new(ErrorKind::InvalidInput, text)
+        })
     }
 
-    /// Where what a checkpoint named is now.
-    pub(crate) fn place(&self, name: &Path) -> PathBuf {
-        self.0.as_ref().map_or_else(|| name.to_owned(), |base| base.join(name))
+    /// Where that is.
+    pub(crate) fn place(&self, name: &RelPath) -> PathBuf {
+        name.below(&self.0)
     }
 }
 

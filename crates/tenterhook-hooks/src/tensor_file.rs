@@ -1,13 +1,14 @@
 //! Tensors as a safetensors file. The same tensors always give the same file, to the byte.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
 use serde::Serialize;
 use tenterhook_core::{BoxError, DType};
+use tenterhook_files::create_own;
 
 /// What the format itself keeps under a tensor's name.
 pub(crate) const METADATA: &str = "__metadata__";
@@ -95,7 +96,7 @@ impl TensorFile {
 
     /// Writes it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(create_own(path)?);
         file.write_all(&(self.header.len() as u64).to_le_bytes())?;
         file.write_all(&self.header)?;
         for (_, tensor) in &self.tensors {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use tenterhook_core::{HookResult, Moment, Sent, Stage};
+use tenterhook_files::RelPath;
 
 use crate::bookmark::{Bookmark, Keep};
-use crate::own_file::Base;
+use crate::own_file::{self, Base};
 use crate::worker::{Outbox, Queue, Work};
 
 /// What a worker needs to know to open its file.
@@ -21,29 +22,31 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 pub(crate) struct Trail<T> {
     outbox: Outbox<T>,
-    base: Base,
+    /// The path of the configuration, by which a checkpoint names the file.
+    configured: PathBuf,
     /// The file as a checkpoint knew it, until it is opened.
     known: Option<Bookmark>,
     /// What is there is of a first attempt of this run, until the file is opened.
-    anew: Option<PathBuf>,
+    anew: Option<RelPath>,
     current: Option<Current>,
 }
 
 #[derive(Clone, Debug)]
 struct Current {
     path: PathBuf,
+    name: RelPath,
     found: Arc<OnceLock<u64>>,
     sent: u64,
     time: f64,
 }
 
-impl<T> Default for Trail<T> {
-    fn default() -> Trail<T> {
-        Trail { outbox: Outbox::default(), base: Base::default(), known: None, anew: None, current: None }
-    }
-}
-
 impl<T: Send + 'static> Trail<T> {
+    /// A file of what is configured under this path.
+    pub(crate) fn new(configured: &Path) -> Trail<T> {
+        let configured = configured.to_owned();
+        Trail { outbox: Outbox::default(), configured, known: None, anew: None, current: None }
+    }
+
     /// At `setup`: what became of the last call's entries has been told.
     pub(crate) fn begin_call(&mut self) {
         self.outbox.begin();
@@ -51,9 +54,11 @@ impl<T: Send + 'static> Trail<T> {
 
     /// At `on_train_start`, with the place where nobody else writes, if it is one. A run that begins in its own
     /// directory finds nothing there but what it wrote itself, before it was killed without a checkpoint to go on from.
-    pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) {
-        self.base = Base::of(moment.run);
-        self.anew = own.filter(|_| moment.total_batches == 0 && !self.goes_on());
+    pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) -> HookResult {
+        let base = Base::of(moment.run, &self.configured)?;
+        let own = own.filter(|_| moment.total_batches == 0 && !self.goes_on());
+        self.anew = own.map(|own| base.name(&own)).transpose()?;
+        Ok(())
     }
 
     /// Whether there is a file already to go on with.
@@ -67,10 +72,11 @@ impl<T: Send + 'static> Trail<T> {
     }
 
     /// The file in this directory that it goes on with.
-    pub(crate) fn path_in(&self, moment: &Moment<'_>, directory: &Path) -> Option<PathBuf> {
+    pub(crate) fn path_in(&self, moment: &Moment<'_>, directory: &Path) -> HookResult<Option<PathBuf>> {
+        let base = Base::of(moment.run, &self.configured)?;
         let current = || self.current.as_ref().map(|current| current.path.clone());
-        let known = self.known.as_ref().map(|known| Base::of(moment.run).place(&known.path));
-        known.or_else(current).filter(|path| path.parent() == Some(directory))
+        let known = self.known.as_ref().map(|known| base.place(&known.path));
+        Ok(known.or_else(current).filter(|path| path.parent() == Some(directory)))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -85,8 +91,9 @@ impl<T: Send + 'static> Trail<T> {
         path: PathBuf,
         work: impl FnOnce(Opening) -> W,
     ) -> HookResult {
-        let base = Base::of(moment.run);
-        let known = self.known.clone().filter(|known| base.place(&known.path) == path);
+        let path = own_file::without_links(moment.run, path)?;
+        let name = Base::of(moment.run, &self.configured)?.name(&path)?;
+        let known = self.known.clone().filter(|known| known.path == name);
         // An evaluation of an older checkpoint must not cut off what came after it.
         let keep = match &known {
             Some(known) if moment.stage == Stage::Fit => Keep::until(known),
@@ -103,12 +110,11 @@ impl<T: Send + 'static> Trail<T> {
             let (sent, time) =
                 known.filter(|_| found.is_some()).map_or((0, 0.0), |known| (known.sent, known.time));
             let found = Arc::new(found.map_or_else(OnceLock::new, OnceLock::from));
-            Current { path: path.clone(), found, sent, time }
+            Current { path: path.clone(), name, found, sent, time }
         });
         let opening = Opening { path, keep, found: Arc::clone(&current.found) };
         self.outbox.open(&moment.hook_name(), queue, work(opening))?;
-        (self.current, self.base) = (Some(current), base);
-        (self.known, self.anew) = (None, None);
+        (self.current, self.known, self.anew) = (Some(current), None, None);
         Ok(())
     }
 
@@ -136,22 +142,21 @@ impl<T: Send + 'static> Trail<T> {
 
     /// For a checkpoint.
     pub(crate) fn mark(&self) -> Option<Bookmark> {
-        let of = |Current { path, found, sent, time }: &Current| Bookmark {
-            path: self.base.name(path),
+        let of = |Current { name, found, sent, time, .. }: &Current| Bookmark {
+            path: name.clone(),
             before: found.get().copied(),
             sent: *sent,
             time: *time,
         };
         // Nothing was handed over yet, and whoever goes on from here keeps nothing.
-        let none =
-            |path: &PathBuf| Bookmark { path: self.base.name(path), before: Some(0), sent: 0, time: 0.0 };
+        let none = |path: &RelPath| Bookmark { path: path.clone(), before: Some(0), sent: 0, time: 0.0 };
         let current = self.current.as_ref().map(of);
         current.or_else(|| self.known.clone()).or_else(|| self.anew.as_ref().map(none))
     }
 
     /// From a checkpoint.
     pub(crate) fn load(&mut self, known: Option<Bookmark>) {
-        *self = Trail { known, ..Trail::default() };
+        *self = Trail { known, ..Trail::new(&self.configured) };
     }
 }
 

@@ -341,7 +341,13 @@ impl<M: Module> Running<M> {
                 Request::Validate => self.signals.validate = true,
                 // Not here: what else was decided must come first, and a run must be able to go on from it.
                 Request::Save(save) => {
-                    self.saves.asked.push(save);
+                    match self.checked_save(&save) {
+                        Ok(save) => self.saves.asked.push(save),
+                        Err(error) => {
+                            self.refuse(decided, error)?;
+                            continue;
+                        }
+                    }
                     self.saves.asked_by.get_or_insert_with(|| (decided.hook.clone(), decided.event));
                 }
                 Request::SwapWeights(weights) => match self.swap_weights(module, &weights)? {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tenterhook::checkpoint::OnUnreadable;
 
 use super::{Changes, Output, Trust};
 
@@ -13,6 +14,15 @@ pub(crate) struct Accepts {
     pub(crate) changes: bool,
     /// Its hooks.
     pub(crate) hooks: bool,
+    /// What to do about checkpoints that cannot be read.
+    pub(crate) on_unreadable: OnUnreadable,
+}
+
+impl Accepts {
+    pub(crate) fn new(changes: bool, hooks: bool, skip_unreadable: bool) -> Accepts {
+        let on_unreadable = if skip_unreadable { OnUnreadable::Skip } else { OnUnreadable::Stop };
+        Accepts { changes, hooks, on_unreadable }
+    }
 }
 
 #[derive(Args, Clone, Debug)]
@@ -32,6 +42,9 @@ pub(crate) struct Resume {
     /// Go on although hooks were added or removed: new ones begin anew, others are forgotten.
     #[arg(long)]
     pub(crate) accept_hook_changes: bool,
+    /// Resume from the newest checkpoint that can be read; without it, one that cannot be read stops the command.
+    #[arg(long)]
+    pub(crate) skip_unreadable: bool,
     /// Do not run `test` on the best weights after training.
     #[arg(long)]
     pub(crate) no_test: bool,

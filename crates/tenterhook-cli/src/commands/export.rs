@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tenterhook::TensorMap;
-use tenterhook::checkpoint::{WEIGHTS, newest_whole, verify, weights_to_evaluate};
+use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
 use super::weights::Weights;
 use super::{cannot, print, print_data};
@@ -54,7 +54,8 @@ fn source(arguments: &Export) -> Result<PathBuf, String> {
         return Ok(path);
     }
     let checkpoints = path.join("checkpoints");
-    newest_whole(&checkpoints).path.ok_or_else(|| {
+    let newest = newest_whole(&checkpoints, OnUnreadable::Stop).map_err(|error| error.to_string())?;
+    newest.path.ok_or_else(|| {
         format!(
             "there is no whole checkpoint in {}, and what else the run left are the weights that were evaluated; \
              leave out --raw",

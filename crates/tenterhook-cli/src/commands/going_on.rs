@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tenterhook::checkpoint::{newest_whole, verify};
+use serde_json::json;
+use tenterhook::checkpoint::{OnUnreadable, newest_whole, read_state, verify};
 use tenterhook::config::{Resolved, refusal};
 use tenterhook::run::RunLock;
 use tenterhook::run::resume::{Finished, Target, find};
@@ -35,15 +34,6 @@ pub(crate) struct Done {
     directory: Option<PathBuf>,
 }
 
-/// What a checkpoint says of itself, as far as it matters before it is restored.
-#[derive(Deserialize)]
-struct Said {
-    #[serde(default)]
-    weights_only: bool,
-    #[serde(default)]
-    config: Value,
-}
-
 impl GoingOn {
     /// Finds what is meant, and refuses it before anything is built where it could not be gone on from.
     pub(crate) fn found(
@@ -55,15 +45,16 @@ impl GoingOn {
     ) -> Result<GoingOn, String> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
         let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
-            find(runs_dir, what, Some((&config, &rules)))?;
+            find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable)?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
             let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
             if named {
                 whole(checkpoint, run_dir.as_deref())?;
             }
-            let said = said(checkpoint)?;
-            if said.weights_only {
+            // Also refuses a state with an entry that is not valid, before anything is built.
+            let state = read_state(checkpoint).map_err(|error| error.to_string())?;
+            if state.weights_only {
                 return Err(format!(
                     "checkpoint {} holds weights alone, so there is nothing to go on from; a new run begins with \
                      them by `{} train CONFIG --init-from {what}`",
@@ -71,7 +62,7 @@ impl GoingOn {
                     app.command
                 ));
             }
-            let refused = refusal("configuration", &rules.differences(&said.config, &config))
+            let refused = refusal("configuration", &rules.differences(&state.config, &config))
                 .filter(|_| finished.is_none());
             if let Some(refused) = refused.filter(|_| !accepts.changes) {
                 return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
@@ -115,17 +106,10 @@ fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), String> {
     let Err(error) = verify(checkpoint) else { return Ok(()) };
     let root = run_dir.map(|run_dir| run_dir.join("checkpoints"));
     let root = root.or_else(|| checkpoint.parent().map(Path::to_owned)).unwrap_or_default();
-    let instead = newest_whole(&root).path;
+    let instead = newest_whole(&root, OnUnreadable::Skip).ok().and_then(|newest| newest.path);
     let instead = instead.map_or_else(
         || format!("there is no whole one in {}", root.display()),
         |newest| format!("the newest whole one is {}", newest.display()),
     );
     Err(format!("{error}; {instead}"))
-}
-
-fn said(checkpoint: &Path) -> Result<Said, String> {
-    let path = checkpoint.join("state.json");
-    let text = tenterhook_files::read_bounded(&path, tenterhook_files::SMALL_FILE)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))
 }

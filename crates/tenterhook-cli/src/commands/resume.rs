@@ -21,7 +21,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
         ));
     }
     let resolved = resolve_of_run(app, &config, changes, *trust, Act::Resume)?;
-    let accepts = Accepts { changes: arguments.force, hooks: arguments.accept_hook_changes };
+    let accepts = Accepts::new(arguments.force, arguments.accept_hook_changes, arguments.skip_unreadable);
     let going_on = GoingOn::found(app, dir, run, &resolved, accepts)?;
     if let Some(finished) = &going_on.finished {
         finished.print(*output);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenterhook::checkpoint::{WEIGHTS, newest_whole};
+use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole};
 use tenterhook::run::{Run, RunRecord, RunStatus, Runs};
 
 /// Weights, and the configuration of the run they belong to.
@@ -31,7 +31,7 @@ impl Weights {
                 path.display()
             ));
         }
-        let path = if path.join("run.json").is_file() { of_run(path) } else { path.to_owned() };
+        let path = if path.join("run.json").is_file() { of_run(path)? } else { path.to_owned() };
         let file = if path.is_dir() { path.join(WEIGHTS) } else { path.clone() };
         if !file.exists() {
             return Err(format!("{} holds no {WEIGHTS}", path.display()));
@@ -45,13 +45,15 @@ impl Weights {
 
 /// Where the weights of a run are: its own, which it leaves when it ends, or those of its newest checkpoint. After an
 /// end that was none, its own are missing, or those of an earlier end.
-fn of_run(directory: &Path) -> PathBuf {
+fn of_run(directory: &Path) -> Result<PathBuf, String> {
     let ended = Run::read(directory).is_ok_and(|run| {
         let RunRecord { status, trained, .. } = run.record;
         status.is_finished() || trained.is_some() || matches!(status, RunStatus::Interrupted { .. })
     });
     if ended && directory.join(WEIGHTS).is_file() {
-        return directory.to_owned();
+        return Ok(directory.to_owned());
     }
-    newest_whole(&directory.join("checkpoints")).path.unwrap_or_else(|| directory.to_owned())
+    let newest = newest_whole(&directory.join("checkpoints"), OnUnreadable::Stop);
+    let newest = newest.map_err(|error| error.to_string())?;
+    Ok(newest.path.unwrap_or_else(|| directory.to_owned()))
 }

@@ -1,9 +1,11 @@
 //! The hooks' own states, for a checkpoint and from one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::HookRunner;
 use super::standing::{Mishap, attempt};
+use crate::effect::Effect;
 use crate::failure::Failure;
 use crate::named::NamedTensors;
 use crate::progress::Progress;
@@ -52,6 +54,20 @@ impl HookRunner {
         let asked = attempt(|| slot.hook.0.state_dict());
         let state = self.judged(Numbered::Slot(id), "state_dict", at, asked)?;
         Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
+    }
+
+    /// The paths that hooks declare to write ([`Effect::Write`]), by hook.
+    #[must_use]
+    pub fn write_effects(&self) -> Vec<(String, PathBuf)> {
+        let mut all = Vec::new();
+        for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
+            for effect in slot.hook.0.access().effects {
+                if let Effect::Write(path) = effect {
+                    all.push((slot.standing.name.clone(), path));
+                }
+            }
+        }
+        all
     }
 
     /// The names under which states are kept: of every hook that is asked for one.

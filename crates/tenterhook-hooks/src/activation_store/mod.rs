@@ -16,6 +16,7 @@ use tenterhook_core::{
     Phase, Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier,
     TrainBatchEnd, TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
 };
+use tenterhook_files::RelPath;
 
 pub use options::{ActivationStoreOptions, ActivationTarget};
 pub use stored::StoredActivation;
@@ -64,13 +65,16 @@ pub struct ActivationStore {
     /// The batch at hand, if it is one to keep.
     current: Option<StoredBatch>,
     in_memory: Vec<StoredBatch>,
+    /// Where its files are, once it has written one.
+    directory: Option<PathBuf>,
     memory: Memory,
 }
 
 /// What a checkpoint keeps: how much there is, so that a resumed run keeps what the untouched one would.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
-    files: Vec<PathBuf>,
+    /// Relative to the directory of the files.
+    files: Vec<RelPath>,
     /// How many files there are of each name.
     named: BTreeMap<String, u64>,
     batches: u64,
@@ -103,6 +107,7 @@ impl ActivationStore {
             options,
             current: None,
             in_memory: Vec::new(),
+            directory: None,
             memory: Memory::default(),
         })
     }
@@ -114,8 +119,9 @@ impl ActivationStore {
 
     /// The files that were written, in the order of their batches.
     #[must_use]
-    pub fn files(&self) -> &[PathBuf] {
-        &self.memory.files
+    pub fn files(&self) -> Vec<PathBuf> {
+        let directory = self.directory.as_deref().unwrap_or(Path::new(""));
+        self.memory.files.iter().map(|file| file.below(directory)).collect()
     }
 
     /// How many bytes are kept: of values in memory, or of files.
@@ -141,15 +147,17 @@ impl ActivationStore {
     }
 
     /// Where the files go. What several runs share has a directory for each, so that none overwrites another's.
-    fn directory(&self, moment: &Moment<'_>) -> Option<PathBuf> {
+    fn directory(&self, moment: &Moment<'_>) -> HookResult<Option<PathBuf>> {
         let dir = &self.options.dir;
         let place = own_file::place(moment.run, dir)?;
-        Some(if dir.is_absolute() { place.join(&moment.run.id) } else { place })
+        Ok(place.map(|place| if dir.is_absolute() { place.join(&moment.run.id) } else { place }))
     }
 
     /// Whether what it keeps can go anywhere; where not, that is said.
     fn has_a_place(&mut self, moment: &Moment<'_>) -> bool {
-        let nowhere = self.options.to == ActivationTarget::Safetensors && self.directory(moment).is_none();
+        let is_file = self.options.to == ActivationTarget::Safetensors;
+        // A wrong place is told when the batch is written.
+        let nowhere = is_file && matches!(self.directory(moment), Ok(None));
         if nowhere && !std::mem::replace(&mut self.memory.said, true) && !moment.run.fast_dev_run {
             moment.say(
                 "this call has no run directory, so no activations are written; set `dir` to a path that begins \
@@ -177,21 +185,21 @@ impl ActivationStore {
         }
         match self.options.to {
             ActivationTarget::Memory => {
-                self.memory.bytes += batch.bytes;
+                self.memory.bytes = self.memory.bytes.saturating_add(batch.bytes);
                 self.in_memory.push(batch);
             }
             ActivationTarget::Safetensors => {
-                let Some(directory) = self.directory(moment) else { return Ok(()) };
+                let Some(directory) = self.directory(moment)? else { return Ok(()) };
                 let place = batch.place.clone();
                 let file = TensorFile::new(&place.metadata(&moment.run.id), batch.into_bytes())?;
                 if file.size() > self.room() {
                     return Err(self.no_room(&place, file.size()).into());
                 }
                 self.write(&directory, &place, &file)?;
-                self.memory.bytes += file.size();
+                self.memory.bytes = self.memory.bytes.saturating_add(file.size());
             }
         }
-        self.memory.batches += 1;
+        self.memory.batches = self.memory.batches.saturating_add(1);
         if self.options.max_batches == Some(self.memory.batches) {
             moment.say(format!(
                 "`max_batches` is {}, and so many are kept; no more will be",
@@ -205,15 +213,17 @@ impl ActivationStore {
         let name = place.file_name();
         let before = self.memory.named.entry(name.clone()).or_default();
         let version = if *before == 0 { String::new() } else { format!("-v{before}") };
-        *before += 1;
-        let path = directory.join(format!("{name}{version}.safetensors"));
+        *before = before.saturating_add(1);
+        let name = RelPath::new(format!("{name}{version}.safetensors"))?;
+        let path = name.below(directory);
         let written = fs::create_dir_all(directory).and_then(|()| file.write_whole(&path));
         written.map_err(|error| {
             let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
             let fix = if full { "make room, or choose another `dir`" } else { "choose another `dir`" };
             format!("cannot write {}: {error}; {fix}", path.display())
         })?;
-        self.memory.files.push(path);
+        self.memory.files.push(name);
+        self.directory = Some(directory.to_owned());
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl Checkpoint {
         }
         match self.memory.ledger.best(self.mode) {
             Some((path, Some(score))) => {
-                moment.board().put(BEST, BestCheckpoint { hook, monitor, score, path: path.to_owned() });
+                moment.board().put(BEST, BestCheckpoint { hook, monitor, score, path: self.at(path) });
             }
             _ => drop(moment.board().take(BEST)),
         }

@@ -2,6 +2,7 @@
 
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{Moment, OptionError};
+use tenterhook_files::RelPath;
 
 use crate::format::{EXAMPLES, formatted};
 
@@ -37,8 +38,7 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
     // A name may hold slashes of its own, which stay out of the path.
     let outline: String =
         pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "0" }).collect();
-    if outline.split('/').any(|part| part.is_empty() || part == "." || part == "..") || outline.contains('\0')
-    {
+    if RelPath::new(outline).is_err() {
         return refuse(
             "must be a name below the directory of checkpoints; to put them elsewhere, set `dirpath`".into(),
         );

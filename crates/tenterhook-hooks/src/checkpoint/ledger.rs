@@ -1,18 +1,17 @@
 //! Which checkpoints are the best, and which goes when a better one comes.
 
-use std::path::{Path, PathBuf};
-
 use serde::{Deserialize, Serialize};
+use tenterhook_files::RelPath;
 
 use crate::mode::Mode;
 
-/// The kept checkpoints, the oldest first, with their scores.
+/// The kept checkpoints, the oldest first, with their scores. Paths are relative to the hook's directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ledger(Vec<Kept>);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
-    path: PathBuf,
+    path: RelPath,
     /// `None` when nothing is monitored, or when it was not a number.
     #[serde(with = "tenterhook_core::number::option")]
     score: Option<f64>,
@@ -45,7 +44,7 @@ impl Ledger {
     }
 
     /// Where they are.
-    pub(super) fn paths(&self) -> Vec<PathBuf> {
+    pub(super) fn paths(&self) -> Vec<RelPath> {
         self.0.iter().map(|kept| kept.path.clone()).collect()
     }
 
@@ -55,7 +54,7 @@ impl Ledger {
     }
 
     /// Notes a new one.
-    pub(super) fn add(&mut self, path: PathBuf, score: Option<f64>) {
+    pub(super) fn add(&mut self, path: RelPath, score: Option<f64>) {
         self.0.push(Kept { path, score: score.filter(|score| !score.is_nan()), gone: false });
     }
 
@@ -63,9 +62,9 @@ impl Ledger {
     /// returned, and forgotten.
     pub(super) fn reconcile(
         &mut self,
-        is_there: impl Fn(&Path) -> bool,
-        was_removed: impl Fn(&Path) -> bool,
-    ) -> Vec<PathBuf> {
+        is_there: impl Fn(&RelPath) -> bool,
+        was_removed: impl Fn(&RelPath) -> bool,
+    ) -> Vec<RelPath> {
         let mut missing = Vec::new();
         self.0.retain_mut(|kept| {
             let there = is_there(&kept.path);
@@ -80,14 +79,14 @@ impl Ledger {
     }
 
     /// Forgets one that was never written; the newest of that name.
-    pub(super) fn forget(&mut self, path: &Path) {
-        if let Some(at) = self.0.iter().rposition(|kept| kept.path == path) {
+    pub(super) fn forget(&mut self, path: &RelPath) {
+        if let Some(at) = self.0.iter().rposition(|kept| kept.path == *path) {
             self.0.remove(at);
         }
     }
 
     /// The best one that is there, with its score, and of equals the newest.
-    pub(super) fn best(&self, mode: Mode) -> Option<(&Path, Option<f64>)> {
+    pub(super) fn best(&self, mode: Mode) -> Option<(&RelPath, Option<f64>)> {
         let better = |a: &Kept, b: &Kept| match (a.score, b.score) {
             (Some(a), Some(b)) => !mode.is_better(b, a),
             (Some(_) | None, None) => true,
@@ -95,7 +94,7 @@ impl Ledger {
         };
         let there = self.0.iter().filter(|kept| !kept.gone);
         let best = there.reduce(|best, other| if better(other, best) { other } else { best });
-        best.map(|kept| (kept.path.as_path(), kept.score))
+        best.map(|kept| (&kept.path, kept.score))
     }
 
     /// The worst one, and of equals the oldest.
@@ -114,12 +113,16 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn feed(scores: &[f64], keep: Option<usize>, mode: Mode) -> (Vec<f64>, Vec<PathBuf>) {
+    fn path(name: &str) -> RelPath {
+        RelPath::new(name).expect("a name")
+    }
+
+    fn feed(scores: &[f64], keep: Option<usize>, mode: Mode) -> (Vec<f64>, Vec<RelPath>) {
         let (mut ledger, mut gone) = (Ledger::default(), Vec::new());
         for score in scores {
             if ledger.takes(*score, keep, mode) {
                 gone.extend(ledger.make_room(keep, mode).paths());
-                ledger.add(score.to_string().into(), Some(*score));
+                ledger.add(path(&score.to_string()), Some(*score));
             }
         }
         (ledger.0.iter().filter_map(|kept| kept.score).collect(), gone)
@@ -129,7 +132,7 @@ mod tests {
     fn the_best_are_kept_and_the_worst_of_them_goes() {
         let (kept, gone) = feed(&[3.0, 1.0, 2.0, 5.0, 0.5], Some(2), Mode::Min);
         assert_eq!(kept, [1.0, 0.5]);
-        assert_eq!(gone, [PathBuf::from("3"), PathBuf::from("2")]);
+        assert_eq!(gone, [path("3"), path("2")]);
         assert_eq!(feed(&[3.0, 1.0, 4.0], Some(1), Mode::Max).0, [4.0]);
     }
 
@@ -138,35 +141,34 @@ mod tests {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.best(Mode::Min), None);
         for (name, score) in [("none", None), ("a", Some(2.0)), ("b", Some(1.0)), ("c", Some(1.0))] {
-            ledger.add(name.into(), score);
+            ledger.add(path(name), score);
         }
-        assert_eq!(ledger.best(Mode::Min), Some((Path::new("c"), Some(1.0))));
-        assert_eq!(ledger.best(Mode::Max), Some((Path::new("a"), Some(2.0))));
+        assert_eq!(ledger.best(Mode::Min), Some((&path("c"), Some(1.0))));
+        assert_eq!(ledger.best(Mode::Max), Some((&path("a"), Some(2.0))));
     }
 
     #[test]
     fn what_the_run_removed_itself_still_counts_and_what_others_removed_does_not() {
         let mut ledger = Ledger::default();
         for (name, score) in [("there", 3.0), ("removed", 1.0), ("deleted", 0.5)] {
-            ledger.add(name.into(), Some(score));
+            ledger.add(path(name), Some(score));
         }
-        let missing =
-            ledger.reconcile(|path| path == Path::new("there"), |path| path == Path::new("removed"));
-        assert_eq!(missing, [PathBuf::from("deleted")]);
-        assert_eq!(ledger.best(Mode::Min), Some((Path::new("there"), Some(3.0))), "one that can be loaded");
+        let missing = ledger.reconcile(|kept| *kept == path("there"), |kept| *kept == path("removed"));
+        assert_eq!(missing, [path("deleted")]);
+        assert_eq!(ledger.best(Mode::Min), Some((&path("there"), Some(3.0))), "one that can be loaded");
         assert!(ledger.takes(2.0, Some(2), Mode::Min), "better than the one that is there");
-        assert_eq!(ledger.make_room(Some(2), Mode::Min).paths(), [PathBuf::from("there")]);
+        assert_eq!(ledger.make_room(Some(2), Mode::Min).paths(), [path("there")]);
         assert!(!ledger.takes(2.0, Some(1), Mode::Min), "worse than the one that was removed");
     }
 
     #[test]
     fn one_that_was_never_written_is_forgotten() {
         let mut ledger = Ledger::default();
-        ledger.add("a".into(), Some(1.0));
-        ledger.add("b".into(), Some(0.5));
-        ledger.forget(Path::new("b"));
-        ledger.forget(Path::new("unknown"));
-        assert_eq!(ledger.best(Mode::Min), Some((Path::new("a"), Some(1.0))));
+        ledger.add(path("a"), Some(1.0));
+        ledger.add(path("b"), Some(0.5));
+        ledger.forget(&path("b"));
+        ledger.forget(&path("unknown"));
+        assert_eq!(ledger.best(Mode::Min), Some((&path("a"), Some(1.0))));
     }
 
     #[test]
@@ -182,6 +184,6 @@ mod tests {
     #[test]
     fn what_is_not_a_number_is_the_first_to_go() {
         let (kept, gone) = feed(&[f64::NAN, 2.0], Some(1), Mode::Min);
-        assert_eq!((kept, gone), (vec![2.0], vec![PathBuf::from("NaN")]));
+        assert_eq!((kept, gone), (vec![2.0], vec![path("NaN")]));
     }
 }

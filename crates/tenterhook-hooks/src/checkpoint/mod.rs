@@ -11,7 +11,7 @@ mod reconciled;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use tenterhook_core::{
     Phase, Policy, Request, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
     ValidationEnd, hook,
 };
+use tenterhook_files::RelPath;
 
 use crate::mode::Mode;
 pub(crate) use best::PROVIDED;
@@ -67,7 +68,7 @@ pub struct Checkpoint {
     unsaved: Vec<PathBuf>,
 }
 
-/// What a checkpoint keeps.
+/// What a checkpoint keeps. Its paths are relative to the hook's directory, so that they mean nothing outside of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
     ledger: Ledger,
@@ -81,7 +82,7 @@ struct Memory {
     last_is_of: Option<u64>,
     /// Where this run keeps its `last`.
     #[serde(default)]
-    last: Option<PathBuf>,
+    last: Option<RelPath>,
     /// A validation has run since training began, so a missing metric is an error.
     #[serde(default)]
     validated: bool,
@@ -91,13 +92,13 @@ struct Memory {
     /// The names that others had taken when training began. What is on the disk later may be the run's own, from
     /// before it was killed.
     #[serde(default)]
-    taken: Option<BTreeSet<PathBuf>>,
+    taken: Option<BTreeSet<RelPath>>,
     /// The metric that the scores are of.
     #[serde(default)]
     judged_by: Option<String>,
     /// Those that made way for the last few saves: they stay when it turns out that one could not be written.
     #[serde(default)]
-    made_way: Vec<(PathBuf, Ledger)>,
+    made_way: Vec<(RelPath, Ledger)>,
 }
 
 /// So many saves may be under way before it is known what has become of them.
@@ -128,10 +129,12 @@ impl Checkpoint {
         Ok(Checkpoint { options, rhythm, mode, memory: Memory::default(), unsaved: Vec::new() })
     }
 
-    /// The best checkpoint that is kept, and its score where something is monitored.
+    /// The best checkpoint that is kept, and its score where something is monitored. A relative path is below the
+    /// checkpoints' root.
     #[must_use]
-    pub fn best(&self) -> Option<(&Path, Option<f64>)> {
-        self.memory.ledger.best(self.mode)
+    pub fn best(&self) -> Option<(PathBuf, Option<f64>)> {
+        let (path, score) = self.memory.ledger.best(self.mode)?;
+        Some((self.at(path), score))
     }
 
     /// What it monitors.
@@ -150,7 +153,7 @@ impl Checkpoint {
             self.save_best(moment, &mut saves)?;
         }
         if matches!(self.rhythm, Rhythm::Epochs(_)) || self.memory.last_step == moment.step {
-            self.save_last(moment, &mut saves);
+            self.save_last(moment, &mut saves)?;
         }
         Ok(requests(saves))
     }
@@ -159,7 +162,7 @@ impl Checkpoint {
     fn now(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
         let mut saves = Vec::new();
         self.save_best(moment, &mut saves)?;
-        self.save_last(moment, &mut saves);
+        self.save_last(moment, &mut saves)?;
         Ok(requests(saves))
     }
 
@@ -187,30 +190,33 @@ impl Checkpoint {
         self.memory.judged_by.clone_from(&self.options.monitor);
         let leaving = self.memory.ledger.make_room(keep, self.mode);
         let replaces = leaving.paths();
-        let path = self.free_path(moment, &replaces);
+        let path = self.free_path(moment, &replaces)?;
+        let replaces: Vec<_> = replaces.iter().map(|old| self.at(old)).collect();
         leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
-        let best = score.is_some() && self.memory.ledger.best(self.mode).is_some_and(|best| best.0 == path);
+        let best = score.is_some() && self.memory.ledger.best(self.mode).is_some_and(|best| *best.0 == path);
         self.memory.made_way.push((path.clone(), leaving));
         // Of older ones it has long been known whether they were written.
         let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
         self.memory.made_way.drain(..known);
         self.publish_best(moment);
-        self.file(moment, SaveRequest { path: Some(path), replaces, best, ..SaveRequest::default() }, saves);
+        let path = Some(self.at(&path));
+        self.file(moment, SaveRequest { path, replaces, best, ..SaveRequest::default() }, saves);
         Ok(())
     }
 
     /// Keeps this moment as `last`: as a link where it is saved under another name, else as a checkpoint of its own.
-    fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) {
+    fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
         if !self.options.save_last.is_on() || self.memory.last_is_of == Some(moment.step) {
-            return;
+            return Ok(());
         }
         self.memory.last_is_of = Some(moment.step);
-        let path = self.last_path(moment);
+        let path = self.last_path(moment)?;
         match saves.last_mut().filter(|_| matches!(self.options.save_last, SaveLast::Link(_))) {
             Some(same) => same.link = Some(path),
             None => self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves),
         }
+        Ok(())
     }
 
     fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
@@ -271,9 +277,9 @@ impl Controller for Checkpoint {
             (self.memory.validated, self.memory.taken) = (false, None);
             self.memory.last_time_ns = nanoseconds(cx.elapsed());
         } else {
-            self.reconcile(cx);
+            self.reconcile(cx)?;
         }
-        self.note_names_of_others(cx);
+        self.note_names_of_others(cx)?;
         Ok(Decision::CONTINUE)
     }
 
@@ -316,7 +322,7 @@ impl Controller for Checkpoint {
         // The best are judged after validations; the latest state is that of every epoch.
         let mut saves = Vec::new();
         if matches!(self.rhythm, Rhythm::Epochs(_)) {
-            self.save_last(cx, &mut saves);
+            self.save_last(cx, &mut saves)?;
         }
         Ok(requests(saves))
     }
@@ -325,7 +331,7 @@ impl Controller for Checkpoint {
         self.drop_unsaved(cx);
         let mut saves = Vec::new();
         if !(is_interrupted(cx) || cx.run.fast_dev_run) {
-            self.save_last(cx, &mut saves);
+            self.save_last(cx, &mut saves)?;
         }
         Ok(requests(saves))
     }
@@ -336,9 +342,9 @@ impl Controller for Checkpoint {
             return Ok(Decision::CONTINUE);
         }
         let mut saves = Vec::new();
-        let path = self.free_path(cx, &[]);
-        self.file(cx, SaveRequest { path: Some(path), ..SaveRequest::default() }, &mut saves);
-        self.save_last(cx, &mut saves);
+        let path = self.free_path(cx, &[])?;
+        self.file(cx, SaveRequest { path: Some(self.at(&path)), ..SaveRequest::default() }, &mut saves);
+        self.save_last(cx, &mut saves)?;
         Ok(requests(saves))
     }
 }

@@ -4,15 +4,17 @@
 //! going on, and a resumed run finds there what it is about to save again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{Key, Moment};
+use tenterhook_core::{HookResult, Key, Moment};
+use tenterhook_files::RelPath;
 
 use super::options::LAST;
 use super::{Checkpoint, filename};
 
-/// The names that are taken in this run, and by which hook.
+/// The names that are taken in this run, and by which hook. They are compared, and never opened.
 const NAMES: Key<BTreeMap<PathBuf, String>> = Key::new("checkpoint/names");
 
 impl Checkpoint {
@@ -36,77 +38,97 @@ impl Checkpoint {
     }
 
     /// The name, with a version behind it when it is taken by one that stays.
-    pub(super) fn free_path(&mut self, moment: &Moment<'_>, leaving: &[PathBuf]) -> PathBuf {
+    pub(super) fn free_path(&mut self, moment: &Moment<'_>, leaving: &[RelPath]) -> HookResult<RelPath> {
         self.tell_missing(moment);
-        let last = self.options.save_last.is_on().then(|| self.last_path(moment));
+        let last = self.options.save_last.is_on().then(|| self.last_path(moment)).transpose()?;
         let name = filename::fill(self.template(), self.options.auto_insert_metric_name, moment);
         let taken = self.taken(moment);
-        let is_free = |path: &Path| {
-            last.as_deref() != Some(path) && (leaving.iter().any(|old| old == path) || !taken(path))
+        let is_free = |path: &RelPath| {
+            last.as_ref() != Some(&self.at(path)) && (leaving.contains(path) || !taken(path))
         };
-        self.version(&name, is_free)
+        version(&name, is_free)
     }
 
     /// Where `last` is: this run's own, which is replaced, or at first a name that no other run has taken.
-    pub(super) fn last_path(&mut self, moment: &Moment<'_>) -> PathBuf {
-        let directory = self.options.dirpath.clone().unwrap_or_default();
-        let own = self.memory.last.take().filter(|own| own.parent() == Some(&directory));
-        let path = own.unwrap_or_else(|| {
-            let taken = self.taken(moment);
-            self.version(LAST, |path| !taken(path))
-        });
+    pub(super) fn last_path(&mut self, moment: &Moment<'_>) -> HookResult<PathBuf> {
+        let name = match self.memory.last.take() {
+            Some(own) => own,
+            None => version(LAST, |path| !self.taken(moment)(path))?,
+        };
+        let path = self.at(&name);
         take_name(moment, &path);
-        self.memory.last.insert(path).clone()
+        self.memory.last = Some(name);
+        Ok(path)
+    }
+
+    /// The path for a request: below `dirpath`, which is below the checkpoints' root unless it is absolute.
+    pub(super) fn at(&self, path: &RelPath) -> PathBuf {
+        path.below(self.options.dirpath.as_deref().unwrap_or(Path::new("")))
     }
 
     /// Whether another run, or somebody in this one, has taken a name.
-    fn taken<'t>(&'t self, moment: &Moment<'_>) -> impl Fn(&Path) -> bool + use<'t> {
+    fn taken<'t>(&'t self, moment: &Moment<'_>) -> impl Fn(&RelPath) -> bool + use<'t> {
         let names = moment.board().get(NAMES).unwrap_or_default();
         let of_others = self.memory.taken.as_ref();
-        move |path| names.contains_key(path) || of_others.is_some_and(|taken| taken.contains(path))
+        move |path| names.contains_key(&self.at(path)) || of_others.is_some_and(|taken| taken.contains(path))
     }
 
     /// Notes once per training what others have left where its checkpoints go. The run's own directory is nobody
     /// else's.
-    pub(super) fn note_names_of_others(&mut self, moment: &Moment<'_>) {
+    pub(super) fn note_names_of_others(&mut self, moment: &Moment<'_>) -> HookResult {
         if self.memory.taken.is_some() {
-            return;
+            return Ok(());
         }
-        let root = &moment.run.checkpoints;
-        let directory = self.options.dirpath.clone().unwrap_or_default();
-        let is_own = moment.run.directory.as_ref().is_some_and(|run| root.join(&directory).starts_with(run));
+        let directory = self.directory(moment);
+        let is_own = moment.run.directory.as_ref().is_some_and(|run| directory.starts_with(run));
         let mut taken = BTreeSet::new();
         if !is_own {
             let outline = filename::outline(self.template(), self.options.auto_insert_metric_name);
-            note(root, &directory, outline.split('/').count(), &mut taken);
+            note(&directory, None, outline.split('/').count(), &mut taken)?;
             let begins = filename::beginning(self.template(), self.options.auto_insert_metric_name);
-            taken.retain(|path: &PathBuf| {
-                let name = path.strip_prefix(&directory).unwrap_or(path).to_string_lossy().into_owned();
-                name.starts_with(&begins) || name.starts_with(LAST)
+            taken.retain(|path: &RelPath| {
+                path.as_str().starts_with(&begins) || path.as_str().starts_with(LAST)
             });
         }
         self.memory.taken = Some(taken);
+        Ok(())
     }
 
-    /// The name, or the first of its versions, that is free.
-    fn version(&self, name: &str, is_free: impl Fn(&Path) -> bool) -> PathBuf {
-        let directory = self.options.dirpath.clone().unwrap_or_default();
-        let versions = (1..).map(|version| format!("{name}-v{version}"));
-        let mut paths = std::iter::once(name.to_owned()).chain(versions).map(|name| directory.join(name));
-        paths.find(|path| is_free(path)).unwrap_or_else(|| directory.join(name))
+    /// The directory of its checkpoints.
+    pub(super) fn directory(&self, moment: &Moment<'_>) -> PathBuf {
+        moment.run.checkpoints.join(self.options.dirpath.as_deref().unwrap_or(Path::new("")))
     }
 }
 
-/// Notes what is in a directory, and so deep below it; be it a link that leads nowhere.
-fn note(root: &Path, directory: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(root.join(directory)) else { return };
-    for entry in entries.flatten() {
-        let path = directory.join(entry.file_name());
+/// The name, or the first of its versions, that is free.
+fn version(name: &str, is_free: impl Fn(&RelPath) -> bool) -> HookResult<RelPath> {
+    let mut path = RelPath::new(name)?;
+    for version in 1.. {
+        if is_free(&path) {
+            break;
+        }
+        path = RelPath::new(format!("{name}-v{version}"))?;
+    }
+    Ok(path)
+}
+
+/// Notes what is in a directory, and in those below it to this depth; a link counts, wherever it leads. A name that is
+/// no [`RelPath`] is never chosen for a checkpoint.
+fn note(root: &Path, below: Option<&RelPath>, depth: usize, found: &mut BTreeSet<RelPath>) -> HookResult {
+    let directory = below.map_or_else(|| root.to_owned(), |below| below.below(root));
+    let entries = match std::fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
+    };
+    let entries = entries.map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    for entry in entries {
+        let Some(path) = RelPath::of(&entry.path(), root) else { continue };
         if depth > 1 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            note(root, &path, depth - 1, found);
+            note(root, Some(&path), depth - 1, found)?;
         }
         found.insert(path);
     }
+    Ok(())
 }
 
 /// Tells the other checkpoint hooks of this run that a name is taken.

@@ -1,8 +1,9 @@
 //! What the ledger says, and what is really there.
 
-use std::path::Path;
+use std::io::ErrorKind;
 
-use tenterhook_core::Moment;
+use tenterhook_core::{HookResult, Moment};
+use tenterhook_files::RelPath;
 
 use super::Checkpoint;
 use super::ledger::Ledger;
@@ -10,15 +11,27 @@ use super::naming::{leave_names, take_name};
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
-    pub(super) fn reconcile(&mut self, moment: &Moment<'_>) {
+    pub(super) fn reconcile(&mut self, moment: &Moment<'_>) -> HookResult {
         if self.memory.judged_by.is_some() && self.memory.judged_by != self.options.monitor {
             moment.say("`monitor` is another metric than before, so what was kept by the old one stays and counts no longer");
             self.memory.ledger = Ledger::default();
         }
-        let (root, removed) = (&moment.run.checkpoints, &moment.run.removed_checkpoints);
-        let is_there = |path: &Path| root.join(path).is_dir();
-        let missing = self.memory.ledger.reconcile(is_there, |path| removed.contains(&root.join(path)));
+        let (directory, removed) = (self.directory(moment), &moment.run.removed_checkpoints);
+        let mut there = Vec::new();
+        for kept in self.memory.ledger.paths() {
+            let path = kept.below(&directory);
+            match path.metadata() {
+                Ok(found) if found.is_dir() => there.push(kept),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(format!("cannot read checkpoint {}: {error}", path.display()).into());
+                }
+                _ => {}
+            }
+        }
+        let was_removed = |path: &RelPath| removed.contains(&path.below(&directory));
+        let missing = self.memory.ledger.reconcile(|path| there.contains(path), was_removed);
         if !missing.is_empty() {
+            let missing: Vec<_> = missing.iter().map(|path| self.at(path)).collect();
             let names: Vec<_> = missing.iter().map(|path| path.display().to_string()).collect();
             moment.say(format!(
                 "`{}` is not there any more, though this run did not remove it; it counts no longer among the \
@@ -28,6 +41,7 @@ impl Checkpoint {
             leave_names(moment, &missing);
         }
         self.publish_best(moment);
+        Ok(())
     }
 
     /// Forgets what could not be written, as far as that is news.
@@ -37,20 +51,21 @@ impl Checkpoint {
             return;
         }
         let mut known = std::mem::replace(&mut self.unsaved, failed.clone());
-        let root = &moment.run.checkpoints;
+        let directory = self.directory(moment);
         for path in failed {
             if let Some(at) = known.iter().position(|old| old == path) {
                 known.swap_remove(at);
                 continue;
             }
-            let path = path.strip_prefix(root).unwrap_or(path);
-            self.memory.ledger.forget(path);
-            if let Some(at) = self.memory.made_way.iter().rposition(|(way_of, _)| way_of == path) {
+            // Another hook has asked for one that is elsewhere.
+            let Some(path) = RelPath::of(path, &directory) else { continue };
+            self.memory.ledger.forget(&path);
+            if let Some(at) = self.memory.made_way.iter().rposition(|(way_of, _)| *way_of == path) {
                 let (_, made_way) = self.memory.made_way.remove(at);
-                made_way.paths().iter().for_each(|path| take_name(moment, path));
+                made_way.paths().iter().for_each(|path| take_name(moment, &self.at(path)));
                 self.memory.ledger.take_back(made_way);
             }
-            if self.memory.last.as_deref() == Some(path) {
+            if self.memory.last.as_ref() == Some(&path) {
                 self.memory.last_is_of = None;
             }
         }

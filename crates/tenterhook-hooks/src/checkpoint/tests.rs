@@ -69,15 +69,15 @@ fn what_could_not_be_written_is_none_of_the_best() {
     let mut rig = Rig::new(checkpoint(BEST));
     rig.run(run(&[])).on_train_start();
     epoch(&mut rig, 1, 1.0);
-    assert_eq!(rig.hook().best(), Some((Path::new("1"), Some(1.0))));
+    assert_eq!(rig.hook().best(), Some((PathBuf::from("1"), Some(1.0))));
     epoch(&mut rig, 2, 3.0);
     rig.run(run(&["1", "last"]));
     epoch(&mut rig, 3, 4.0);
-    assert_eq!(rig.hook().best(), Some((Path::new("2"), Some(3.0))), "the first was never written");
+    assert_eq!(rig.hook().best(), Some((PathBuf::from("2"), Some(3.0))), "the first was never written");
     assert_eq!(asked(&rig), ["1", "last", "2", "last", "3", "last"], "there is room for a third");
     // The news are heard once: another under the same name is another.
     epoch(&mut rig, 4, 2.0);
-    assert_eq!(rig.hook().best(), Some((Path::new("4"), Some(2.0))));
+    assert_eq!(rig.hook().best(), Some((PathBuf::from("4"), Some(2.0))));
     // The `last` of the end could not be written, so the end of training tries again.
     rig.run(run(&["1", "last", "last"])).on_train_end();
     assert_eq!(asked(&rig)[6..], ["4", "last", "last"]);
@@ -139,7 +139,7 @@ fn after_a_resume_the_best_is_one_that_is_there() {
     // The run removed it itself, later: it decides as it did, but has nothing to load there.
     let mut own = rig.resumed(checkpoint(BEST));
     own.run(run(&["1"])).on_train_start();
-    assert_eq!(own.hook().best(), Some((Path::new("2"), Some(2.0))));
+    assert_eq!(own.hook().best(), Some((PathBuf::from("2"), Some(2.0))));
     epoch(&mut own, 3, 5.0);
     assert_eq!(asked(&own), ["last"], "worse than both");
     assert!(own.said().is_empty());

@@ -98,14 +98,15 @@ when_full = "block"
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         own_file::check("path", &options.path, "metrics.csv")?;
         let queue = outbox::queue(options.queue_size, options.when_full, &options.flush_timeout)?;
-        Ok(Csv { options, queue, trail: Trail::default() })
+        let trail = Trail::new(&options.path);
+        Ok(Csv { options, queue, trail })
     }
 }
 
 impl Csv {
     /// Where the file is, if there is to be one.
     fn place(&self, moment: &Moment<'_>) -> HookResult<Option<PathBuf>> {
-        let place = own_file::place(moment.run, &self.options.path);
+        let place = own_file::place(moment.run, &self.options.path)?;
         // The working directory may be another one when the run is resumed.
         Ok(place.map(std::path::absolute).transpose()?)
     }
@@ -132,7 +133,7 @@ impl Observer for Csv {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let own = self.place(cx)?.filter(|path| trail::is_own(cx, path));
-        self.trail.begin(cx, own);
+        self.trail.begin(cx, own)?;
         if self.trail.takes_up() && self.is_open(cx)? {
             return self.trail.order(None);
         }

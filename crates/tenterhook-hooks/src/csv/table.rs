@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ::csv::{ByteRecord, Reader, ReaderBuilder, Writer};
 use tenterhook_core::Phase;
-use tenterhook_files::open_regular;
+use tenterhook_files::{create_own, open_regular};
 
 use crate::bookmark::Keep;
 
@@ -236,7 +236,7 @@ fn write_whole(
     write: impl FnOnce(&mut Writer<BufWriter<File>>) -> ::csv::Result<()>,
 ) -> io::Result<()> {
     let unfinished = unfinished(path);
-    let written = File::create(&unfinished).and_then(|file| {
+    let written = create_own(&unfinished).and_then(|file| {
         let mut writer = Writer::from_writer(BufWriter::new(file));
         write(&mut writer)?;
         let file = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;

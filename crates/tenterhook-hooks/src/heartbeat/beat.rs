@@ -1,5 +1,6 @@
 //! What happens on the thread of a [`Heartbeat`](super::Heartbeat).
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tenterhook_core::HookResult;
+use tenterhook_files::create_own;
 
 use crate::http::{Client, insist, within};
 use crate::secret::Secret;
@@ -143,7 +145,7 @@ fn write(file: &Path, json: &[u8]) -> std::io::Result<()> {
     name.push(file.file_name().unwrap_or_default());
     name.push(".new");
     let new = file.with_file_name(name);
-    std::fs::write(&new, json)?;
+    create_own(&new)?.write_all(json)?;
     std::fs::rename(&new, file)
 }
 

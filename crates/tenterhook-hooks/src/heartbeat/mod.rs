@@ -166,7 +166,8 @@ impl Heartbeat {
 
     fn send(&mut self, cx: &Moment<'_>, said: Word) -> HookResult {
         self.note(cx);
-        let file = self.options.file.as_deref().and_then(|file| own_file::place(cx.run, file));
+        let file = self.options.file.as_deref().map(|file| own_file::place(cx.run, file));
+        let file = file.transpose()?.flatten();
         let outside = outbox::outside(cx).filter(|_| cx.stage == Stage::Fit);
         let Some(outside) = outside.filter(|_| self.address.is_some() || file.is_some()) else {
             return Ok(());

@@ -4,9 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use tenterhook_files::RelPath;
+
 #[derive(Debug)]
 pub(super) struct Lines {
     pub(super) path: PathBuf,
+    /// The path as a checkpoint names it.
+    pub(super) name: RelPath,
     file: File,
     /// How many bytes of whole lines it holds.
     pub(super) length: u64,
@@ -16,7 +20,7 @@ impl Lines {
     /// Opens the file at its end, or makes it. Of a longer one only `keep` bytes stay, where that is said and a
     /// line ends there: else the file has gone another way since, and all of it stays. Half a line at its end,
     /// which a killed run may have left, goes.
-    pub(super) fn open(path: PathBuf, keep: Option<u64>) -> Result<Lines> {
+    pub(super) fn open(path: PathBuf, name: RelPath, keep: Option<u64>) -> Result<Lines> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
@@ -31,7 +35,7 @@ impl Lines {
         if file.metadata()?.len() > length {
             file.set_len(length)?;
         }
-        Ok(Lines { path, file, length })
+        Ok(Lines { path, name, file, length })
     }
 
     /// Adds a line, whole or not at all, and leaves it to nobody's buffer.
@@ -76,7 +80,8 @@ mod tests {
     fn half_a_line_goes_and_so_does_what_came_after_the_checkpoint() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("below").join("lines");
-        let mut lines = Lines::open(path.clone(), None).expect("it is made");
+        let name = || RelPath::new("a").expect("a name");
+        let mut lines = Lines::open(path.clone(), name(), None).expect("it is made");
         let long = [b"x".repeat(5000), b"\n".to_vec()].concat();
         for line in [b"1\n".as_slice(), &long, b"2\n"] {
             lines.push(line).expect("it is written");
@@ -84,13 +89,17 @@ mod tests {
         assert_eq!(lines.length, 5005);
         let text = |path: &Path| fs::read_to_string(path).expect("it is there");
         fs::write(&path, text(&path) + &"half".repeat(2000)).expect("it is written");
-        assert_eq!(Lines::open(path.clone(), None).expect("it opens").length, 5005);
+        assert_eq!(Lines::open(path.clone(), name(), None).expect("it opens").length, 5005);
         assert!(text(&path).ends_with("x\n2\n"));
-        assert_eq!(Lines::open(path.clone(), Some(9999)).expect("it opens").length, 5005);
-        assert_eq!(Lines::open(path.clone(), Some(3)).expect("it opens").length, 5005, "no line ends there");
-        assert_eq!(Lines::open(path.clone(), Some(2)).expect("it opens").length, 2);
+        assert_eq!(Lines::open(path.clone(), name(), Some(9999)).expect("it opens").length, 5005);
+        assert_eq!(
+            Lines::open(path.clone(), name(), Some(3)).expect("it opens").length,
+            5005,
+            "no line ends there"
+        );
+        assert_eq!(Lines::open(path.clone(), name(), Some(2)).expect("it opens").length, 2);
         assert_eq!(text(&path), "1\n");
         fs::write(&path, "half").expect("it is written");
-        assert_eq!(Lines::open(path.clone(), None).expect("it opens").length, 0);
+        assert_eq!(Lines::open(path.clone(), name(), None).expect("it opens").length, 0);
     }
 }

@@ -14,6 +14,7 @@ use tenterhook_core::{
     Stage, State, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart, TrainStart,
     ValidationEnd, ValidationStart, hook,
 };
+use tenterhook_files::RelPath;
 
 use file::Lines;
 use line::{Line, What};
@@ -72,7 +73,6 @@ impl From<u64> for JsonlOptions {
 #[derive(Debug)]
 pub struct Jsonl {
     options: JsonlOptions,
-    base: Base,
     lines: Option<Lines>,
     /// The file as a checkpoint knew it; taken when it is opened again.
     known: Option<Known>,
@@ -91,7 +91,7 @@ struct Memory {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Known {
-    path: PathBuf,
+    path: RelPath,
     length: u64,
 }
 
@@ -113,8 +113,7 @@ path = "training.jsonl"
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let mark = Mark::default();
-        let base = Base::default();
-        Ok(Jsonl { options, base, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
+        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
     }
 }
 
@@ -125,7 +124,9 @@ impl Jsonl {
 
     /// Where the file is, if there is to be one.
     fn place(&self, cx: &Moment<'_>) -> HookResult<Option<PathBuf>> {
-        let Some(path) = own_file::place(cx.run, &self.options.path) else { return Ok(None) };
+        let path = own_file::place(cx.run, &self.options.path);
+        let path = path.map_err(|error| cannot(&self.options.path, &error))?;
+        let Some(path) = path else { return Ok(None) };
         // The working directory may be another one when the run is resumed.
         Ok(Some(std::path::absolute(&path).map_err(|error| cannot(&path, &error))?))
     }
@@ -135,10 +136,10 @@ impl Jsonl {
         let Some(path) = self.place(cx)? else { return Ok(None) };
         if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
             // An evaluation of an older checkpoint must not cut off what came after it.
-            self.base = Base::of(cx.run);
-            let same = |known: &&Known| self.base.place(&known.path) == path && cx.stage == Stage::Fit;
+            let name = self.name(cx, &path)?;
+            let same = |known: &&Known| known.path == name && cx.stage == Stage::Fit;
             let keep = self.known.as_ref().filter(same).map(|known| known.length);
-            self.lines = Some(Lines::open(path.clone(), keep).map_err(|error| cannot(&path, &error))?);
+            self.lines = Some(Lines::open(path.clone(), name, keep).map_err(|error| cannot(&path, &error))?);
             self.known = None;
         }
         Ok(self.lines.as_mut())
@@ -153,7 +154,8 @@ impl Jsonl {
         let Some(directory) = &cx.run.directory else { return Ok(()) };
         let directory = std::path::absolute(directory).map_err(|error| cannot(directory, &error))?;
         let own = self.place(cx)?.filter(|path| path.starts_with(directory));
-        self.known = own.map(|path| Known { path, length: 0 });
+        let name = own.map(|path| self.name(cx, &path)).transpose()?;
+        self.known = name.map(|path| Known { path, length: 0 });
         Ok(())
     }
 
@@ -161,8 +163,13 @@ impl Jsonl {
     fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
         let Some(known) = self.known.clone() else { return Ok(false) };
         let lines = self.open(cx)?;
-        let place = Base::of(cx.run).place(&known.path);
-        Ok(known.length > 0 && lines.is_some_and(|lines| lines.path == place && lines.length == known.length))
+        Ok(known.length > 0
+            && lines.is_some_and(|lines| lines.name == known.path && lines.length == known.length))
+    }
+
+    /// The file as a checkpoint names it.
+    fn name(&self, cx: &Moment<'_>, path: &Path) -> HookResult<RelPath> {
+        Ok(Base::of(cx.run, &self.options.path)?.name(path)?)
     }
 
     /// Adds a line.
@@ -268,7 +275,7 @@ impl Observer for Jsonl {
 
     fn state_dict(&self) -> HookResult<State> {
         let open = self.lines.as_ref();
-        let file = open.map(|lines| Known { path: self.base.name(&lines.path), length: lines.length });
+        let file = open.map(|lines| Known { path: lines.name.clone(), length: lines.length });
         let memory = Memory { file: file.or(self.known.clone()), epoch: self.epoch, batch: self.batch };
         Ok(State::of(VERSION, &memory)?)
     }

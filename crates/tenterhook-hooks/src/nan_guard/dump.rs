@@ -1,17 +1,21 @@
 //! What a hit leaves behind to be looked into: the batch, and a report with the statistics of everything.
 
 use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, RunInfo, Tensors};
-use tenterhook_files::{SMALL_FILE, read_bounded};
+use tenterhook_files::{SMALL_FILE, create_own, read_bounded};
 
 use super::seen::{Described, Finding};
+use crate::own_file;
 use crate::tensor_file::{OwnBytes, TensorFile};
 
 const BATCH: &str = "batch.safetensors";
 const REPORT: &str = "report.json";
+/// How the names of dumps begin.
+const STEP: &str = "step_";
 
 /// What was found where. Numbers that JSON cannot hold are `"nan"`, `"inf"` and `"-inf"`, which Python's
 /// `float` reads.
@@ -38,8 +42,8 @@ pub(super) struct Report<'a> {
 }
 
 /// Where dumps of a run go: into its directory, or beside its checkpoints.
-pub(super) fn root(run: &RunInfo) -> Option<PathBuf> {
-    run.file(Path::new("nan_guard"))
+pub(super) fn root(run: &RunInfo) -> io::Result<Option<PathBuf>> {
+    run.file(Path::new("nan_guard")).map(|root| own_file::without_links(run, root)).transpose()
 }
 
 /// Writes a dump whole or not at all, and says where.
@@ -47,27 +51,38 @@ pub(super) fn write(root: &Path, report: &Report<'_>, batch: &Tensors<'_>) -> Re
     let place = free(root, report.step);
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = root.join(format!(".{name}.unfinished"));
+    // A link of that name must not be followed.
+    let _ = fs::remove_file(&unfinished);
     fs::create_dir_all(&unfinished)?;
     let tensors = batch.iter().map(|tensor| {
         let bytes = OwnBytes::new(tensor.dtype(), tensor.shape(), &tensor.to_vec());
         (tensor.name().to_owned(), bytes)
     });
     TensorFile::new(&[], tensors.collect())?.write(&unfinished.join(BATCH))?;
-    fs::write(unfinished.join(REPORT), serde_json::to_vec_pretty(report)?)?;
+    create_own(&unfinished.join(REPORT))?.write_all(&serde_json::to_vec_pretty(report)?)?;
     fs::rename(&unfinished, &place)?;
     Ok(place)
 }
 
 /// Removes what was dumped from this batch on: a resumed run comes to it again.
-pub(super) fn remove_from(root: &Path, epoch: u64, batch: u64) {
-    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-        let report = read_bounded(&entry.path().join(REPORT), SMALL_FILE).unwrap_or_default();
+pub(super) fn remove_from(root: &Path, epoch: u64, batch: u64) -> io::Result<()> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    for entry in entries {
+        let is_ours = entry.file_type()?.is_dir() && entry.file_name().to_string_lossy().starts_with(STEP);
+        if !is_ours {
+            continue;
+        }
+        // Without a report it may be anything, and stays.
+        let Ok(report) = read_bounded(&entry.path().join(REPORT), SMALL_FILE) else { continue };
         let Ok(At { epoch: of_epoch, batch: of_batch }) = serde_json::from_slice(&report) else { continue };
         if (of_epoch, of_batch) >= (epoch, batch) {
-            // What cannot be removed stays, and the new one gets another name.
-            let _ = fs::remove_dir_all(entry.path());
+            fs::remove_dir_all(entry.path())?;
         }
     }
+    Ok(())
 }
 
 /// Where a report is of.
@@ -79,8 +94,8 @@ struct At {
 
 /// The place of a step's dump. A skipped step is tried again under the same number.
 fn free(root: &Path, step: u64) -> PathBuf {
-    let first = root.join(format!("step_{step}"));
-    let again = (1_u64..).map(|version| root.join(format!("step_{step}-v{version}")));
+    let first = root.join(format!("{STEP}{step}"));
+    let again = (1_u64..).map(|version| root.join(format!("{STEP}{step}-v{version}")));
     std::iter::once(first.clone()).chain(again).find(|place| !place.exists()).unwrap_or(first)
 }
 

@@ -205,8 +205,12 @@ impl NanGuard {
             gradients,
             activations: self.seen.activations(),
         };
-        // Only a dry run has none.
-        let Some(root) = dump::root(cx.run) else { return };
+        let root = match dump::root(cx.run) {
+            Ok(Some(root)) => root,
+            // Only a dry run has none.
+            Ok(None) => return,
+            Err(error) => return cx.say(format!("cannot dump the batch: {error}")),
+        };
         match dump::write(&root, &report, &cx.batch.tensors) {
             Ok(place) => {
                 self.memory.dumps += 1;
@@ -260,12 +264,13 @@ impl Controller for NanGuard {
         phase == Phase::Train
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if let Some(directory) = &cx.run.directory
-            && let Some(root) = dump::root(cx.run).filter(|root| root.starts_with(directory))
+            && let Some(root) = dump::root(cx.run)?.filter(|root| root.starts_with(directory))
         {
-            dump::remove_from(&root, cx.epoch, cx.batches);
+            dump::remove_from(&root, cx.epoch, cx.batches)?;
         }
+        Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {

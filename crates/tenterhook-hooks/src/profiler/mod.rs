@@ -155,6 +155,7 @@ impl Profiler {
     fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
         let Some(path) = cx.run.file(filename) else { return Ok(()) };
+        let path = own_file::without_links(cx.run, path)?;
         let text = serde_json::to_string_pretty(report)? + "\n";
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         made.and_then(|()| std::fs::write(&path, text)).map_err(|error| {

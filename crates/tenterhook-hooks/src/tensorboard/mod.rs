@@ -102,7 +102,7 @@ impl TensorBoard {
     /// With these options, which are checked.
     pub fn new(options: TensorBoardOptions) -> Result<TensorBoard, OptionError> {
         let choice = options.check()?;
-        let (trail, held) = (Trail::default(), Held::default());
+        let (trail, held) = (Trail::new(&options.dir), Held::default());
         Ok(TensorBoard { options, choice, trail, held, said: false, now: seconds_since_1970 })
     }
 
@@ -114,7 +114,7 @@ impl TensorBoard {
     /// Where the file is to be, if there is to be one, and whether nobody else writes there.
     fn directory(&self, moment: &Moment<'_>) -> HookResult<Option<(PathBuf, bool)>> {
         let dir = &self.options.dir;
-        let Some(place) = own_file::place(moment.run, dir) else { return Ok(None) };
+        let Some(place) = own_file::place(moment.run, dir)? else { return Ok(None) };
         let is_shared = dir.is_absolute();
         let place = if is_shared { place.join(&moment.run.id) } else { place };
         // The working directory may be another one when the run is resumed.
@@ -137,7 +137,7 @@ impl TensorBoard {
         if !self.trail.is_open() {
             let Some((directory, _)) = self.directory(moment)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
-            let known = self.trail.path_in(moment, &directory);
+            let known = self.trail.path_in(moment, &directory)?;
             let path = known.unwrap_or_else(|| directory.join(file::name(wall_time, &host())));
             self.trail.open(moment, self.choice.queue, path, entry::Events::new)?;
         }
@@ -242,7 +242,7 @@ impl Observer for TensorBoard {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let goes_on = cx.total_batches > 0 && self.trail.goes_on();
         let own = self.directory(cx)?.filter(|(_, is_own)| *is_own);
-        self.trail.begin(cx, own.map(|(directory, _)| directory));
+        self.trail.begin(cx, own.map(|(directory, _)| directory))?;
         if !self.options.histograms.is_empty() {
             self.choice.params.say_what_matches_nothing(cx);
         }

@@ -110,16 +110,19 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// The checkpoints below a directory, in order. Links and hidden names are none.
-pub(super) fn below(root: &Path) -> Vec<PathBuf> {
+pub(super) fn below(root: &Path) -> io::Result<Vec<PathBuf>> {
     let (mut found, mut open) = (Vec::new(), vec![(root.to_owned(), 0)]);
     while let Some((directory, depth)) = open.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if !is_directory || entry.file_name().as_encoded_bytes().starts_with(b".") {
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if is_gone(&error) => continue,
+            entries => entries?.collect::<io::Result<Vec<_>>>()?,
+        };
+        for entry in entries {
+            if !entry.file_type()?.is_dir() || entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
             let path = entry.path();
-            if path.join(MANIFEST).is_file() {
+            if path.join(MANIFEST).try_exists()? {
                 found.push(path);
             } else if depth < DEPTH {
                 open.push((path, depth + 1));
@@ -127,5 +130,5 @@ pub(super) fn below(root: &Path) -> Vec<PathBuf> {
         }
     }
     found.sort();
-    found
+    Ok(found)
 }

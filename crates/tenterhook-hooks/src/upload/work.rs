@@ -70,7 +70,10 @@ impl Uploader {
     /// Uploads whatever is on the disk and not yet there. One that cannot be does not keep the others from it.
     fn catch_up(&mut self, item: &Item, desk: &Desk) -> HookResult {
         let mut failed = Ok(());
-        for checkpoint in source::below(&item.root) {
+        let all = source::below(&item.root);
+        let all =
+            all.map_err(|error| format!("cannot read the checkpoints in {}: {error}", item.root.display()))?;
+        for checkpoint in all {
             let uploaded = self.upload(item, &checkpoint, desk);
             if failed.is_ok() {
                 failed = uploaded.map(drop);

@@ -1,23 +1,25 @@
 //! What a save does once its checkpoint is durable. A process that is killed in between leaves it to whoever goes on
 //! from that checkpoint.
 
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::BoxError;
 
-use super::store::{self, Disk, LATEST, RealDisk};
+use super::roots::{CheckpointPath, Roots};
+use super::store::{self, Disk, RealDisk};
 
-/// What comes after a checkpoint, as paths below the checkpoints' root unless they are elsewhere.
+/// What comes after a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Afterwards {
     /// The checkpoints to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub replaces: Vec<PathBuf>,
+    pub replaces: Vec<CheckpointPath>,
     /// A link to point at it, besides `latest`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub link: Option<PathBuf>,
+    pub link: Option<CheckpointPath>,
 }
 
 /// A checkpoint that training goes on from, and what may not have been done after it.
@@ -28,29 +30,56 @@ pub(crate) struct LeftOpen {
 }
 
 impl LeftOpen {
-    /// Does the rest, and tells what was removed. Where there is a newer checkpoint, nothing was left open: one save
+    /// Does the rest, and returns what was removed. Where there is a newer checkpoint, nothing was left open: one save
     /// ends before the next begins.
-    pub(super) fn finish(self, root: &Path) -> Result<Vec<PathBuf>, BoxError> {
+    pub(super) fn finish(self, roots: &Roots) -> Result<Removed, BoxError> {
         let LeftOpen { checkpoint, number, afterwards } = self;
-        let (Ok(real), Ok(real_root)) = (checkpoint.canonicalize(), root.canonicalize()) else {
-            return Ok(Vec::new());
+        let root = roots.own();
+        let real_root = match root.canonicalize() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removed::default()),
+            real => real.map_err(|error| format!("cannot read {}: {error}", root.display()))?,
         };
-        let Ok(name) = real.strip_prefix(&real_root) else { return Ok(Vec::new()) };
-        if number == 0 || number < store::largest_number(root) {
-            return Ok(Vec::new());
+        let real = checkpoint
+            .canonicalize()
+            .map_err(|error| format!("cannot read {}: {error}", checkpoint.display()))?;
+        let Ok(name) = real.strip_prefix(&real_root) else { return Ok(Removed::default()) };
+        if number == 0 || number < store::largest_number(root)? {
+            return Ok(Removed::default());
         }
         let path = root.join(name);
         // It may have got its name a moment before the process died: it must be there to stay before others go.
         RealDisk.sync_directory(path.parent().unwrap_or(root))?;
-        for link in [Some(LATEST.into()), afterwards.link].into_iter().flatten() {
-            let link = root.join(link);
+        let link = afterwards.link.filter(|link| roots.knows(link)).map(|link| roots.for_writing(&link));
+        for link in [Some(roots.latest()), link].into_iter().flatten() {
+            let link = link?;
             if link.canonicalize().ok().as_ref() != Some(&real) {
                 store::point(&RealDisk, &link, &path)?;
             }
         }
-        let replaced = afterwards.replaces.iter().map(|old| root.join(old));
-        let there = replaced.filter(|old| old.symlink_metadata().is_ok());
-        // One that cannot be removed is one too many, which is no reason to fail.
-        Ok(there.filter(|old| store::remove(&RealDisk, old).is_ok()).collect())
+        let replaced = afterwards.replaces.iter().filter(|old| roots.knows(old));
+        let replaced = replaced.map(|old| roots.for_writing(old)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Removed::of(replaced.into_iter().filter(|old| old.symlink_metadata().is_ok())))
+    }
+}
+
+/// What became of checkpoints that were to be removed.
+#[derive(Default)]
+pub(super) struct Removed {
+    pub(super) removed: Vec<PathBuf>,
+    /// Why others stay. One checkpoint too many is no reason to fail.
+    pub(super) kept: Vec<BoxError>,
+}
+
+impl Removed {
+    /// Removes checkpoints.
+    pub(super) fn of(paths: impl IntoIterator<Item = PathBuf>) -> Removed {
+        let mut all = Removed::default();
+        for path in paths {
+            match store::remove(&RealDisk, &path) {
+                Ok(()) => all.removed.push(path),
+                Err(error) => all.kept.push(error),
+            }
+        }
+        all
     }
 }

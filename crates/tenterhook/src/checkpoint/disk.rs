@@ -4,7 +4,9 @@ use std::path::Path;
 
 use tenterhook_core::BoxError;
 
-use super::store::{self, Content, GRADIENTS, HOOKS, OPTIMIZERS, RealDisk, STATE, Verified, WEIGHTS};
+use super::store::{
+    self, Content, GRADIENTS, HOOKS, OPTIMIZERS, RealDisk, STATE, STATE_LIMIT, Unreadable, Verified, WEIGHTS,
+};
 use super::{Contents, hook_tensors};
 use crate::tensors::TensorMap;
 
@@ -12,6 +14,15 @@ use crate::tensors::TensorMap;
 pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) -> Result<(), BoxError> {
     let mut state = serde_json::to_vec_pretty(contents)?;
     state.push(b'\n');
+    if state.len() as u64 > STATE_LIMIT {
+        let text = format!(
+            "the {STATE} of checkpoint {} would have {} bytes, and at most {STATE_LIMIT} are read; keep large states of \
+             hooks in tensors",
+            path.display(),
+            state.len()
+        );
+        return Err(text.into());
+    }
     let mut files = vec![(WEIGHTS, Content::Tensors(&contents.weights))];
     if !contents.weights_only {
         files.push((OPTIMIZERS, Content::Tensors(&contents.optimizers.tensors)));
@@ -28,7 +39,7 @@ pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) 
 /// Reads a checkpoint that is whole.
 pub fn read(path: &Path) -> Result<Contents, BoxError> {
     let files = store::open(path)?;
-    let mut contents = read_state(path, &files)?;
+    let mut contents = state_of(path, &files)?;
     contents.weights = files.tensors(WEIGHTS)?;
     if !contents.weights_only {
         contents.optimizers.tensors = files.tensors(OPTIMIZERS)?;
@@ -43,7 +54,23 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
 }
 
 /// Reads what a checkpoint holds besides tensors.
-pub(super) fn read_state(path: &Path, files: &Verified) -> Result<Contents, BoxError> {
-    let contents = serde_json::from_slice(&files.bytes(STATE)?);
-    Ok(contents.map_err(|error| format!("checkpoint {} is damaged: {error}", path.join(STATE).display()))?)
+pub fn read_state(path: &Path) -> Result<Contents, Unreadable> {
+    state_of(path, &store::open(path)?)
+}
+
+/// The same for one that is open. The error names the entry.
+pub(super) fn state_of(path: &Path, files: &Verified) -> Result<Contents, Unreadable> {
+    let damaged = |problem: String| Unreadable::damaged(&path.join(STATE), problem);
+    let bytes = files.bytes(STATE)?;
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
+    let contents = serde_path_to_error::deserialize(&mut json).map_err(|error| damaged(error.to_string()))?;
+    json.end().map_err(|error| damaged(error.to_string()))?;
+    Ok(contents)
+}
+
+/// Everything that is wrong with a checkpoint, file by file; nothing when it is whole.
+#[must_use]
+pub fn problems(path: &Path) -> Vec<Unreadable> {
+    let found = store::problems(path);
+    if found.is_empty() { read_state(path).err().into_iter().collect() } else { found }
 }

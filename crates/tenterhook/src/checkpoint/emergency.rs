@@ -1,11 +1,12 @@
 //! The checkpoint that a signal asks for.
 
-use std::fs::DirEntry;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
 
-use tenterhook_core::{Failure, Phase, Progress, SaveRequest};
+use tenterhook_core::{BoxError, Failure, Phase, Progress};
+use tenterhook_files::RelPath;
 
 use super::position::{Place, Position};
+use super::roots::{CheckpointPath, Save};
 use super::store::EMERGENCY;
 use crate::module::Module;
 use crate::running::Running;
@@ -19,8 +20,9 @@ impl<M: Module> Running<M> {
             return Ok(());
         }
         let Progress { epoch, step, .. } = self.progress;
-        let name = format!("{EMERGENCY}epoch={epoch}-step={step}");
-        let request = SaveRequest { path: Some(name.into()), ..SaveRequest::default() };
+        let name = RelPath::new(format!("{EMERGENCY}epoch={epoch}-step={step}")).map_err(BoxError::from);
+        let name = self.checked(name)?;
+        let request = Save { path: Some(name.into()), ..Save::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
         match self.saves.before_validation.take().filter(|_| place == Place::ValidationDue) {
             Some(noted) => self.save_noted(module, &request, *noted),
@@ -39,15 +41,20 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
-    /// Those of this run, where the directory is its own.
-    pub(super) fn earlier_emergencies(&self) -> Vec<PathBuf> {
+    /// The emergency checkpoints of this run, if the directory is its own.
+    pub(super) fn earlier_emergencies(&self) -> Result<Vec<CheckpointPath>, BoxError> {
         if self.recording.is_none() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let Ok(entries) = std::fs::read_dir(&self.shared.run.checkpoints) else { return Vec::new() };
-        let is_one = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(EMERGENCY);
-        let mut paths: Vec<_> = entries.flatten().filter(is_one).map(|entry| entry.path()).collect();
-        paths.sort();
-        paths
+        let root = &self.shared.run.checkpoints;
+        let entries = match std::fs::read_dir(root) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
+        };
+        let entries = entries.map_err(|error| format!("cannot read {}: {error}", root.display()))?;
+        let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<_> = names.filter(|name| name.starts_with(EMERGENCY)).collect();
+        names.sort();
+        Ok(names.into_iter().filter_map(|name| Some(RelPath::new(name).ok()?.into())).collect())
     }
 }

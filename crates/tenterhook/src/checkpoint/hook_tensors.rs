@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, NamedTensors};
 
-use super::disk::read_state;
+use super::disk::state_of;
 use super::store::{self, HOOKS, WEIGHTS};
 use crate::tensors::TensorMap;
 
@@ -64,7 +64,7 @@ pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
         return Ok(TensorMap::read(&weights)?);
     }
     let files = store::open(directory)?;
-    let contents = read_state(directory, &files)?;
+    let contents = state_of(directory, &files)?;
     let averaging = contents.entries.get(EVALUATE_WITH).and_then(serde_json::Value::as_str);
     let Some(hook) = averaging else { return files.tensors(WEIGHTS) };
     let prefix = format!("{hook}/");

@@ -10,19 +10,21 @@ mod emergency;
 mod hook_tensors;
 mod position;
 mod restore;
+mod roots;
 mod saving;
 mod store;
 mod writer;
 
 pub use afterwards::Afterwards;
 pub use contents::Contents;
-pub use disk::read;
+pub use disk::{problems, read, read_state};
 pub use hook_tensors::weights_to_evaluate;
 pub use position::{Place, Position};
+pub use roots::{CheckpointPath, Save};
 pub use saving::Announcement;
 pub(crate) use saving::Saves;
 pub use store::{
-    About, Condition, FORMAT, Listed, Newest, Unreadable, WEIGHTS, list, newest_whole, problems, verify,
+    About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
 };
 pub(crate) use store::{LATEST, paths};
 

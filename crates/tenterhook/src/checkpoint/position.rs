@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Event, Phase, Progress, SaveRequest};
+use tenterhook_core::{Event, Phase, Progress};
 
+use super::roots::Save;
 use crate::module::Module;
 use crate::running::{BatchPlace, Running};
 
@@ -69,7 +70,7 @@ pub struct Position {
     pub by: Option<String>,
     /// What that hook wanted saved besides, and was not yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub saves: Vec<SaveRequest>,
+    pub saves: Vec<Save>,
 }
 
 impl Position {
@@ -103,7 +104,7 @@ pub(crate) struct Loops {
     validate: bool,
     /// The saves that wait for the hooks to have received the event at hand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    asked: Vec<SaveRequest>,
+    pub(super) asked: Vec<Save>,
     /// The hook whose weights the module has in the place of its own.
     pub(super) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.

@@ -10,6 +10,7 @@ use super::afterwards::LeftOpen;
 use super::contents::Contents;
 use super::position::{Place, Position};
 use super::read;
+use super::store::STATE;
 use crate::config;
 use crate::module::Module;
 use crate::notice::Notice;
@@ -89,13 +90,13 @@ impl<M: Module> Session<'_, M> {
     }
 
     /// Everything but the weights; the optimizers wait until they exist.
-    fn restore_run(&mut self, contents: Contents, entries: &Entries) -> Result<(), Failure> {
+    fn restore_run(&mut self, mut contents: Contents, entries: &Entries) -> Result<(), Failure> {
         let run = &mut self.run;
         self.optimizers_to_restore = Some((contents.optimizers, contents.gradients));
         run.progress = contents.progress;
         if run.stage == Stage::Fit {
             let old = contents.position.is_none();
-            let position = contents.position.unwrap_or_else(|| Position::guessed(&run.progress));
+            let mut position = contents.position.unwrap_or_else(|| Position::guessed(&run.progress));
             self.marks = contents.marks;
             run.saves.number = contents.number;
             run.saves.left_open = self.resumed_from.clone().map(|checkpoint| LeftOpen {
@@ -103,12 +104,16 @@ impl<M: Module> Session<'_, M> {
                 number: contents.number,
                 afterwards: contents.afterwards,
             });
+            let roots = run.roots();
             run.saves.durable = contents.unannounced;
             run.saves.durable.iter_mut().for_each(|saved| saved.again = true);
-            run.saves.durable.retain(|saved| run.shared.run.checkpoints.join(&saved.path).exists());
+            run.saves.durable.retain(|saved| roots.place(&saved.path).is_ok_and(|path| path.is_dir()));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.swapped_by.clone_from(&contents.loops.swapped_by);
+            // A save into the directory of a hook that is gone is no longer wanted.
+            position.saves.retain(|save| save.is_known(&roots));
+            contents.loops.asked.retain(|save| save.is_known(&roots));
             run.restore_loops(contents.loops);
             // Format 1 had no loops, and an epoch whose end is told has had its last batch.
             run.batch.is_last |= old && position.place == Place::EpochEnd;
@@ -124,7 +129,12 @@ impl<M: Module> Session<'_, M> {
         run.shared.board.keep_from_observers(contents.board_kept);
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
-        run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared)?;
+        let restored = run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared);
+        restored.map_err(|mut failure| {
+            let file = self.resumed_from.iter().map(|from| format!(" (in {})", from.join(STATE).display()));
+            failure.error = format!("{}{}", failure.error, file.collect::<String>()).into();
+            failure
+        })?;
         run.after_event(self.module)
     }
 

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{
-    BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, RunInfo, SaveRequest,
-};
+use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, SaveRequest};
+use tenterhook_files::RelPath;
 
-use super::afterwards::{Afterwards, LeftOpen};
+use super::afterwards::{Afterwards, LeftOpen, Removed};
 use super::contents::Contents;
 use super::position::{Place, Position};
-use super::store::{LATEST, RealDisk, largest_number, tidy};
+use super::roots::{CheckpointPath, Save};
+use super::store::{RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
 use crate::data::DataState;
 use crate::module::{Module, Wanted};
@@ -35,8 +35,8 @@ pub struct Announcement {
     /// The latest value of every metric at the save.
     #[serde(with = "tenterhook_core::number::map")]
     pub metrics: BTreeMap<String, f64>,
-    /// Where it is; below the checkpoints' root without that.
-    pub path: PathBuf,
+    /// Its path.
+    pub path: CheckpointPath,
     /// It was the best at the save.
     #[serde(default)]
     pub best: bool,
@@ -54,11 +54,11 @@ pub(crate) struct Saves {
     /// The state of the data module, where it has one.
     pub(crate) data: Option<DataState>,
     /// Asked for by hooks, for the next place in which a checkpoint can be taken.
-    pub(crate) asked: Vec<SaveRequest>,
+    pub(crate) asked: Vec<Save>,
     /// Who was the first to ask for that, and at which event.
     pub(crate) asked_by: Option<(String, Event)>,
     /// The same as a checkpoint held them, until the event goes on that it was taken in.
-    pub(super) held: Vec<SaveRequest>,
+    pub(super) held: Vec<Save>,
     /// Handed to the writer and not yet known to be durable.
     in_flight: Vec<Announcement>,
     /// Durable and not yet announced.
@@ -89,10 +89,14 @@ impl<M: Module> Running<M> {
         saves: &[SaveRequest],
     ) -> Result<(), Failure> {
         let by = self.hooks.current(&self.shared).map(|hook| (hook.to_owned(), event));
-        self.charging(by, |run| run.save_in_turn(module, event, saves))
+        self.charging(by, |run| {
+            let saves: Result<Vec<_>, _> = saves.iter().map(|save| run.checked_save(save)).collect();
+            let saves = run.checked(saves)?;
+            run.save_in_turn(module, event, &saves)
+        })
     }
 
-    fn save_in_turn(&mut self, module: &mut M, event: Event, saves: &[SaveRequest]) -> Result<(), Failure> {
+    fn save_in_turn(&mut self, module: &mut M, event: Event, saves: &[Save]) -> Result<(), Failure> {
         if event == Event::Exception {
             return self.save_after_failure(module, saves);
         }
@@ -108,7 +112,7 @@ impl<M: Module> Running<M> {
 
     /// Whether a checkpoint taken now would be true. The ends of a run that a signal ends are not those of its epoch:
     /// to go on, there is the checkpoint that was taken before them.
-    fn is_true_now(&self, save: &SaveRequest) -> bool {
+    fn is_true_now(&self, save: &Save) -> bool {
         save.weights_only || self.signals.interrupted.is_none()
     }
 
@@ -129,7 +133,7 @@ impl<M: Module> Running<M> {
         module: &mut M,
         place: Place,
         by: Option<&str>,
-        saves: &[SaveRequest],
+        saves: &[Save],
     ) -> Result<(), Failure> {
         if self.shared.run.fast_dev_run {
             return Ok(());
@@ -162,7 +166,7 @@ impl<M: Module> Running<M> {
     /// A batch that failed before its update has not been seen: it comes again. What it added to the gradients of its
     /// window cannot be told from the rest, so that window begins anew. The end of an epoch is told again to everybody,
     /// and a validation runs again whole.
-    fn save_after_failure(&mut self, module: &mut M, saves: &[SaveRequest]) -> Result<(), Failure> {
+    fn save_after_failure(&mut self, module: &mut M, saves: &[Save]) -> Result<(), Failure> {
         let saves: Vec<_> = saves.iter().filter(|save| self.is_true_now(save)).cloned().collect();
         if !self.saves.ready || saves.is_empty() {
             return Ok(());
@@ -191,7 +195,7 @@ impl<M: Module> Running<M> {
     pub(super) fn save_noted(
         &mut self,
         module: &mut M,
-        request: &SaveRequest,
+        request: &Save,
         mut noted: Contents,
     ) -> Result<(), Failure> {
         self.saves.number += 1;
@@ -201,7 +205,7 @@ impl<M: Module> Running<M> {
 
     /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,
     /// then of the module.
-    fn save(&mut self, module: &mut M, request: &SaveRequest, position: Position) -> Result<(), Failure> {
+    fn save(&mut self, module: &mut M, request: &Save, position: Position) -> Result<(), Failure> {
         let hooks =
             if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
         self.at(Who::Trainer, "save");
@@ -215,10 +219,9 @@ impl<M: Module> Running<M> {
     pub(super) fn save_contents(
         &mut self,
         module: &mut M,
-        request: &SaveRequest,
+        request: &Save,
         mut contents: Contents,
     ) -> Result<(), Failure> {
-        let request = &contained(&self.shared.run, request);
         let weights_only = request.weights_only;
         let entries = Entries::default();
         if !weights_only {
@@ -238,13 +241,15 @@ impl<M: Module> Running<M> {
         self.at(Who::Module, "snapshot");
         let snapshot = module.snapshot(wanted);
         let snapshot = self.checked(snapshot)?;
-        let path = self.path_of(request);
+        let roots = self.roots();
+        self.at(Who::Trainer, "save");
+        let name = self.checked(self.name_of(request))?;
         let Progress { step, epoch, .. } = contents.progress;
         let announcement = Announcement {
             step,
             epoch,
             metrics: contents.latest_metrics(),
-            path: self.short(&path),
+            path: name.clone(),
             best: request.best,
             again: false,
         };
@@ -252,22 +257,28 @@ impl<M: Module> Running<M> {
         contents.entries = entries.into_map();
         let Saves { durable, in_flight, .. } = &self.saves;
         contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
-        let root = &self.shared.run.checkpoints;
-        let mut replaces: Vec<_> = request.replaces.iter().map(|old| root.join(old)).collect();
+        let mut replaces = request.replaces.clone();
         if !weights_only {
             // What a signal left is no longer the newest.
-            replaces.extend(self.earlier_emergencies());
+            let emergencies = self.earlier_emergencies();
+            replaces.extend(self.checked(emergencies)?);
         }
-        replaces.retain(|old| *old != path);
-        let to_go = replaces.iter().map(|old| self.short(old)).collect();
-        contents.afterwards = Afterwards { replaces: to_go, link: request.link.clone() };
+        replaces.retain(|old| *old != name);
+        let places = || -> Result<_, BoxError> {
+            let old = replaces.iter().map(|old| roots.for_writing(old)).collect::<Result<Vec<_>, _>>()?;
+            let link = request.link.as_ref().map(|link| roots.for_writing(link)).transpose()?;
+            let latest = (!weights_only).then(|| roots.latest()).transpose()?;
+            Ok((roots.for_writing(&name)?, old, link, latest))
+        };
+        let (path, old, link, latest) = self.checked(places())?;
+        contents.afterwards = Afterwards { replaces, link: request.link.clone() };
         let job = Job {
             contents,
             snapshot,
             weights,
-            replaces,
-            link: request.link.as_ref().map(|link| root.join(link)),
-            latest: (!weights_only).then(|| root.join(LATEST)),
+            replaces: old,
+            link,
+            latest,
             run: self.shared.run.directory.clone(),
             retries: self.limits.on_save_error == OnSaveError::Retry,
             hurry: Arc::clone(&self.saves.hurry),
@@ -307,20 +318,18 @@ impl<M: Module> Running<M> {
         Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.progress)?.unwrap_or_default()))
     }
 
-    fn path_of(&self, request: &SaveRequest) -> PathBuf {
+    fn name_of(&self, request: &Save) -> Result<CheckpointPath, BoxError> {
         let Progress { epoch, step, .. } = self.progress;
-        let name = request.path.clone().unwrap_or_else(|| format!("epoch={epoch}-step={step}").into());
-        self.shared.run.checkpoints.join(name)
-    }
-
-    /// A path as a checkpoint notes it: the directory of a run may be moved.
-    fn short(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(&self.shared.run.checkpoints).unwrap_or(path).to_owned()
+        let by_progress = || Ok(RelPath::new(format!("epoch={epoch}-step={step}"))?.into());
+        request.path.clone().map_or_else(by_progress, Ok)
     }
 
     /// Counts on from what is there.
-    pub(crate) fn count_on(&mut self) {
-        self.saves.number = self.saves.number.max(largest_number(&self.shared.run.checkpoints));
+    pub(crate) fn count_on(&mut self) -> Result<(), Failure> {
+        let largest = largest_number(&self.shared.run.checkpoints);
+        self.at(Who::Trainer, "begin");
+        self.saves.number = self.saves.number.max(self.checked(largest.map_err(BoxError::from))?);
+        Ok(())
     }
 
     /// Nobody else saves here from now on: removes what a killed process left, and finishes what it had begun.
@@ -328,17 +337,30 @@ impl<M: Module> Running<M> {
         if self.shared.run.fast_dev_run {
             return Ok(());
         }
-        self.count_on();
-        let root = &self.shared.run.checkpoints;
-        let tidied = tidy(&RealDisk, root);
+        self.count_on()?;
+        let roots = self.roots();
         let left_open = self.saves.left_open.take();
-        let finished = tidied.and_then(|()| left_open.map_or(Ok(Vec::new()), |left| left.finish(root)));
-        self.at(Who::Trainer, "begin");
-        for path in self.checked(finished)? {
-            self.shared.run.removed_checkpoints.push(path.clone());
-            self.record_happening(Happening::CheckpointRemoved { path });
-        }
+        let finish = || {
+            // Also refuses a directory of checkpoints that is a symbolic link.
+            roots.latest()?;
+            tidy(&RealDisk, roots.own())?;
+            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&roots))
+        };
+        let finished = self.checked(finish())?;
+        let Progress { step, epoch, .. } = self.progress;
+        self.note_removed(step, epoch, finished);
         Ok(())
+    }
+
+    /// Records what was removed, and reports what could not be.
+    fn note_removed(&mut self, step: u64, epoch: u64, Removed { removed, kept }: Removed) {
+        for path in removed {
+            self.shared.run.removed_checkpoints.push(path.clone());
+            self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
+        }
+        for error in kept {
+            self.note(Notice::Said { hook: "trainer".into(), text: error.to_string() });
+        }
     }
 
     /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.
@@ -357,17 +379,14 @@ impl<M: Module> Running<M> {
 
     fn judge(&mut self, done: Done) -> Result<(), Failure> {
         let Done { path, step, epoch, weights_only, result } = done;
-        let short = self.short(&path);
-        let is_it = |saved: &Announcement| saved.step == step && saved.path == short;
+        let name = self.roots().name(&path).ok();
+        let is_it = |saved: &Announcement| saved.step == step && name.as_ref() == Some(&saved.path);
         let announcement = self.saves.in_flight.iter().find(|saved| is_it(saved)).cloned();
         self.saves.in_flight.retain(|saved| !is_it(saved));
         match result {
             Ok(removed) => {
                 self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
-                for path in removed {
-                    self.shared.run.removed_checkpoints.push(path.clone());
-                    self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
-                }
+                self.note_removed(step, epoch, removed);
                 self.saves.durable.extend(announcement);
                 Ok(())
             }
@@ -409,8 +428,8 @@ impl<M: Module> Session<'_, M> {
             return Ok(());
         }
         for saved in std::mem::take(&mut self.run.saves.durable) {
-            let root = &self.run.shared.run.checkpoints;
-            let path = root.join(&saved.path);
+            let path = self.run.roots().place(&saved.path);
+            let path = self.run.checked(path)?;
             emit!(
                 self.run,
                 self.module,
@@ -426,17 +445,6 @@ impl<M: Module> Session<'_, M> {
             );
         }
         Ok(())
-    }
-}
-
-/// The same request, whose paths stay below the scratch directory of a rehearsal.
-fn contained(run: &RunInfo, save: &SaveRequest) -> SaveRequest {
-    let contained = |path: &PathBuf| run.contained(path).into_owned();
-    SaveRequest {
-        path: save.path.as_ref().map(contained),
-        link: save.link.as_ref().map(contained),
-        replaces: save.replaces.iter().map(contained).collect(),
-        ..save.clone()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tenterhook_core::{BoxError, NamedTensors, Progress, backtraces};
 
+use super::afterwards::Removed;
 use super::contents::Contents;
 use super::disk;
 use super::hook_tensors;
@@ -59,8 +60,8 @@ pub(super) struct Done {
     pub(super) step: u64,
     pub(super) epoch: u64,
     pub(super) weights_only: bool,
-    /// What was removed.
-    pub(super) result: Result<Vec<PathBuf>, BoxError>,
+    /// What was removed for it.
+    pub(super) result: Result<Removed, BoxError>,
 }
 
 impl Job {
@@ -105,10 +106,7 @@ impl Job {
             }
             written
         };
-        let result = backtraces::caught("", write).map(|()| {
-            // A checkpoint that cannot be removed is one too many, which is no reason to fail.
-            replaces.into_iter().filter(|old| store::remove(&RealDisk, old).is_ok()).collect()
-        });
+        let result = backtraces::caught("", write).map(|()| Removed::of(replaces));
         let (step, epoch) = (progress.step, progress.epoch);
         Done { path, step, epoch, weights_only, result }
     }

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::BoxError;
-use tenterhook_files::{SMALL_FILE, open_regular_with, read_bounded};
+use tenterhook_files::{SMALL_FILE, open_own, read_bounded};
 
 use super::lock::RunLock;
 use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
@@ -135,7 +135,7 @@ fn replace_config(lock: &RunLock, config: &str, part: usize) -> std::result::Res
 /// before its first line.
 fn cut(lock: &RunLock, file: &str, length: u64) -> Result<Option<String>> {
     let path = &lock.directory().join(file);
-    let mut file = match open_regular_with(OpenOptions::new().read(true).write(true), &path) {
+    let mut file = match open_own(path, OpenOptions::new().read(true).write(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Ok(Some(format!("{} is gone: what was written there before is missing", path.display())));
@@ -161,7 +161,7 @@ fn cut(lock: &RunLock, file: &str, length: u64) -> Result<Option<String>> {
 /// Takes half a line from the end of a file, where a process was killed while it wrote.
 fn whole_lines(lock: &RunLock, file: &str) -> Result<()> {
     let path = lock.directory().join(file);
-    let mut file = match open_regular_with(OpenOptions::new().read(true).write(true), &path) {
+    let mut file = match open_own(&path, OpenOptions::new().read(true).write(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };

@@ -5,6 +5,7 @@ use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tenterhook_files::open_own;
 
 /// So much is held back at the most.
 const MOST: usize = 64 * 1024;
@@ -27,7 +28,11 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn append_to(path: &Path) -> std::io::Result<Lines> {
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        let file = open_own(path, OpenOptions::new().append(true).create(true))?;
+        Lines::to(path, file)
+    }
+
+    fn to(path: &Path, file: File) -> std::io::Result<Lines> {
         let written = file.metadata()?.len();
         Ok(Lines {
             path: path.to_owned(),
@@ -139,7 +144,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_told_once_and_what_is_lost_is_counted() {
-        let mut lines = Lines::append_to(Path::new("/dev/full")).expect("it opens");
+        let path = Path::new("/dev/full");
+        let file = File::options().append(true).open(path).expect("it opens");
+        let mut lines = Lines::to(path, file).expect("it has a length");
         lines.push(&1, 0.0).expect("it is taken");
         lines.push(&2, 0.0).expect("it is taken");
         let error = lines.flush().expect_err("the disk is full").to_string();

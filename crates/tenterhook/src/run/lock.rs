@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_files::open_regular;
+use tenterhook_files::{open_own, open_regular};
 
 use super::command_line;
 use super::machine::Machine;
@@ -99,7 +99,7 @@ pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
         return Err(holder);
     }
     // Where it cannot be removed, it does no harm.
-    if let Ok(file) = OpenOptions::new().write(true).open(run_dir.join(LOCK))
+    if let Ok(file) = open_own(&run_dir.join(LOCK), OpenOptions::new().write(true))
         && file.try_lock().is_ok()
     {
         drop(RunLock { directory: run_dir.to_owned(), file: Some(file), unlocked: None });
@@ -177,13 +177,8 @@ impl RunLock {
         let mut tries = 0;
         loop {
             let mut options = OpenOptions::new();
-            let mut file = options
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .map_err(unwritable)?;
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let mut file = open_own(&path, options).map_err(unwritable)?;
             match file.try_lock() {
                 // Whoever held it may have removed the file since it was opened; then it locks nothing.
                 Ok(()) if !is_at(&file, &path) => {}

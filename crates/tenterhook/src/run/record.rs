@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome, Stage};
+use tenterhook_files::create_own;
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
@@ -325,7 +326,7 @@ pub(super) fn write_through(
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(format!(".{name}.unfinished"));
     let written = || {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
+        let mut file = BufWriter::with_capacity(1 << 20, create_own(&unfinished)?);
         content(&mut file)?;
         file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&unfinished, path)

@@ -170,7 +170,7 @@ impl<M: Module> Running<M> {
         let Some(recording) = &self.recording else {
             let introduction = introduces.then(|| Introduction::of(&beginning));
             if self.saves.kept {
-                self.count_on();
+                self.count_on()?;
             }
             if let Some(introduction) = introduction {
                 self.note(Notice::Began(introduction));

@@ -8,7 +8,7 @@ use tenterhook_core::Stage;
 use super::lock::{self, RunLock};
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
-use crate::checkpoint::{Newest, WEIGHTS, newest_whole};
+use crate::checkpoint::{Newest, OnUnreadable, WEIGHTS, newest_whole};
 use crate::config::{ChangeRules, Difference, Harm};
 
 /// The word that lets the newest fitting run go on, or else begins a new one.
@@ -81,10 +81,16 @@ pub type Config<'a> = (&'a Value, &'a ChangeRules);
 ///
 /// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it,
 /// and what judges its differences; unset, it is the run's own. A run that somebody writes to is refused with who it is.
-pub fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
+/// A checkpoint that cannot be read is an error unless `on_unreadable` skips it.
+pub fn find(
+    runs_dir: &Path,
+    what: &str,
+    config: Option<Config<'_>>,
+    on_unreadable: OnUnreadable,
+) -> Result<Target, String> {
     if what == AUTO {
         let Some(run) = newest_fitting(runs_dir, config)? else { return Ok(Target::default()) };
-        return of_run(&run, config);
+        return of_run(&run, config, on_unreadable);
     }
     let path = Path::new(what);
     if is_checkpoint(path) {
@@ -96,7 +102,7 @@ pub fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<T
         }
         error => error.to_string(),
     })?;
-    of_run(&run, config)
+    of_run(&run, config, on_unreadable)
 }
 
 /// A run has weights of its own, and is none.
@@ -113,7 +119,7 @@ fn of_checkpoint(path: &Path) -> Result<Target, String> {
     Ok(Target { run_dir, lock, checkpoint: Some(real), ..Target::default() })
 }
 
-fn of_run(run: &Run, config: Option<Config<'_>>) -> Result<Target, String> {
+fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) -> Result<Target, String> {
     lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))?;
     let run_dir = Some(run.directory.clone());
     if let Some(finished) = finished(run, config, true) {
@@ -122,7 +128,14 @@ fn of_run(run: &Run, config: Option<Config<'_>>) -> Result<Target, String> {
     let lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
     // It may have ended between the reading and the locking.
     let run = &Run::read(&run.directory).map_err(|error| error.to_string())?;
-    let Newest { path: checkpoint, skipped } = newest_whole(&run.directory.join("checkpoints"));
+    let root = run.directory.join("checkpoints");
+    let found = newest_whole(&root, on_unreadable).map_err(|error| match on_unreadable {
+        OnUnreadable::Stop => {
+            format!("{error}; `--skip-unreadable` resumes from the newest one that can be read")
+        }
+        OnUnreadable::Skip => error.to_string(),
+    })?;
+    let Newest { path: checkpoint, skipped } = found;
     let finished = finished(run, config, checkpoint.is_some());
     // To begin from the start would lose what the run has come to.
     if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {

@@ -177,7 +177,7 @@ fn a_full_store_is_disabled_with_its_files_whole_and_training_goes_on_unharmed()
     let files = store(&trainer).files();
     assert!((1..8).contains(&files.len()), "{files:?}");
     assert!(store(&trainer).stored_bytes() <= 1500);
-    for file in files {
+    for file in &files {
         assert_eq!(
             TensorMap::read(file).unwrap().names().collect::<Vec<_>>(),
             ["linear.product", "prediction"]

@@ -105,7 +105,7 @@ fn the_best_checkpoint_is_on_the_board_and_a_message_about_it_needs_somebody_to_
     run.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     let best = seen.take().remove(0).unwrap();
     let chosen = run.hook::<Checkpoint>("checkpoint").unwrap().best();
-    assert_eq!(chosen, Some((best.path.as_path(), Some(best.score))));
+    assert_eq!(chosen, Some((best.path.clone(), Some(best.score))));
     assert_eq!((best.hook.as_str(), best.monitor.as_str()), ("checkpoint", "val/loss"));
 
     let notify = NotifyOptions { notify_on: vec![NotifyOn::BestModel], ..NotifyOptions::of("NEVER_SET") };

@@ -84,7 +84,10 @@ fn a_resumed_run_goes_on_with_the_data_modules_state_which_comes_after_the_modul
     let first = root.path().join("first");
     trained(&first, 2, None, &Tape::default());
     let tape = Tape::default();
-    let saved = tenterhook::checkpoint::newest_whole(&first).path.unwrap();
+    let saved = tenterhook::checkpoint::newest_whole(&first, tenterhook::checkpoint::OnUnreadable::Stop)
+        .unwrap()
+        .path
+        .unwrap();
     assert_eq!(trained(&root.path().join("second"), 4, Some(&saved), &tape), whole);
     let of_loading = ["on_load_checkpoint", "load_weights", "load_state", "load_state_dict"];
     let rows: Vec<_> = tape.rows().into_iter().filter(|(_, place)| of_loading.contains(place)).collect();
@@ -106,7 +109,10 @@ fn a_state_of_the_data_module_on_one_side_of_a_resume_is_refused_unless_that_is_
     let root = tempfile::tempdir().unwrap();
     let tape = Tape::default();
     trained(root.path(), 1, None, &tape);
-    let saved = tenterhook::checkpoint::newest_whole(root.path()).path.unwrap();
+    let saved = tenterhook::checkpoint::newest_whole(root.path(), tenterhook::checkpoint::OnUnreadable::Stop)
+        .unwrap()
+        .path
+        .unwrap();
     let resumed = |accepts: bool| {
         let mut data = Curriculum { stateful: false, ..Curriculum::new(&tape) };
         let other = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenterhook::checkpoint::{Listed, list, newest_whole};
+use tenterhook::checkpoint::{Listed, OnUnreadable, list, newest_whole};
 use tenterhook::hooks::{
     Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions,
     GradientNoise, GradientNoiseOptions, SaveLast,
@@ -154,7 +154,10 @@ fn number(of: &Listed) -> u64 {
 fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
     let elsewhere = tempfile::tempdir().unwrap();
     // It was another one then, and has been replaced since.
+    let last = saved.iter().find(|saved| saved.name == "last").unwrap();
     std::fs::create_dir(elsewhere.path().join("last")).unwrap();
+    let manifest = Path::new("last/manifest.json");
+    std::fs::copy(last.path.join("manifest.json"), elsewhere.path().join(manifest)).unwrap();
     for earlier in saved.iter().filter(|earlier| number(earlier) <= number(then)) {
         let copy = elsewhere.path().join(&earlier.name);
         std::fs::create_dir_all(&copy).unwrap();
@@ -170,7 +173,7 @@ fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
 fn check(settings: &Settings, mut data: impl FnMut() -> ToyData) {
     let root = tempfile::tempdir().unwrap();
     let whole = fit(full(settings, root.path()), &mut data());
-    let saved = list(root.path());
+    let saved = list(root.path()).unwrap();
     let places: std::collections::BTreeSet<_> = saved
         .iter()
         .map(|saved| {
@@ -254,7 +257,7 @@ fn interrupted(settings: &Settings, place: &'static str, time: u32) {
     });
     let report = trainer.fit(&mut lab, &mut data(5, 3)).unwrap();
     assert!(matches!(report.outcome, Outcome::Interrupted { .. }), "{place} {time}");
-    let newest = newest_whole(root.path()).path.expect("one that is whole");
+    let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap().path.expect("one that is whole");
     assert!(newest.file_name().unwrap().to_string_lossy().starts_with("emergency-"), "{}", newest.display());
     let resumed = fit(full(settings, root.path()).restoring(&newest), &mut data(5, 3));
     assert_eq!(resumed.0, whole.0, "{place} {time}");

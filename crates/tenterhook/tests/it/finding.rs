@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tenterhook::checkpoint::OnUnreadable;
 use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
-use tenterhook::run::resume::{Target, find};
+use tenterhook::run::resume::{Config, Target, find as find_or_skip};
 use tenterhook::run::{RunDirectoryPlan, RunLock, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
@@ -15,6 +16,10 @@ use tenterhook::{Decision, Settings, Trainer, closure};
 
 use crate::lab::data;
 use crate::run_directory::latest;
+
+fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
+    find_or_skip(runs_dir, what, config, OnUnreadable::Stop)
+}
 
 const CONFIG: &str = "task = \"toy\"\n[trainer]\nmax_epochs = 2\nmax_time = \"1 h\"\n[optimizer]\nlr = 0.25\n\
                       [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n";

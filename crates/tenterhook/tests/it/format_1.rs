@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tenterhook::checkpoint::{Condition, list, newest_whole, read, verify, weights_to_evaluate};
+use tenterhook::checkpoint::{
+    Condition, OnUnreadable, list, newest_whole, read, verify, weights_to_evaluate,
+};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EmaWeights, EmaWeightsOptions};
 use tenterhook::toy::Toy;
 
@@ -30,11 +32,11 @@ fn run(until: i64, root: &Path, from: Option<&Path>) -> Vec<u32> {
 
 #[test]
 fn it_loads_and_is_whole() {
-    let all = list(fixture());
+    let all = list(fixture()).unwrap();
     let names: Vec<_> = all.iter().map(|listed| (listed.name.as_str(), &listed.condition)).collect();
     assert_eq!(names, [("epoch=1-step=4", &Condition::Whole), ("epoch=0-step=2", &Condition::Whole)]);
     let path = fixture().join("epoch=1-step=4");
-    assert_eq!(newest_whole(fixture()).path.as_ref(), Some(&path));
+    assert_eq!(newest_whole(fixture(), OnUnreadable::Stop).unwrap().path.as_ref(), Some(&path));
     let contents = read(&path).unwrap();
     assert_eq!((contents.format, contents.progress.step, contents.weights_only), (1, 4, false));
     assert_ne!(weights_to_evaluate(&path).unwrap(), contents.weights, "the average was evaluated");
@@ -80,7 +82,7 @@ fn what_can_be_seen_of_damage_is() {
         }
         let error = verify(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("a/{file} is damaged: ")), "{error}");
-        let newest = newest_whole(root.path());
+        let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
         assert_eq!((newest.path, newest.skipped), (None, vec![(path.clone(), error)]));
     }
 }

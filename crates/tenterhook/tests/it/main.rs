@@ -28,6 +28,7 @@ mod failing_often;
 mod failures;
 mod file_sinks;
 mod finding;
+mod foreign_checkpoints;
 mod format_1;
 mod going_on;
 mod gradient_monitor;

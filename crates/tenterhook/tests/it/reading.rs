@@ -62,7 +62,7 @@ fn a_run_reads_back_as_it_was_written() {
         has(|what| matches!(what, Happening::Toggle { .. }))
             && has(|what| matches!(what, Happening::End { .. }))
     );
-    assert_eq!(run.checkpoints(), [Path::new("checkpoints/epoch=1-step=8")]);
+    assert_eq!(run.checkpoints().unwrap(), [Path::new("checkpoints/epoch=1-step=8")]);
     assert_eq!(run.config().unwrap()["task"].as_str(), Some("toy"));
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Checkpoints) -> Result<ExitCode, String> {
         return verify::run(verify);
     }
     let root = root(&arguments.dir, &arguments.run)?;
-    let listed = list(&root);
+    let listed = list(&root).map_err(|error| error.to_string())?;
     if arguments.json {
         let all: Vec<_> = listed.iter().map(for_programs).collect();
         print_data(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
@@ -85,6 +85,7 @@ fn word(condition: &Condition) -> &'static str {
     match condition {
         Condition::Whole => "whole",
         Condition::Damaged(_) => "damaged",
+        Condition::Unreadable(_) => "unreadable",
         Condition::Newer(_) => "newer",
     }
 }
@@ -92,7 +93,7 @@ fn word(condition: &Condition) -> &'static str {
 fn problem(condition: &Condition) -> Option<&str> {
     match condition {
         Condition::Whole => None,
-        Condition::Damaged(why) | Condition::Newer(why) => Some(why),
+        Condition::Damaged(why) | Condition::Unreadable(why) | Condition::Newer(why) => Some(why),
     }
 }
 

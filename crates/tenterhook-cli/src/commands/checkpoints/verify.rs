@@ -44,7 +44,8 @@ fn meant_by(dir: &Path, what: &str) -> Result<Vec<PathBuf>, String> {
     } else {
         meant(dir, what)?.directory.join("checkpoints")
     };
-    let paths: Vec<_> = list(&root).into_iter().map(|listed| listed.path).collect();
+    let listed = list(&root).map_err(|error| error.to_string())?;
+    let paths: Vec<_> = listed.into_iter().map(|listed| listed.path).collect();
     match paths.is_empty() {
         // It may have lost what tells a checkpoint; then it is one all the same.
         true if path.join(WEIGHTS).is_file() && !is_run => Ok(vec![path.to_owned()]),

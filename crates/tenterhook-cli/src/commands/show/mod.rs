@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
     let run = meant(&arguments.dir, &arguments.run)?;
     let curves = run.curves().map_err(|error| error.to_string())?;
     let happenings = run.happenings().map_err(|error| error.to_string())?;
+    let saved = Saved::all(&run, &happenings)?;
     let wanted = charts::chosen(&curves, &arguments.metrics)
         .map_err(|error| format!("--metric: in {} there is {error}", run.directory.display()))?;
     for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
@@ -37,10 +38,10 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
     }
     if arguments.json {
         let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
-        print_data(&for_programs(&run, &curves, &happenings, names.as_deref()));
+        print_data(&for_programs(&run, &curves, &happenings, &saved, names.as_deref()));
     } else {
         let look = look(arguments);
-        let page = page::page(&run, &happenings);
+        let page = page::page(&run, &happenings, &saved);
         print(&if look.ascii { page.replace('µ', "u") } else { page });
         print_styled(&charts::drawn(&curves, &wanted, look), &COLOURS);
     }
@@ -88,7 +89,13 @@ fn once(happenings: &Happenings) -> Happenings {
     Happenings { entries, unreadable: happenings.unreadable }
 }
 
-fn for_programs(run: &Run, curves: &Curves, happenings: &Happenings, names: Option<&[&str]>) -> String {
+fn for_programs(
+    run: &Run,
+    curves: &Curves,
+    happenings: &Happenings,
+    saved: &[Saved],
+    names: Option<&[&str]>,
+) -> String {
     let once = once(happenings);
     let of = |what: fn(&Happening) -> bool| -> Vec<_> {
         once.entries.iter().filter(|entry| what(&entry.what)).collect()
@@ -106,7 +113,7 @@ fn for_programs(run: &Run, curves: &Curves, happenings: &Happenings, names: Opti
     let curves: Map<String, Value> = kept.map(|(name, points)| (name.clone(), curve(points))).collect();
     let page = json!({
         "run": record(run),
-        "checkpoints": Saved::all(run, happenings).iter().map(Saved::for_programs).collect::<Vec<_>>(),
+        "checkpoints": saved.iter().map(Saved::for_programs).collect::<Vec<_>>(),
         "failures": of(|what| matches!(what, Happening::Failure { .. })),
         "decisions": of(|what| matches!(what, Happening::Decision { .. })),
         "events": counts(happenings),

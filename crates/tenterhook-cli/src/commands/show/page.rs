@@ -15,14 +15,14 @@ use crate::table::{Side, counted, moment, plain, table};
 /// So many failures and decisions are shown.
 const FIRST: usize = 5;
 
-pub(super) fn page(run: &Run, happenings: &Happenings) -> String {
+pub(super) fn page(run: &Run, happenings: &Happenings, saved: &[Saved]) -> String {
     let mut sections = vec![head(run)];
     sections.push(section("hooks", hooks(&run.record)));
     let costs = &run.record.hook_costs;
     sections.push(section(&costs::title(costs), costs::lines(costs, false)));
     sections.push(section(sinks::TITLE, sinks::lines(&run.record.sinks)));
     sections.push(section("metrics at the end", metrics(&run.record)));
-    sections.push(section("checkpoints", checkpoints(run, happenings)));
+    sections.push(section("checkpoints", checkpoints(saved)));
     let once = once(happenings);
     sections.push(section("failures", failures(&once)));
     sections.push(section("decisions", decisions(&once)));
@@ -146,8 +146,7 @@ fn metrics(record: &RunRecord) -> Vec<String> {
     table(&rows.collect::<Vec<_>>(), &[Side::Left, Side::Right])
 }
 
-fn checkpoints(run: &Run, happenings: &Happenings) -> Vec<String> {
-    let all = Saved::all(run, happenings);
+fn checkpoints(all: &[Saved]) -> Vec<String> {
     let rows = all.iter().filter(|saved| saved.state != State::Removed).map(|saved| {
         let note = match &saved.state {
             State::Link(to) => format!("a link to {}", plain(&to.display().to_string())),

@@ -45,7 +45,7 @@ fn links(run: &Run) -> Vec<(PathBuf, State)> {
 
 impl Saved {
     /// In the order in which they were saved, then those that only the directory knows.
-    pub(super) fn all(run: &Run, happenings: &Happenings) -> Vec<Saved> {
+    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<Saved>, String> {
         let mut all: Vec<Saved> = Vec::new();
         for entry in &happenings.entries {
             match &entry.what {
@@ -65,13 +65,17 @@ impl Saved {
                 _ => {}
             }
         }
-        let there = run.checkpoints().into_iter().map(|path| (path, State::There));
+        let there = run
+            .checkpoints()
+            .map_err(|error| error.to_string())?
+            .into_iter()
+            .map(|path| (path, State::There));
         for (path, state) in there.chain(links(run)) {
             if !all.iter().any(|saved| saved.path == path) {
                 all.push(Saved { path, step: None, weights_only: false, state });
             }
         }
-        all
+        Ok(all)
     }
 
     pub(super) fn is_there(&self) -> bool {

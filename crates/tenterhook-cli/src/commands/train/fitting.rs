@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tenterhook::checkpoint::newest_whole;
+use tenterhook::checkpoint::{OnUnreadable, newest_whole};
 use tenterhook::config::Resolved;
 use tenterhook::run::Interrupt;
 use tenterhook::run::ownership::UserKey;
@@ -133,8 +133,9 @@ impl Fitting<'_> {
                 print(line);
             }
         }
-        let go_on =
-            resume_command(app, trainer).filter(|_| newest_whole(trainer.checkpoints()).path.is_some());
+        let newest = newest_whole(trainer.checkpoints(), OnUnreadable::Stop);
+        let is_there = newest.is_ok_and(|newest| newest.path.is_some());
+        let go_on = resume_command(app, trainer).filter(|_| is_there);
         if let Some(go_on) = go_on.filter(|_| !self.output.quiet) {
             tell(format_args!("from its newest checkpoint it goes on with `{go_on}`"));
         }

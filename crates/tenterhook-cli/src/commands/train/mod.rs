@@ -19,7 +19,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
         print_data(resolved.to_toml().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    let accepts = Accepts { changes: arguments.force, hooks: arguments.accept_hook_changes };
+    let accepts = Accepts::new(arguments.force, arguments.accept_hook_changes, arguments.skip_unreadable);
     let going_on = match &arguments.resume {
         Some(what) => GoingOn::found(app, &resolved.runs_dir, what, &resolved, accepts)?,
         None => GoingOn::default(),

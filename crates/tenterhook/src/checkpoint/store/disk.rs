@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use tenterhook_files::create_own;
+
 use super::large::LargeFile;
 
 /// What gives a file its content.
@@ -39,7 +41,7 @@ impl Disk for RealDisk {
     }
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
-        let mut made = LargeFile::new(File::create(path)?);
+        let mut made = LargeFile::new(create_own(path)?);
         fill(&mut made)?;
         made.finish()
     }
@@ -121,6 +123,7 @@ fn fix(error: &io::Error) -> &'static str {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "let this program write there, or choose another directory"
         }
+        ErrorKind::InvalidInput => "move it away, or choose another directory",
         _ => "check that disk, or choose another directory",
     }
 }

@@ -1,14 +1,14 @@
 //! What a checkpoint says of itself, without reading its tensors.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::STATE;
 use super::list::About;
 use super::open::{Unreadable, Verified, steady};
+use super::{STATE, STATE_LIMIT};
+use tenterhook_files::read_bounded;
 
 /// What can be seen at a glance.
 pub(super) struct Glance {
@@ -52,7 +52,8 @@ pub(super) fn glance(path: &Path) -> Glance {
     match steady(path, || read(&Verified::at(path)?.bytes(STATE)?)) {
         Ok(about) => Glance { about: Some(about), problem: None },
         Err(problem) => {
-            let about = fs::read(&file).ok().and_then(|bytes| read(&bytes).ok());
+            let bytes = read_bounded(&file, STATE_LIMIT);
+            let about = bytes.ok().and_then(|bytes| read(&bytes).ok());
             Glance { about, problem: Some(problem) }
         }
     }

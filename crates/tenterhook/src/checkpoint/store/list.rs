@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::glance::{Glance, glance};
@@ -51,15 +52,37 @@ pub struct About {
 /// Whether a checkpoint can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It is to the byte what was written.
+    /// Every byte is what was written.
     Whole,
-    /// It is not; this is why.
+    /// Some byte is not; this is why.
     Damaged(String),
+    /// It cannot be read; this is why.
+    Unreadable(String),
     /// A newer program wrote it; this is what to say.
     Newer(String),
 }
 
-/// The newest checkpoint that training can go on from.
+impl Condition {
+    fn of(problem: &Unreadable) -> Condition {
+        match problem {
+            Unreadable::Newer { .. } => Condition::Newer(problem.to_string()),
+            Unreadable::Io { .. } => Condition::Unreadable(problem.to_string()),
+            _ => Condition::Damaged(problem.to_string()),
+        }
+    }
+}
+
+/// What to do about checkpoints that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnreadable {
+    /// Fail: the checkpoint may be the newest one, and readable again later.
+    #[default]
+    Stop,
+    /// Use the newest one that can be read.
+    Skip,
+}
+
+/// The newest checkpoint that training can resume from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
     /// Where it is, if there is any.
@@ -69,120 +92,185 @@ pub struct Newest {
 }
 
 /// The checkpoints in a directory, the newest first. Each is read whole to see whether it is.
-#[must_use]
-pub fn list(root: &Path) -> Vec<Listed> {
-    let mut all: Vec<_> = found(root).into_iter().filter_map(|found| listed(root, found)).collect();
+pub fn list(root: &Path) -> Result<Vec<Listed>, Unreadable> {
+    let mut all: Vec<_> = found(root)?.into_iter().filter_map(|found| listed(root, found)).collect();
     all.sort_by_key(|listed| {
         let age = listed.about.as_ref().map(|about| (about.number, about.step));
         (Reverse(age), listed.name.clone())
     });
-    all
+    Ok(all)
 }
 
 fn listed(root: &Path, found: Found) -> Option<Listed> {
-    let condition = match open(&found.path) {
-        Ok(_) => Condition::Whole,
-        // It was there a moment ago.
-        Err(Unreadable::Missing { .. }) => return None,
-        Err(error @ Unreadable::Newer { .. }) => Condition::Newer(error.to_string()),
-        Err(error) => Condition::Damaged(error.to_string()),
-    };
+    let Glance { about, problem } = found.glance();
+    let problem = problem.or_else(|| open(&found.path).err());
+    // It was there a moment ago.
+    if matches!(problem, Some(Unreadable::Missing { .. })) {
+        return None;
+    }
     let files = fs::read_dir(&found.path).into_iter().flatten().flatten();
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
     let name = found.path.strip_prefix(root).unwrap_or(&found.path).display().to_string();
     let file_name = found.path.file_name().unwrap_or_default().to_string_lossy();
     Some(Listed {
         name,
-        about: glance(&found.path).about,
+        about,
         bytes,
         emergency: file_name.starts_with(EMERGENCY),
         links: found.links.into_iter().collect(),
-        condition,
+        condition: problem.as_ref().map_or(Condition::Whole, Condition::of),
         path: found.path,
     })
 }
 
-/// The newest checkpoint in a directory that training can go on from. Those that would be newer and cannot be used
-/// are named; those that hold weights alone are not.
-#[must_use]
-pub fn newest_whole(root: &Path) -> Newest {
-    let mut candidates: Vec<(Glance, Found)> = found(root)
+/// The newest checkpoint in a directory that training can resume from. Damaged ones that would be newer are named;
+/// those that hold weights alone are not.
+///
+/// # Errors
+/// Where the directory cannot be read, where a checkpoint cannot be read that may be newer, unless it is skipped, and
+/// where none is left after skipping.
+pub fn newest_whole(root: &Path, on_unreadable: OnUnreadable) -> Result<Newest, Unreadable> {
+    let mut candidates: Vec<(Glance, Found)> = found(root)?
         .into_iter()
-        .map(|found| (glance(&found.path), found))
+        .map(|found| (found.glance(), found))
         .filter(|(glance, _)| !glance.about.as_ref().is_some_and(|about| about.weights_only))
         .collect();
     candidates.sort_by_key(|(glance, found)| {
-        // How old a damaged one is, nobody knows.
+        // The age of one with a problem is not known.
         let damaged = glance.problem.is_some();
         let age = glance.about.as_ref().map(|about| (about.number, about.step));
         let latest = found.links.contains(LATEST);
         let number = age.map(|(number, _)| number);
         (Reverse(damaged), Reverse(number), Reverse(latest), Reverse(age), found.path.clone())
     });
-    let mut newest = Newest::default();
+    let (mut newest, mut unreadable) = (Newest::default(), None);
     for (glance, found) in candidates {
-        let problem = match glance.problem {
-            None => open(&found.path).err(),
-            Some(problem) => Some(problem),
-        };
+        let problem = glance.problem.or_else(|| open(&found.path).err());
         match problem {
             None => {
                 newest.path = Some(found.path);
                 break;
             }
             Some(Unreadable::Missing { .. }) => {}
-            Some(problem) => newest.skipped.push((found.path, problem.to_string())),
+            Some(problem @ Unreadable::Io { .. }) if on_unreadable == OnUnreadable::Stop => {
+                return Err(problem);
+            }
+            Some(problem) => {
+                newest.skipped.push((found.path, problem.to_string()));
+                let is_io = matches!(problem, Unreadable::Io { .. });
+                unreadable = unreadable.or(is_io.then_some(problem));
+            }
         }
     }
-    newest
+    // That there is none is known only if all could be read.
+    match (&newest.path, unreadable) {
+        (None, Some(problem)) => Err(problem),
+        _ => Ok(newest),
+    }
 }
 
 /// Where the checkpoints are in a directory, whole or not; links to them are not named.
-pub(crate) fn paths(root: &Path) -> Vec<PathBuf> {
-    found(root).into_iter().map(|found| found.path).collect()
+pub(crate) fn paths(root: &Path) -> Result<Vec<PathBuf>, Unreadable> {
+    Ok(found(root)?.into_iter().map(|found| found.path).collect())
 }
 
-/// The largest number of a checkpoint in a directory; whoever saves there next counts on from it.
-pub(crate) fn largest_number(root: &Path) -> u64 {
-    let numbers = found(root).into_iter().filter_map(|found| glance(&found.path).about);
-    numbers.map(|about| about.number).max().unwrap_or(0)
+/// The largest number of a checkpoint in a directory; the next save there has a larger one.
+pub(crate) fn largest_number(root: &Path) -> Result<u64, Unreadable> {
+    let numbers = found(root)?.into_iter().filter_map(|found| found.glance().about);
+    Ok(numbers.map(|about| about.number).max().unwrap_or(0))
 }
 
-/// A directory that looks like a checkpoint.
+/// A directory that looks like a checkpoint, or that cannot be read.
 struct Found {
     path: PathBuf,
     links: BTreeSet<String>,
+    unreadable: Option<io::Error>,
 }
 
-/// The checkpoints in a directory and in those below it that are none themselves, and where links lead to.
-fn found(root: &Path) -> Vec<Found> {
+impl Found {
+    fn at(path: PathBuf) -> Found {
+        Found { path, links: BTreeSet::new(), unreadable: None }
+    }
+
+    fn glance(&self) -> Glance {
+        let Some(error) = &self.unreadable else { return glance(&self.path) };
+        let source = io::Error::new(error.kind(), error.to_string());
+        Glance { about: None, problem: Some(Unreadable::Io { file: self.path.clone(), source }) }
+    }
+}
+
+/// What an entry of a directory is.
+enum Kind {
+    Nothing,
+    Directory,
+    Checkpoint,
+    Link(PathBuf),
+}
+
+/// The checkpoints in a directory and in those below it that are none themselves, and where links lead to. An error is
+/// one of `root` itself.
+fn found(root: &Path) -> Result<Vec<Found>, Unreadable> {
     let mut found: BTreeMap<PathBuf, Found> = BTreeMap::new();
     let mut links = Vec::new();
     let mut open = vec![(root.to_owned(), 0)];
     while let Some((directory, depth)) = open.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if entry.file_name().as_encoded_bytes().starts_with(b".") || !path.is_dir() {
+        let entries = match entries(&directory) {
+            Ok(entries) => entries,
+            Err(source) if depth == 0 => return Err(Unreadable::Io { file: directory, source }),
+            Err(error) => {
+                let unreadable = Found { unreadable: Some(error), ..Found::at(directory.clone()) };
+                found.insert(directory, unreadable);
                 continue;
             }
-            if !looks_like_one(&path) {
-                if depth < DEPTH && !path.is_symlink() {
-                    open.push((path, depth + 1));
+        };
+        for path in entries {
+            match kind(&path) {
+                Ok(Kind::Nothing) => {}
+                Ok(Kind::Directory) if depth < DEPTH => open.push((path, depth + 1)),
+                Ok(Kind::Directory) => {}
+                Ok(Kind::Checkpoint) => {
+                    let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+                    found.insert(real, Found::at(path));
                 }
-            } else if path.is_symlink() {
-                links.push(path);
-            } else if let Ok(real) = path.canonicalize() {
-                found.insert(real, Found { path, links: BTreeSet::new() });
+                Ok(Kind::Link(real)) => links.push((path, real)),
+                Err(error) => {
+                    found.insert(path.clone(), Found { unreadable: Some(error), ..Found::at(path) });
+                }
             }
         }
     }
-    for link in links {
-        if let Ok(real) = link.canonicalize() {
-            let name = link.strip_prefix(root).unwrap_or(&link).display().to_string();
-            // A checkpoint may lie elsewhere, with only a link to it here.
-            let target = found.entry(real.clone()).or_insert(Found { path: real, links: BTreeSet::new() });
-            target.links.insert(name);
-        }
+    for (link, real) in links {
+        let name = link.strip_prefix(root).unwrap_or(&link).display().to_string();
+        // A checkpoint may lie elsewhere, with only a link to it here.
+        let target = found.entry(real.clone()).or_insert_with(|| Found::at(real));
+        target.links.insert(name);
     }
-    found.into_values().collect()
+    Ok(found.into_values().collect())
+}
+
+/// What is in a directory, except hidden names; nothing where there is no such directory.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    let visible = entries.iter().filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    Ok(visible.map(fs::DirEntry::path).collect())
+}
+
+fn kind(path: &Path) -> io::Result<Kind> {
+    let there = match path.metadata() {
+        // Gone meanwhile, or a link that leads nowhere.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Kind::Nothing),
+        there => there?,
+    };
+    if !there.is_dir() {
+        return Ok(Kind::Nothing);
+    }
+    Ok(match (looks_like_one(path)?, path.is_symlink()) {
+        (true, true) => Kind::Link(path.canonicalize()?),
+        (true, false) => Kind::Checkpoint,
+        (false, true) => Kind::Nothing,
+        (false, false) => Kind::Directory,
+    })
 }

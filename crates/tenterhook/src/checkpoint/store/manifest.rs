@@ -52,6 +52,11 @@ impl Manifest {
         Ok(text)
     }
 
+    /// Whether this is a manifest of some format, be it damaged.
+    pub(super) fn is_one(bytes: &[u8]) -> bool {
+        serde_json::from_slice::<Own>(bytes).is_ok_and(|own| own.blake3.len() == 64)
+    }
+
     /// Reads the text, or says what is wrong with it.
     pub(super) fn read(bytes: &[u8], known: u32) -> Result<Read, String> {
         let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;

@@ -18,13 +18,14 @@ mod tidy;
 mod write;
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub(crate) use disk::{Disk, RealDisk};
-pub use list::{About, Condition, Listed, Newest, list, newest_whole};
+pub use list::{About, Condition, Listed, Newest, OnUnreadable, list, newest_whole};
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
-pub use open::{Unreadable, problems, verify};
-pub(crate) use open::{Verified, open};
+pub use open::{Unreadable, verify};
+pub(crate) use open::{Verified, open, problems};
 pub(crate) use tidy::tidy;
 pub(crate) use write::{Content, point, remove, write};
 
@@ -43,6 +44,9 @@ pub(super) const GRADIENTS: &str = "gradients.safetensors";
 pub(super) const HOOKS: &str = "hooks.safetensors";
 /// Which files there are, and the hash of each.
 const MANIFEST: &str = "manifest.json";
+
+/// The largest `state.json` that is written or read.
+pub(super) const STATE_LIMIT: u64 = 256 << 20;
 
 /// Names of checkpoints may have slashes; so many are looked behind.
 const DEPTH: usize = 8;
@@ -71,17 +75,27 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// Whether something has this name, be it a link that leads nowhere.
-fn exists(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
+fn exists(path: &Path) -> io::Result<bool> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether this looks like a checkpoint, whole or not. A directory of checkpoints does not.
-fn looks_like_one(directory: &Path) -> bool {
-    [MANIFEST, STATE, WEIGHTS, OPTIMIZERS].into_iter().any(|file| exists(&directory.join(file)))
+fn looks_like_one(directory: &Path) -> io::Result<bool> {
+    for file in [MANIFEST, STATE, WEIGHTS, OPTIMIZERS] {
+        if exists(&directory.join(file))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether this is a directory of weights that somebody chose to keep, as a run's is, and no checkpoint.
 pub(super) fn holds_weights_alone(directory: &Path) -> bool {
-    let known = [MANIFEST, STATE, OPTIMIZERS];
-    directory.join(WEIGHTS).is_file() && !known.into_iter().any(|file| exists(&directory.join(file)))
+    let known = [MANIFEST, STATE, OPTIMIZERS].map(|file| directory.join(file));
+    // What cannot be read is there.
+    directory.join(WEIGHTS).is_file() && known.iter().all(|file| matches!(exists(file), Ok(false)))
 }

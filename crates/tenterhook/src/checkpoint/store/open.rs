@@ -1,16 +1,16 @@
 //! Checking a checkpoint to the byte before anything in it is used.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tenterhook_core::BoxError;
+use tenterhook_files::{SMALL_FILE, open_regular, read_bounded};
 
 use super::manifest::{Manifest, Read, Sum};
-use super::{FORMAT, HOOKS, MANIFEST, OPTIMIZERS, STATE, WEIGHTS};
+use super::{FORMAT, HOOKS, MANIFEST, OPTIMIZERS, STATE, STATE_LIMIT, WEIGHTS};
 use crate::tensors::{TensorError, TensorMap};
 
 /// Why a checkpoint cannot be used.
@@ -55,7 +55,7 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    pub(super) fn damaged(file: &Path, problem: impl Into<String>) -> Unreadable {
+    pub(in crate::checkpoint) fn damaged(file: &Path, problem: impl Into<String>) -> Unreadable {
         Unreadable::Damaged { file: file.to_owned(), problem: problem.into() }
     }
 
@@ -73,9 +73,8 @@ pub fn verify(path: &Path) -> Result<(), Unreadable> {
     open(path).map(drop)
 }
 
-/// Everything that is wrong with a checkpoint, file by file; nothing when it is whole.
-#[must_use]
-pub fn problems(path: &Path) -> Vec<Unreadable> {
+/// Everything that is wrong with the files of a checkpoint; nothing when they are whole.
+pub(crate) fn problems(path: &Path) -> Vec<Unreadable> {
     // One that was replaced meanwhile is looked at again.
     if verify(path).is_ok() {
         return Vec::new();
@@ -139,7 +138,7 @@ impl Verified {
             Ok(_) => {}
         }
         let file = path.join(MANIFEST);
-        let bytes = match fs::read(&file) {
+        let bytes = match read_bounded(&file, SMALL_FILE) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Verified::without_manifest(path),
             Err(source) => return Err(Unreadable::of_file(&file, source)),
             Ok(bytes) => bytes,
@@ -163,7 +162,7 @@ impl Verified {
     /// One of format 1, or one that has lost its manifest.
     fn without_manifest(path: &Path) -> Result<Verified, Unreadable> {
         let file = path.join(STATE);
-        let bytes = match fs::read(&file) {
+        let bytes = match read_bounded(&file, STATE_LIMIT) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err(Unreadable::NotACheckpoint { path: path.to_owned() });
             }
@@ -202,11 +201,11 @@ impl Verified {
             return TensorMap::read(&file).map(drop).map_err(|error| of_tensors(&file, error));
         };
         let mut hasher = blake3::Hasher::new();
-        let bytes = File::open(&file).and_then(|open| {
+        let bytes = open_regular(&file).and_then(|open| {
             let bytes = open.metadata()?.len();
             // A wrong length says it all.
             if bytes == sum.bytes {
-                hasher.update_reader(open)?;
+                hasher.update_reader(open.take(bytes))?;
             }
             Ok(bytes)
         });
@@ -223,7 +222,14 @@ impl Verified {
     pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, Unreadable> {
         let file = self.path.join(name);
         let sum = self.files.get(name).ok_or_else(|| Unreadable::damaged(&file, "it is missing"))?;
-        let bytes = fs::read(&file).map_err(|source| Unreadable::of_file(&file, source))?;
+        let limit = if name == STATE { STATE_LIMIT } else { u64::MAX };
+        let unreadable = |source| Unreadable::of_file(&file, source);
+        if let Some(sum) = sum {
+            // A file of another length is not read at all: it may be huge.
+            let there = open_regular(&file).and_then(|open| open.metadata()).map_err(unreadable)?;
+            has_length(&file, sum, there.len())?;
+        }
+        let bytes = read_bounded(&file, limit).map_err(unreadable)?;
         if let Some(sum) = sum {
             let mut hasher = blake3::Hasher::new();
             hasher.update(&bytes);
@@ -239,14 +245,18 @@ impl Verified {
 }
 
 fn agrees(file: &Path, sum: &Sum, bytes: u64, hasher: &blake3::Hasher) -> Result<(), Unreadable> {
-    if bytes != sum.bytes {
-        let problem = format!("it has {bytes} bytes instead of {}", sum.bytes);
-        return Err(Unreadable::damaged(file, problem));
-    }
+    has_length(file, sum, bytes)?;
     if *hasher.finalize().to_hex() != *sum.blake3 {
         return Err(Unreadable::damaged(file, "its hash is not the one in the manifest"));
     }
     Ok(())
+}
+
+fn has_length(file: &Path, sum: &Sum, bytes: u64) -> Result<(), Unreadable> {
+    if bytes == sum.bytes {
+        return Ok(());
+    }
+    Err(Unreadable::damaged(file, format!("it has {bytes} bytes instead of {}", sum.bytes)))
 }
 
 fn of_tensors(file: &Path, error: TensorError) -> Unreadable {

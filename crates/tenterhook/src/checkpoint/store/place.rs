@@ -46,7 +46,7 @@ pub(super) fn put_in_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 fn name_it(disk: &dyn Disk, path: &Path) -> io::Result<Placed> {
     let unfinished = beside(path, UNFINISHED);
     let is_directory = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    if !exists(path) {
+    if !exists(path)? {
         return disk.rename(&unfinished, path).map(|()| Placed::New);
     }
     if !is_directory(path) && !is_directory(&unfinished) {
@@ -82,15 +82,19 @@ fn take_back(disk: &dyn Disk, path: &Path, placed: &Placed) -> io::Result<()> {
 /// Removes what an earlier attempt left beside a name, and puts back what it had moved away.
 pub(super) fn clear(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     let replaced = beside(path, REPLACED);
-    if exists(&replaced) && !exists(path) {
+    if exists(&replaced)? && !exists(path)? {
         disk.rename(&replaced, path)?;
     }
-    let litter = [replaced, beside(path, UNFINISHED), beside(path, REMOVED)];
-    let litter: Vec<_> = litter.iter().filter(|litter| exists(litter)).collect();
+    let mut litter = Vec::new();
+    for left in [replaced, beside(path, UNFINISHED), beside(path, REMOVED)] {
+        if exists(&left)? {
+            litter.push(left);
+        }
+    }
     if !litter.is_empty() {
         // The one that has the name may have got it a moment before the process died: it must be there to stay
         // before the older one goes.
         disk.sync_directory(parent_of(path))?;
     }
-    litter.into_iter().try_for_each(|litter| disk.remove(litter))
+    litter.iter().try_for_each(|litter| disk.remove(litter))
 }

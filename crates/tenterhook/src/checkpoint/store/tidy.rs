@@ -26,8 +26,8 @@ fn tidy_below(disk: &dyn Disk, directory: &Path, depth: usize) -> io::Result<()>
             clear(disk, &path.with_file_name(name))?;
             continue;
         }
-        let ours = !entry.file_name().as_encoded_bytes().starts_with(b".") && !looks_like_one(&path);
-        if ours && depth < DEPTH && entry.file_type()?.is_dir() {
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && depth < DEPTH && entry.file_type()?.is_dir() && !looks_like_one(&path)? {
             tidy_below(disk, &path, depth + 1)?;
         }
     }

@@ -1,10 +1,11 @@
 //! Writing a checkpoint, removing one, and pointing a link at one.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::BoxError;
+use tenterhook_files::{SMALL_FILE, read_bounded};
 
 use super::disk::{Disk, DiskError};
 use super::manifest::{Hashing, Manifest, Sum};
@@ -50,6 +51,7 @@ pub(crate) fn write(disk: &dyn Disk, path: &Path, files: &[(&str, Content<'_>)])
     });
     let ready = ready.collect::<Result<Vec<_>, String>>()?;
     make_parents(disk, path).map_err(DiskError::of("write checkpoint", path))?;
+    is_ours(path).map_err(DiskError::of("write checkpoint", path))?;
     clear(disk, path).map_err(DiskError::of("write checkpoint", path))?;
     let unfinished = beside(path, UNFINISHED);
     if let Err(error) = fill(disk, &unfinished, path, &ready) {
@@ -111,9 +113,29 @@ fn make_parents(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     missing.into_iter().rev().try_for_each(|made| disk.sync_directory(parent_of(made)))
 }
 
-/// Removes a checkpoint, or a link to one. That somebody else has done so already is no error.
+/// Refuses to remove or replace what is not a checkpoint or a link: a directory without a manifest of ours may be
+/// anything. Hidden names of ours ([`beside`]) need none.
+fn is_ours(path: &Path) -> io::Result<()> {
+    let refused = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(found) if found.is_symlink() => return Ok(()),
+        Ok(found) if !found.is_dir() => return refused("it is a file and no checkpoint"),
+        Ok(_) => {}
+    }
+    match read_bounded(&path.join(MANIFEST), SMALL_FILE) {
+        Ok(bytes) if Manifest::is_one(&bytes) => Ok(()),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => refused("it is a directory without the manifest of a checkpoint"),
+    }
+}
+
+/// Removes a checkpoint, or a link to one. This is the only function that removes a directory under its own name. It is
+/// no error if nothing has the name.
 pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<(), BoxError> {
     let removed = || {
+        is_ours(path)?;
         clear(disk, path)?;
         match path.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -134,6 +156,7 @@ pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<(), BoxError> {
 pub(crate) fn point(disk: &dyn Disk, link: &Path, target: &Path) -> Result<(), BoxError> {
     let pointed = || {
         make_parents(disk, link)?;
+        is_ours(link)?;
         clear(disk, link)?;
         disk.link(&beside(link, UNFINISHED), &seen_from(link, target)?)?;
         put_in_place(disk, link)

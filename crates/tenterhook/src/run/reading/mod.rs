@@ -20,6 +20,7 @@ pub use runs::Runs;
 
 use super::lock::{LOCK, read_holder};
 use super::record::{FORMAT, RunRecord, RunStatus};
+use crate::checkpoint::Unreadable;
 
 /// A run, as its directory tells it.
 #[derive(Clone, Debug)]
@@ -177,14 +178,14 @@ impl Run {
     }
 
     /// The checkpoints below `checkpoints/`, whole or not, in order of their path; links to them are not named.
-    #[must_use]
-    pub fn checkpoints(&self) -> Vec<PathBuf> {
-        let all = crate::checkpoint::paths(&self.directory.join("checkpoints")).into_iter();
+    pub fn checkpoints(&self) -> Result<Vec<PathBuf>, Unreadable> {
+        let all = crate::checkpoint::paths(&self.directory.join("checkpoints"))?;
         let mut found: Vec<_> = all
+            .into_iter()
             .map(|path| path.strip_prefix(&self.directory).map_or_else(|_| path.clone(), Path::to_owned))
             .collect();
         found.sort();
-        found
+        Ok(found)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tenterhook::checkpoint::{newest_whole, problems};
+use tenterhook::checkpoint::{OnUnreadable, newest_whole, problems};
 
 use super::job::{End, ID, Job};
 use super::{assert_same, files, whole};
@@ -41,8 +41,8 @@ fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
     let ended = job.run();
     fs::remove_dir_all(job.checkpoints()).unwrap();
     let backup = root.path().join("backup").join(ID);
-    assert_eq!(newest_whole(&backup).skipped, []);
-    let newest = newest_whole(&backup).path.unwrap();
+    assert_eq!(newest_whole(&backup, OnUnreadable::Stop).unwrap().skipped, []);
+    let newest = newest_whole(&backup, OnUnreadable::Stop).unwrap().path.unwrap();
     assert!(problems(&newest).is_empty());
     let mut toy = tenterhook::toy::Toy::default();
     let mut trainer = trainer(epochs(3)).restoring(&newest).accepting_other_hooks();

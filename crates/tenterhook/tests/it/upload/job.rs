@@ -80,7 +80,11 @@ impl Job {
         let plan = RunDirectoryPlan { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
         let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
         if self.resume {
-            let newest = tenterhook::checkpoint::newest_whole(&self.checkpoints());
+            let newest = tenterhook::checkpoint::newest_whole(
+                &self.checkpoints(),
+                tenterhook::checkpoint::OnUnreadable::Stop,
+            )
+            .unwrap();
             trainer = trainer.restoring(newest.path.expect("a checkpoint")).accepting_other_hooks();
         }
         let checkpoint: CheckpointOptions = toml::from_str(&self.checkpoint).unwrap();

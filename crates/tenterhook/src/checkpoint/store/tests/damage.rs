@@ -19,17 +19,20 @@ fn two() -> (tempfile::TempDir, PathBuf) {
 fn check(root: &Path, newer: &Path, file: &str, what: &str) {
     let error = verify(newer).expect_err(what).to_string();
     assert!(error.contains(&format!("newer/{file} is damaged: ")), "{file} {what}: {error}");
-    let newest = newest_whole(root);
+    let newest = newest_whole(root, OnUnreadable::Stop).unwrap();
     assert_eq!(newest.path.as_deref(), Some(&*root.join("older")), "{file} {what}");
     assert_eq!(newest.skipped, [(newer.to_owned(), error.clone())], "{file} {what}");
-    let listed = list(root).into_iter().find(|listed| listed.name == "newer").expect("it is listed");
+    let listed = list(root).unwrap().into_iter().find(|listed| listed.name == "newer").expect("it is listed");
     assert_eq!(listed.condition, Condition::Damaged(error), "{file} {what}");
 }
 
 #[test]
 fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
     let (root, newer) = two();
-    assert_eq!(newest_whole(root.path()), Newest { path: Some(newer.clone()), skipped: Vec::new() });
+    assert_eq!(
+        newest_whole(root.path(), OnUnreadable::Stop).unwrap(),
+        Newest { path: Some(newer.clone()), skipped: Vec::new() }
+    );
     for file in [WEIGHTS, OPTIMIZERS, STATE, MANIFEST] {
         let path = newer.join(file);
         let whole = fs::read(&path).unwrap();
@@ -101,10 +104,15 @@ fn a_newer_format_is_refused_and_says_so() {
         format!("checkpoint {} has format 3, this program reads up to 2; use a newer one", newer.display());
     let refused = || {
         assert_eq!(verify(&newer).unwrap_err().to_string(), refusal);
-        let newest = newest_whole(root.path());
+        let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
         assert_eq!(newest.path, Some(root.path().join("older")));
         assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
-        assert!(list(root.path()).iter().any(|listed| listed.condition == Condition::Newer(refusal.clone())));
+        assert!(
+            list(root.path())
+                .unwrap()
+                .iter()
+                .any(|listed| listed.condition == Condition::Newer(refusal.clone()))
+        );
     };
     // With a manifest that has more to say than this program understands.
     let text = manifest::Manifest::text(3, std::collections::BTreeMap::new()).unwrap();

@@ -30,7 +30,7 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
     point(&Faulty::never(), &at("latest"), &at("deep/er/b")).unwrap();
     point(&Faulty::never(), &at("last"), &at("deep/er/b")).unwrap();
     std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
-    let all = list(root.path());
+    let all = list(root.path()).unwrap();
     let names: Vec<_> = all.iter().map(|listed| listed.name.as_str()).collect();
     assert_eq!(names, ["light", "emergency-epoch=1-step=30", "deep/er/b", "a", "broken"]);
     assert_eq!(
@@ -49,14 +49,14 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
     assert!(all[..4].iter().all(|listed| listed.condition == Condition::Whole));
     assert!(matches!(&all[4].condition, Condition::Damaged(why) if why.contains("broken/state.json")));
     assert_eq!(all[4].about, None);
-    assert!(list(&at("nowhere")).is_empty());
+    assert!(list(&at("nowhere")).unwrap().is_empty());
 }
 
 #[test]
 fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
-    let newest = || newest_whole(root.path()).path;
+    let newest = || newest_whole(root.path(), OnUnreadable::Stop).unwrap().path;
     assert_eq!(newest(), None);
     // As in format 1, which did not count.
     for (name, step) in [("a", 3), ("b", 1)] {
@@ -68,7 +68,7 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
     save(&Faulty::never(), &at("c"), 1).unwrap();
     assert_eq!(newest(), Some(at("c")), "but not when another was written later");
     save_with(&at("d"), 2, &json!({ "weights_only": true }));
-    let found = newest_whole(root.path());
+    let found = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
     assert_eq!(found, Newest { path: Some(at("c")), skipped: Vec::new() });
     remove(&Faulty::never(), &at("b")).unwrap();
     assert_eq!(newest(), Some(at("c")), "a link that leads nowhere is passed over");
@@ -81,8 +81,8 @@ fn one_that_lies_elsewhere_is_found_by_its_link() {
     save(&Faulty::never(), &far, 7).unwrap();
     save(&Faulty::never(), &root.path().join("near"), 6).unwrap();
     point(&Faulty::never(), &root.path().join("latest"), &far).unwrap();
-    assert_eq!(newest_whole(root.path()).path, Some(far.clone()));
-    let all = list(root.path());
+    assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path, Some(far.clone()));
+    let all = list(root.path()).unwrap();
     assert_eq!((all[0].path.clone(), all[0].links.clone()), (far, vec!["latest".to_owned()]));
     assert_eq!(all[1].name, "near");
 }
@@ -96,10 +96,10 @@ fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
         let saving =
             scope.spawn(|| (2..200).for_each(|number| save(&Faulty::never(), &path, number).unwrap()));
         while !saving.is_finished() {
-            let all = list(root.path());
+            let all = list(root.path()).unwrap();
             assert_eq!(all.len(), 1);
             assert_eq!(all[0].condition, Condition::Whole);
-            assert_eq!(newest_whole(root.path()).path.as_ref(), Some(&path));
+            assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path.as_ref(), Some(&path));
         }
     });
 }

@@ -6,8 +6,11 @@ mod basics;
 mod damage;
 mod faults;
 mod faulty;
+mod foreign;
 mod listing;
 mod model;
+mod power;
+mod power_cuts;
 mod small_disks;
 
 use std::path::Path;

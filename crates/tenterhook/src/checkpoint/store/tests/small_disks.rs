@@ -33,10 +33,10 @@ fn a_full_disk_is_said_to_be_full_and_what_was_there_stays() {
     fs::write(&filler, &large).expect_err("it does not fit");
     let error = save(&RealDisk, &b, 2).expect_err("there is no room").to_string();
     assert!(error.contains("No space left on device"), "{error}");
-    assert_eq!(newest_whole(root.path()).path.as_ref(), Some(&a));
+    assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path.as_ref(), Some(&a));
     fs::remove_file(filler).unwrap();
     save(&RealDisk, &b, 2).expect("there is room again");
-    assert_eq!(newest_whole(root.path()).path.as_ref(), Some(&b));
+    assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path.as_ref(), Some(&b));
 }
 
 #[test]
@@ -54,5 +54,5 @@ fn a_read_only_disk_is_said_to_be_one() {
         assert!(error.ends_with(fix), "{error}");
     }
     tidy(&RealDisk, &root).expect("there is nothing to tidy");
-    assert_eq!(newest_whole(&root), Newest::default());
+    assert_eq!(newest_whole(&root, OnUnreadable::Stop).unwrap(), Newest::default());
 }

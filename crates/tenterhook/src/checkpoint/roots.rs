@@ -1,0 +1,198 @@
+//! The directories of checkpoints, and the paths below them that `state.json` holds.
+//!
+//! **Invariant.** Every path that is saved to, linked, removed or announced is a [`CheckpointPath`], whether a hook asks
+//! for it or a checkpoint holds it. [`Roots`] alone turns it into a path of the system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tenterhook_core::{BoxError, SaveRequest};
+use tenterhook_files::RelPath;
+
+use super::store::LATEST;
+use crate::module::Module;
+use crate::running::Running;
+
+/// The path of a checkpoint, relative to the checkpoints' root or to the directory that a hook declares as an
+/// [effect](tenterhook_core::Effect::Write). It cannot name anything outside of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointPath {
+    /// The hook in whose directory the checkpoint is; `None` is the checkpoints' root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+    /// The path below that directory.
+    pub path: RelPath,
+}
+
+impl From<RelPath> for CheckpointPath {
+    fn from(path: RelPath) -> CheckpointPath {
+        CheckpointPath { hook: None, path }
+    }
+}
+
+/// A [`SaveRequest`] whose paths have been checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Save {
+    /// The checkpoint; `None` names it by epoch and step.
+    pub path: Option<CheckpointPath>,
+    /// Saves only the weights.
+    pub weights_only: bool,
+    /// The checkpoints to remove once this one is durable.
+    pub replaces: Vec<CheckpointPath>,
+    /// A link to point at it once it is durable.
+    pub link: Option<CheckpointPath>,
+    /// The best checkpoint so far.
+    pub best: bool,
+}
+
+/// The directories in which a run keeps checkpoints. They come from the command line, the configuration and the program.
+pub(crate) struct Roots {
+    /// The run's directory, if it has one.
+    run: Option<PathBuf>,
+    own: PathBuf,
+    /// The other directories, by the hook that declares each.
+    declared: Vec<(String, PathBuf)>,
+}
+
+impl Roots {
+    /// The checkpoints' root.
+    pub(super) fn own(&self) -> &Path {
+        &self.own
+    }
+
+    /// The path as a checkpoint holds it.
+    pub(super) fn name(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
+        if let Some(path) = RelPath::of(&self.own.join(path), &self.own) {
+            return Ok(path.into());
+        }
+        let declared = self.declared.iter().find_map(|(hook, directory)| {
+            Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
+        });
+        declared.ok_or_else(|| {
+            format!(
+                "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
+                 `Access::effect`",
+                path.display(),
+                self.own.display()
+            )
+            .into()
+        })
+    }
+
+    /// Whether the directory of a path is still declared. Without its hook there is none.
+    pub(super) fn knows(&self, path: &CheckpointPath) -> bool {
+        self.directory_of(path).is_ok()
+    }
+
+    /// The path for reading.
+    pub(super) fn place(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
+        Ok(path.path.below(self.directory_of(path)?))
+    }
+
+    /// The path for writing or removing. Symbolic links on the way to it are not followed.
+    pub(super) fn for_writing(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
+        let directory = self.directory_of(path)?;
+        let place = path.path.below(directory);
+        let of_run = self.run.as_ref().and_then(|run| Some((run, RelPath::of(&place, run)?)));
+        let checked: io::Result<_> = match of_run {
+            // The directory of checkpoints itself is a part of the run.
+            Some((run, below)) => below.for_writing(run),
+            None => path.path.for_writing(directory),
+        };
+        checked.map_err(|error| format!("cannot write checkpoint {}: {error}", place.display()).into())
+    }
+
+    /// The link to the newest checkpoint.
+    pub(super) fn latest(&self) -> Result<PathBuf, BoxError> {
+        self.for_writing(&RelPath::new(LATEST)?.into())
+    }
+
+    fn directory_of(&self, path: &CheckpointPath) -> Result<&Path, BoxError> {
+        let Some(hook) = &path.hook else { return Ok(&self.own) };
+        let declared = self.declared.iter().find(|(name, _)| name == hook);
+        let (_, directory) = declared
+            .ok_or_else(|| format!("hook `{hook}` declares no directory of its own for checkpoints"))?;
+        Ok(directory)
+    }
+}
+
+impl Save {
+    /// Whether the directories of all paths are declared.
+    pub(super) fn is_known(&self, roots: &Roots) -> bool {
+        self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.knows(path))
+    }
+}
+
+impl<M: Module> Running<M> {
+    /// The directories of checkpoints.
+    pub(crate) fn roots(&self) -> Roots {
+        let run = &self.shared.run;
+        let contained =
+            |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
+        let declared = self.hooks.write_effects().into_iter().map(contained).collect();
+        Roots { run: run.directory.clone(), own: run.checkpoints.clone(), declared }
+    }
+
+    /// Checks the paths of a request. In a rehearsal they stay below its scratch directory.
+    pub(crate) fn checked_save(&self, request: &SaveRequest) -> Result<Save, BoxError> {
+        let SaveRequest { path, weights_only, replaces, link, best } = request;
+        let roots = self.roots();
+        let name = |path: &PathBuf| roots.name(&self.shared.run.contained(path));
+        Ok(Save {
+            path: path.as_ref().map(name).transpose()?,
+            weights_only: *weights_only,
+            replaces: replaces.iter().map(name).collect::<Result<_, _>>()?,
+            link: link.as_ref().map(name).transpose()?,
+            best: *best,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roots() -> Roots {
+        let declared = vec![("far".to_owned(), "/srv/best".into())];
+        Roots { run: None, own: "/run/checkpoints".into(), declared }
+    }
+
+    #[test]
+    fn a_path_below_a_root_comes_back_and_every_other_is_refused() {
+        for (text, hook, path) in [
+            ("a", None, "a"),
+            ("./a/b", None, "a/b"),
+            ("/run/checkpoints/a", None, "a"),
+            ("/srv/best/x/a", Some("far"), "x/a"),
+        ] {
+            let named = roots().name(Path::new(text)).expect(text);
+            assert_eq!((named.hook.as_deref(), named.path.as_str()), (hook, path));
+            let absolute = Path::new("/run/checkpoints").join(text);
+            assert_eq!(roots().place(&named).expect(text), absolute.components().collect::<PathBuf>());
+        }
+        for text in [
+            "..",
+            "../a",
+            "a/../../b",
+            "/",
+            "/etc",
+            "/srv",
+            "/srv/best",
+            "/srv/best/../x",
+            "/run/checkpoints",
+            "",
+        ] {
+            assert!(roots().name(Path::new(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_the_directory_of_a_hook_that_is_gone_means_nothing() {
+        let path = CheckpointPath { hook: Some("gone".into()), path: RelPath::new("a").expect("a name") };
+        assert!(!roots().knows(&path));
+        let error = roots().place(&path).expect_err("nothing is meant").to_string();
+        assert_eq!(error, "hook `gone` declares no directory of its own for checkpoints");
+    }
+}

@@ -1,0 +1,257 @@
+//! Checkpoints and run directories from somebody else: their paths and links lead nowhere else.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tenterhook::checkpoint::{OnUnreadable, newest_whole, problems};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, Csv, Jsonl, SaveLast, TensorBoard};
+use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::toy::Toy;
+use tenterhook::{FromOptions, Notice, Trainer};
+
+use crate::lab::{data, epochs, trainer};
+use crate::run_directory::plan;
+
+/// A directory of somebody else's, with something in it.
+struct Victim(tempfile::TempDir);
+
+impl Victim {
+    fn new() -> Victim {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("thesis.txt"), "mine").unwrap();
+        Victim(directory)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    #[track_caller]
+    fn is_untouched(&self, what: &str) {
+        let names: Vec<_> =
+            fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["thesis.txt"], "{what}");
+        assert_eq!(fs::read_to_string(self.path().join("thesis.txt")).unwrap(), "mine", "{what}");
+    }
+}
+
+/// Trains with a checkpoint hook, in a directory of checkpoints.
+fn saving(root: &Path, dirpath: Option<&Path>, to: i64) -> Trainer {
+    let options = CheckpointOptions {
+        save_last: SaveLast::Copy(true),
+        dirpath: dirpath.map(Path::to_owned),
+        ..CheckpointOptions::default()
+    };
+    let mut trainer = trainer(epochs(to)).with_checkpoints_in(root);
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    trainer
+}
+
+/// Changes the state of a checkpoint, and its manifest so that it is whole.
+fn forge(checkpoint: &Path, change: impl FnOnce(&mut Value)) {
+    let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+    let mut state: Value = serde_json::from_slice(&fs::read(checkpoint.join("state.json")).unwrap()).unwrap();
+    change(&mut state);
+    let state = state.to_string();
+    fs::write(checkpoint.join("state.json"), &state).unwrap();
+    let text = fs::read(checkpoint.join("manifest.json")).unwrap();
+    let mut manifest: Value = serde_json::from_slice(&text).unwrap();
+    manifest["files"]["state.json"] = json!({ "bytes": state.len(), "blake3": hash(state.as_bytes()) });
+    let zeros = "0".repeat(64);
+    let own = |blake3: &str| {
+        let (format, files) = (&manifest["format"], &manifest["files"]);
+        format!("{{\"format\":{format},\"files\":{files},\"blake3\":\"{blake3}\"}}")
+    };
+    fs::write(checkpoint.join("manifest.json"), own(&hash(own(&zeros).as_bytes()))).unwrap();
+}
+
+/// A checkpoint of one epoch, in a directory of its own.
+fn checkpoint() -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    saving(root.path(), None, 1).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let path = root.path().join("epoch=0-step=2");
+    (root, path)
+}
+
+#[test]
+fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
+    let at = |path: &str| json!({ "path": path });
+    let save = |path: &str| json!({ "path": at(path), "replaces": [at(path)], "link": at(path) });
+    let entries: [(&str, &dyn Fn(&mut Value, &str)); 7] = [
+        ("afterwards.replaces[0].path", &|state, path| state["afterwards"]["replaces"] = json!([at(path)])),
+        ("afterwards.link.path", &|state, path| state["afterwards"]["link"] = at(path)),
+        ("unannounced[0].path.path", &|state, path| state["unannounced"][0]["path"] = at(path)),
+        ("position.saves[0].path.path", &|state, path| state["position"]["saves"] = json!([save(path)])),
+        ("loops.asked[0].path.path", &|state, path| state["loops"]["asked"] = json!([save(path)])),
+        ("ledger[0].path", &|state, path| {
+            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = path.into()
+        }),
+        ("last", &|state, path| state["hooks"]["checkpoint"]["data"]["last"] = path.into()),
+    ];
+    for (entry, forged) in entries {
+        let victim = Victim::new();
+        let (root, from) = checkpoint();
+        let up = format!("../{}", victim.path().file_name().unwrap().to_string_lossy());
+        for path in [victim.path().to_str().unwrap(), &up, "a/../../b", ""] {
+            forge(&from, |state| forged(state, path));
+            let of_hook = state_of_hook(entry);
+            if !of_hook {
+                let problem = problems(&from).first().expect(entry).to_string();
+                assert!(problem.contains("state.json is damaged") && problem.contains(entry), "{problem}");
+            }
+            let failed =
+                saving(root.path(), None, 3).restoring(&from).fit(&mut Toy::default(), &mut data(2, 0));
+            let error = failed.expect_err(entry).to_string();
+            let named = format!("{entry}: `{}` is not a path below its directory", path.escape_default());
+            assert!(error.contains(&named), "{error}");
+            assert!(error.contains(from.join("state.json").to_str().unwrap()), "{error}");
+            victim.is_untouched(entry);
+        }
+    }
+}
+
+/// Which entries are read by a hook and not by the trainer.
+fn state_of_hook(entry: &str) -> bool {
+    ["ledger[0].path", "last"].contains(&entry)
+}
+
+#[test]
+fn a_decision_that_a_checkpoint_holds_saves_and_removes_below_the_root_only() {
+    let victim = Victim::new();
+    let (root, from) = checkpoint();
+    let save =
+        json!({ "path": victim.path(), "weights_only": false, "replaces": [victim.path()], "link": null });
+    forge(&from, |state| {
+        let decision = json!({ "flows": [], "requests": [{ "save": save }] });
+        let decided = json!({ "hook": "checkpoint", "event": "on_train_epoch_end", "decision": decision });
+        state["runner"]["decisions"] = json!([decided]);
+    });
+    let failed = saving(root.path(), None, 3).restoring(&from).fit(&mut Toy::default(), &mut data(2, 0));
+    let error = failed.expect_err("it is refused").to_string();
+    assert!(error.contains(&format!("{} is not below ", victim.path().display())), "{error}");
+    victim.is_untouched("a decision");
+}
+
+#[test]
+fn a_directory_that_is_no_checkpoint_stays_and_that_is_told() {
+    let (root, from) = checkpoint();
+    let theirs = root.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("thesis.txt"), "mine").unwrap();
+    forge(&from, |state| state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "theirs".into());
+    let (told, tell) = std::sync::mpsc::channel();
+    let trainer = saving(root.path(), None, 3).restoring(&from).with_notices(move |notice| {
+        if let Notice::Said { text, .. } = notice {
+            told.send(text.clone()).unwrap();
+        }
+    });
+    { trainer }.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    assert_eq!(fs::read_to_string(theirs.join("thesis.txt")).unwrap(), "mine");
+    let all: Vec<_> = tell.try_iter().collect();
+    let refused = all.iter().find(|text| text.starts_with("cannot remove checkpoint"));
+    assert!(refused.is_some_and(|text| text.contains("/theirs: ")), "{all:?}");
+}
+
+#[test]
+fn a_directory_that_the_configuration_names_is_used_again_after_a_resume() {
+    let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |to: i64, from: Option<PathBuf>| {
+        let mut trainer = saving(root.path(), Some(elsewhere.path()), to);
+        if let Some(from) = from {
+            trainer = trainer.restoring(from);
+        }
+        trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    };
+    run(1, None);
+    let newest = newest_whole(elsewhere.path(), OnUnreadable::Stop).unwrap().path;
+    run(2, newest);
+    let mut left: Vec<_> =
+        fs::read_dir(elsewhere.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["epoch=1-step=4", "last"], "the one of the first part was replaced");
+    let state = fs::read_to_string(elsewhere.path().join("last/state.json")).unwrap();
+    assert!(!state.contains(&format!("\"path\": \"{}", elsewhere.path().display())), "{state}");
+}
+
+/// A run that keeps checkpoints and writes files.
+fn recorded(root: &Path, to: i64, resume: bool) -> Trainer {
+    let id = "the-run";
+    let resume = resume.then(|| RunLock::take(root.join("runs").join(id)).unwrap());
+    let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
+    let mut trainer = trainer(epochs(to)).with_run_directory(plan);
+    let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
+    trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
+    trainer.add_hook(Csv::from_options(Default::default()).unwrap()).unwrap();
+    trainer.add_hook(Jsonl::from_options(Default::default()).unwrap()).unwrap();
+    trainer.add_hook(TensorBoard::from_options(Default::default()).unwrap()).unwrap();
+    trainer
+}
+
+/// Resumes the run, from the checkpoint of its first epoch.
+fn resumed(root: &Path) -> Result<(), String> {
+    let from = root.join("runs/the-run/checkpoints/epoch=0-step=2");
+    let mut trainer = recorded(root, 2, true).restoring(from);
+    trainer.fit(&mut Toy::default(), &mut data(2, 0)).map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn links_in_a_run_are_not_followed_for_writing() {
+    for name in [
+        "metrics.jsonl",
+        "events.jsonl",
+        ".run.json.unfinished",
+        ".weights.safetensors.unfinished",
+        "metrics.csv",
+        ".metrics.csv.unfinished",
+        "json_log.jsonl",
+        "tensorboard",
+        "checkpoints/.epoch=1-step=4.unfinished",
+        "checkpoints/epoch=1-step=4",
+        "checkpoints/latest",
+    ] {
+        let (victim, root) = (Victim::new(), tempfile::tempdir().unwrap());
+        recorded(root.path(), 1, false).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+        let place = root.path().join("runs/the-run").join(name);
+        let is_directory = place.is_dir() || name.starts_with("checkpoints/");
+        let target = if is_directory { victim.path().to_owned() } else { victim.path().join("thesis.txt") };
+        let _ = fs::rename(&place, root.path().join("kept"));
+        symlink(target, &place).unwrap();
+        let ended = resumed(root.path());
+        victim.is_untouched(name);
+        // A link under another name is replaced, or its hook is told.
+        if let Err(error) = ended {
+            let told = "is a symbolic link, which is not followed for writing";
+            assert!(error.contains(name) && error.contains(told), "{error}");
+        } else {
+            assert!(!["metrics.jsonl", "events.jsonl"].contains(&name), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_of_checkpoints_that_is_a_link_is_read_and_not_written_to() {
+    let (root, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    recorded(root.path(), 1, false).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let (place, kept) = (root.path().join("runs/the-run/checkpoints"), kept.path().join("kept"));
+    fs::rename(&place, &kept).unwrap();
+    fs::create_dir(kept.join(".other.unfinished")).unwrap();
+    symlink(&kept, &place).unwrap();
+    let error = resumed(root.path()).expect_err("it is a link");
+    let named = "the-run/checkpoints is a symbolic link, which is not followed for writing";
+    assert!(error.contains(named), "{error}");
+    assert!(kept.join(".other.unfinished").exists(), "it is not tidied");
+    assert!(!kept.join("epoch=1-step=4").exists());
+}
+
+#[test]
+fn a_lock_that_is_a_link_is_refused() {
+    let (victim, root) = (Victim::new(), tempfile::tempdir().unwrap());
+    recorded(root.path(), 1, false).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    let run = root.path().join("runs/the-run");
+    symlink(victim.path().join("thesis.txt"), run.join("lock")).unwrap();
+    let error = RunLock::take(run).expect_err("it is a link").to_string();
+    assert!(error.contains("lock is a symbolic link, which is not followed for writing"), "{error}");
+    victim.is_untouched("lock");
+}
