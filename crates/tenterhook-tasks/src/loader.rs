@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use tenterhook::data::Batches;
 use tenterhook::task::Problem;
 
+/// More threads than this are a mistake.
+const MOST_THREADS: usize = 1024;
+
 /// How samples become batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -41,7 +44,19 @@ impl LoaderOptions {
             let fix = "raise it, or set `threads = 0`";
             problems.push(Problem::new("loader.prefetch", "threads must be at least 1 batch ahead").fix(fix));
         }
+        if self.threads > MOST_THREADS {
+            let message = format!("{} threads are more than a machine can use", self.threads);
+            problems.push(Problem::new("loader.threads", message).fix(format!("set at most {MOST_THREADS}")));
+        }
         problems
+    }
+
+    /// How many samples a batch has at most, of this many samples, and how many batches are in memory at once.
+    pub(crate) fn largest_batch(&self, samples: usize) -> (f64, f64) {
+        let size = self.batch_size.min(samples);
+        let batches = samples.checked_div(size).unwrap_or(0).saturating_add(1);
+        let ahead = if self.threads == 0 { 0 } else { self.prefetch.min(batches) };
+        (size as f64, ahead as f64 + 1.0)
     }
 
     /// A loader to train on.

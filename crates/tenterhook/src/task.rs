@@ -15,6 +15,7 @@ use crate::checkpoint::weights_to_evaluate;
 use crate::config::read::{Misread, read};
 use crate::config::schema::schema_of;
 use crate::data::DataModule;
+use crate::memory::{self, Estimate};
 use crate::module::{LoadReport, Module};
 use crate::registry::Registry;
 use crate::tensors::TensorMap;
@@ -29,6 +30,21 @@ pub struct Build<'a> {
     pub seed: u64,
     /// The schedules (and hooks) that the options can name.
     pub registry: &'a Registry,
+    /// Whether to build also what is estimated to need more memory than there is: `trainer.allow_large`.
+    pub allow_large: bool,
+}
+
+impl Build<'_> {
+    /// Refuses what needs more memory than this machine has, unless [`allow_large`](Build::allow_large) is set. A task
+    /// calls it before it allocates anything whose size depends on its options.
+    pub fn check_memory(&self, estimate: &Estimate) -> Result<(), Problem> {
+        let (available, fix) = if self.allow_large {
+            (None, "make it smaller")
+        } else {
+            (memory::of_this_machine(), "make it smaller, or set `allow_large = true` in [trainer] to try it")
+        };
+        estimate.check(available).map_err(|refused| Problem::new(&refused.key, refused.to_string()).fix(fix))
+    }
 }
 
 /// Something to train, that a configuration can name.
@@ -51,7 +67,8 @@ pub trait Task: 'static {
     /// above the built-in defaults.
     fn defaults(&self) -> &str;
 
-    /// Builds module and data. Problems have keys such as `data.path`.
+    /// Builds module and data. Problems have keys such as `data.path`. Sizes from the options are checked with
+    /// [`Build::check_memory`] before anything is allocated.
     fn build(
         &self,
         options: Self::Options,

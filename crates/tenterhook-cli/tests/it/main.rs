@@ -25,6 +25,7 @@ mod reaching;
 mod resume;
 mod runs;
 mod signals;
+mod sizes;
 mod tenter;
 mod terminal;
 mod train;

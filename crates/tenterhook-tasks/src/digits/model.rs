@@ -13,7 +13,10 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Int, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook::memory::Estimate;
 use tenterhook_burn::Points;
+
+use crate::{KEPT_BYTES, TRAINED_BYTES};
 
 /// Height and width of what the convolutions hand to `fc1`, whatever the size of the image.
 const GRID: usize = 4;
@@ -66,6 +69,27 @@ impl ModelOptions {
             found.push(("dropout", format!("must be at least 0 and below 1, not {}", self.dropout)));
         }
         found
+    }
+}
+
+impl ModelOptions {
+    /// The memory that training needs with batches of this many images of this size: the parameters, and what
+    /// the forward pass keeps for the backward pass.
+    #[must_use]
+    pub fn memory(&self, [height, width]: [usize; 2], classes: usize, batch: f64) -> Estimate {
+        let [first, second] = self.channels.map(|channels| channels as f64);
+        let (pixels, hidden, classes) = (height as f64 * width as f64, self.hidden as f64, classes as f64);
+        let convolved = self.kind == Kind::Cnn;
+        let features = if convolved { second * (GRID * GRID) as f64 } else { pixels };
+        let convolutions = if convolved { 10.0 * first + 9.0 * first * second + second } else { 0.0 };
+        let layers = (features + 1.0) * hidden + (hidden + 1.0) * classes;
+        let maps = if convolved { 3.0 * pixels * (first + second) } else { 0.0 };
+        let kept = batch * (2.0 * pixels + maps + features + 4.0 * hidden + 4.0 * classes);
+        let weights = "weights, gradients and optimizer state";
+        Estimate::new()
+            .part("model.channels", weights, TRAINED_BYTES * convolutions)
+            .part("model.hidden", weights, TRAINED_BYTES * layers)
+            .part("loader.batch_size", "the activations of a batch", 2.0 * KEPT_BYTES * kept)
     }
 }
 
@@ -186,6 +210,18 @@ mod tests {
         let convolutions = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"];
         assert_eq!(cnn[..4], convolutions);
         assert_eq!(cnn[4..], full);
+    }
+
+    #[test]
+    fn the_estimate_of_memory_counts_every_parameter() {
+        let device = Device::flex();
+        for kind in [Kind::Cnn, Kind::Mlp] {
+            let options = ModelOptions { kind, ..ModelOptions::default() };
+            let parameters = model(kind, &device).num_params() as f64;
+            let estimate = options.memory([8, 8], 10, 0.0);
+            assert!((estimate.bytes() - TRAINED_BYTES * parameters).abs() < 1.0, "{kind:?}: {estimate:?}");
+            assert!(options.memory([8, 8], 10, 32.0).bytes() > estimate.bytes());
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tenterhook_burn::{Burn, device};
 use super::data::{DataOptions, ImageSet, load};
 use super::model::{Classifier, ModelOptions};
 use super::steps::{Images, Predicted};
-use crate::LoaderOptions;
+use crate::{KEPT_BYTES, LoaderOptions};
 
 /// Classifies small images: the UCI handwritten digits, or a CSV or IDX file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +73,11 @@ impl Task for Digits {
             return Err(problems);
         }
         let size = [splits.train.height, splits.train.width];
+        let (batch, batches) = loader.largest_batch(splits.train.len());
+        let images = KEPT_BYTES * batch * batches * (size[0] as f64 * size[1] as f64);
+        let estimate = model.memory(size, splits.train.classes, batch);
+        let estimate = estimate.part("loader.prefetch", "the batches that are loaded ahead", images);
+        build.check_memory(&estimate).map_err(|problem| vec![problem])?;
         device.seed(build.seed);
         let classifier = Classifier::new(&model, size, splits.train.classes, &device.clone().autodiff());
         let module =

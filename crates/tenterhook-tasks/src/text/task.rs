@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
-use tenterhook::data::{Batches, Loading};
+use tenterhook::data::{Batches, Dataset, Loading};
 use tenterhook::task::{Build, Problem, Task};
 use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook_burn::{Burn, device};
@@ -106,6 +106,14 @@ impl Task for Text {
         let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
+        // Before the text is divided into windows of this size; a batch has at least one of them.
+        let prompts = generate.count as f64 * (generate.prompt.len() + size_of::<Prompt>()) as f64;
+        let estimate = model.memory(1.0).part("generate.count", "the prompts", prompts);
+        let estimate = estimate.part("generate.bytes", "the text to generate", generate.bytes as f64);
+        if let Err(problem) = build.check_memory(&estimate) {
+            problems.push(problem);
+            return Err(problems);
+        }
         let texts = load_all(&data, model.context.max(1)).map_err(|more| problems.extend(more));
         let (Ok(recipe), Ok(device), Ok(Texts { texts, turns })) = (recipe, device, texts) else {
             return Err(problems);
@@ -113,6 +121,12 @@ impl Task for Text {
         if !problems.is_empty() {
             return Err(problems);
         }
+        let most = texts.iter().map(|(_, splits)| splits.train.len()).max().unwrap_or(0);
+        let (batch, batches) = loader.largest_batch(most);
+        let estimate = model.memory(batch);
+        let ahead = batch * batches * model.context as f64;
+        let estimate = estimate.part("loader.prefetch", "the batches that are loaded ahead", ahead);
+        build.check_memory(&estimate).map_err(|problem| vec![problem])?;
         device.seed(build.seed);
         let module = Burn::new(Gpt::new(&model, &device.clone().autodiff()), &device)
             .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));

@@ -77,7 +77,7 @@ fn train(observers: Vec<AnyHook>) -> Ended {
         seed: 3,
         ..Settings::default()
     };
-    let build = Build { device: "cpu", seed: 3, registry: &Registry::default() };
+    let build = Build { device: "cpu", seed: 3, registry: &Registry::default(), allow_large: false };
     let (mut module, mut data) = Text.build(options, &build).unwrap();
     let (root, losses) = (tempfile::tempdir().unwrap(), Losses::default());
     let trainer = Trainer::new(settings)

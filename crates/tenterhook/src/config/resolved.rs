@@ -106,7 +106,12 @@ impl Resolved {
             let problem = Problem::new("task", format!("there is no task named `{}`", self.task));
             return Err(self.error([problem]));
         };
-        let build = Build { device: &self.device, seed: self.trainer.seed, registry };
+        let build = Build {
+            device: &self.device,
+            seed: self.trainer.seed,
+            registry,
+            allow_large: self.trainer.allow_large,
+        };
         task.program(self.options.clone(), &build).map_err(|problems| self.error(problems))
     }
 

@@ -145,7 +145,7 @@ impl<B: Send + 'static> Batches<B> {
         // Where every epoch must see the same batches, it sees the same augmentation.
         let of_epoch = seed_at(seed, PURPOSE, if shuffled { epoch } else { 0 });
         Arc::new(move |batch, stopped| {
-            let places = batch * size..(batch * size + size).min(samples);
+            let places = batch * size..(batch * size).saturating_add(size).min(samples);
             let mut wanted = places.clone().filter_map(|place| order.at(place)).map(|index| {
                 #[allow(clippy::cast_possible_truncation)] // below the dataset's length, which is a usize
                 Sample { index: index as usize, seed: seed_at(of_epoch, PURPOSE, index) }

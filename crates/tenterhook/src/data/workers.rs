@@ -48,7 +48,7 @@ impl<B> Desk<B> {
         let full = |state: &mut State<B>| {
             !self.stopped.load(Ordering::SeqCst)
                 && state.unclaimed < state.end
-                && state.unclaimed >= state.wanted + state.ahead
+                && state.unclaimed >= state.wanted.saturating_add(state.ahead)
         };
         let state = self.changed.wait_while(self.state(), full);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,9 @@ impl<B: Send + 'static> Workers<B> {
         let desk =
             Desk { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
         let workers = Workers { desk: Arc::new(desk) };
-        for number in 0..threads.max(1) {
+        // More threads than batches that may be ahead would only wait.
+        let useful = usize::try_from(ahead.max(1).min(end.saturating_sub(first))).unwrap_or(usize::MAX);
+        for number in 0..threads.clamp(1, useful.max(1)) {
             let (desk, job) = (workers.desk.clone(), job.clone());
             let keep = backtraces::like_caller();
             let work = move || {

@@ -119,6 +119,9 @@ pub struct Settings {
     /// run.
     #[schemars(extend("x-harmless-change" = true))]
     pub debug: bool,
+    /// Build the model also if it is estimated to need more memory than this machine has.
+    #[schemars(extend("x-harmless-change" = true))]
+    pub allow_large: bool,
 }
 
 /// What happens when a checkpoint cannot be written.
@@ -188,6 +191,7 @@ impl Default for Settings {
             shutdown_timeout: Time(Duration::from_mins(5)),
             stall_warning: Time(Duration::from_mins(1)),
             debug: false,
+            allow_large: false,
         }
     }
 }

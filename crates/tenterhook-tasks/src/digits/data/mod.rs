@@ -83,7 +83,7 @@ impl Rows {
             (None, Some(width)) => (pixels / width, width),
             (None, None) => (pixels.isqrt(), pixels.isqrt()),
         };
-        if size.0 * size.1 == pixels {
+        if size.0.checked_mul(size.1) == Some(pixels) {
             return Ok(ImageSet::of_floats(size, self.pixels, self.labels, divisor));
         }
         let given = options.height.is_some() || options.width.is_some();

@@ -1,5 +1,6 @@
 //! Tests of the language model as a whole.
 
+use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -179,4 +180,14 @@ fn impossible_options_are_named_by_key() {
     assert_eq!(keys(uneven), ["heads", "dropout"]);
     let empty = GptOptions { context: 0, heads: 0, ..small() };
     assert_eq!(keys(empty), ["context", "heads"]);
+}
+
+#[test]
+fn the_estimate_of_memory_counts_every_parameter() {
+    let options = GptOptions { context: 8, layers: 3, heads: 2, width: 16, dropout: 0.0 };
+    let parameters = Gpt::new(&options, &Device::flex()).num_params() as f64;
+    let mask = crate::KEPT_BYTES * 64.0;
+    let estimate = options.memory(0.0);
+    assert!((estimate.bytes() - mask - crate::TRAINED_BYTES * parameters).abs() < 1.0, "{estimate:?}");
+    assert!(options.memory(32.0).bytes() > estimate.bytes());
 }
