@@ -79,6 +79,6 @@ fn limit(name: &'static str, timeout: Duration, code: i32) {
         ));
         exit(code);
     };
-    // Without it the end takes as long as it takes, and a second signal still ends it.
+    // Without it the end takes as long as it takes, and Ctrl-C still ends it.
     let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
 }

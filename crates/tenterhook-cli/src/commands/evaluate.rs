@@ -1,10 +1,11 @@
 //! `tenter validate`, `tenter test` and `tenter predict`, with weights from a run.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 use tenterhook::config::Resolved;
-use tenterhook::run::Interrupt;
+use tenterhook::run::{Interrupt, RunDirectoryPlan, RunLock};
 use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
@@ -59,16 +60,54 @@ fn evaluate(
     with_weights(app, arguments, |program, trainer, output| match call(program, trainer) {
         Ok(report) if matches!(report.outcome, Outcome::Interrupted { .. }) => ended(&report),
         Ok(report) => {
-            let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
-            if output.json {
-                let metrics: serde_json::Map<_, _> =
-                    metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
-                print_data(&json!({ "metrics": metrics }).to_string());
-            } else if !output.quiet {
-                for (name, value) in metrics {
-                    print(&format!("{name:<20} {}", metric(name, *value)));
-                }
-            }
+            print_metrics(&report, of, output);
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed_midway(error),
+    })
+}
+
+fn print_metrics(report: &Report, of: &str, output: Output) {
+    let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
+    if output.json {
+        let metrics: serde_json::Map<_, _> =
+            metrics.iter().map(|(name, value)| ((*name).clone(), json!(value))).collect();
+        print_data(&json!({ "metrics": metrics }).to_string());
+    } else if !output.quiet {
+        for (name, value) in metrics {
+            print(&format!("{name:<20} {}", metric(name, *value)));
+        }
+    }
+}
+
+/// The test of a run whose training has ended, in its directory. The state of its hooks is lost with its checkpoints, so
+/// none of them receives it.
+pub(super) fn test_of_run(
+    app: &App,
+    resolved: &Resolved,
+    lock: Option<RunLock>,
+    weights: &Path,
+    output: Output,
+) -> Result<ExitCode, String> {
+    let interrupt = Interrupt::new();
+    let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
+    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
+    program.load_weights(weights).map_err(|error| error.to_string())?;
+    let plan = RunDirectoryPlan { resume: lock, then_test: true, ..resolved.run_directory() };
+    let trainer = Trainer::new(resolved.trainer.clone()).map_err(|error| error.to_string())?;
+    let trainer = trainer.with_config(resolved.to_json()).with_run_directory(plan);
+    let mut trainer = told(trainer, output).with_interrupt(interrupt);
+    watch.begins("the test ends after this batch");
+    if !output.quiet {
+        tell(format_args!(
+            "testing {}, without hooks: the run has no checkpoint of their state",
+            weights.display()
+        ));
+    }
+    Ok(match program.test(&mut trainer) {
+        Ok(report) if matches!(report.outcome, Outcome::Interrupted { .. }) => ended(&report),
+        Ok(report) => {
+            print_metrics(&report, "test/", output);
             ExitCode::SUCCESS
         }
         Err(error) => failed_midway(error),
@@ -113,11 +152,15 @@ fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, St
     let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
-    // Standard output is for what was asked for.
-    Ok(trainer.with_notices(move |notice| {
+    Ok(told(trainer, output))
+}
+
+/// Notices go to standard error: standard output is for what was asked for.
+fn told(trainer: Trainer, output: Output) -> Trainer {
+    trainer.with_notices(move |notice| {
         // Whoever sent a signal has been answered at once.
         if !output.quiet && !matches!(notice, Notice::Interrupted { .. }) {
             tell(notice);
         }
-    }))
+    })
 }

@@ -78,13 +78,19 @@ impl GoingOn {
         for (_, why) in &self.skipped {
             tell(format_args!("skipped: {why}"));
         }
-        if self.wanted && !quiet && self.lock.is_none() && self.checkpoint.is_none() {
+        let is_new = self.lock.is_none() && self.checkpoint.is_none() && self.finished.is_none();
+        if self.wanted && !quiet && is_new {
             tell(format_args!("no run in {} fits this configuration: a new one begins", runs_dir.display()));
         }
     }
 }
 
 impl Done {
+    /// The final weights, where only their test is left to do.
+    pub(crate) fn untested(&self) -> Option<&Path> {
+        self.finished.untested.as_deref()
+    }
+
     pub(crate) fn print(&self, output: Output) {
         let Done { finished, directory } = self;
         if output.json {

@@ -23,10 +23,6 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> Result<ExitCode, String> {
     let resolved = resolve_of_run(app, &config, changes, *trust, Act::Resume)?;
     let accepts = Accepts::new(arguments.force, arguments.accept_hook_changes, arguments.skip_unreadable);
     let going_on = GoingOn::found(app, dir, run, &resolved, accepts)?;
-    if let Some(finished) = &going_on.finished {
-        finished.print(*output);
-        return Ok(ExitCode::SUCCESS);
-    }
     going_on.tell(dir, output.quiet);
     let fitting = Fitting {
         resolved: &resolved,

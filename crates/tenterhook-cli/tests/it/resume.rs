@@ -260,17 +260,32 @@ fn a_run_that_was_killed_in_its_test_is_tested_when_it_goes_on() {
 }
 
 #[test]
-fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_keeps_what_it_came_to() {
+fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_has_its_final_weights_tested() {
     let place = trained();
-    untested(&place);
-    fs::remove_dir_all(latest(&place).join("checkpoints")).expect("there are some");
+    let (lines, before) = (place.lines("runs/latest/metrics.jsonl"), place.json("runs/latest/run.json"));
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
+        untested(&place);
+        // Half of what the test logged was written.
+        let log = place.read("runs/latest/metrics.jsonl");
+        place.write("runs/latest/metrics.jsonl", format!("{log}{}\n{{\"st", lines.last().expect("a line")));
+        let _ = fs::remove_dir_all(latest(&place).join("checkpoints"));
+        place
+            .run(&["resume", "latest", LONGER[0], LONGER[1]])
+            .refused(&["no whole checkpoint", "--init-from"]);
+        let said = place.run(&[command, &["--no-test"]].concat()).succeeded().stdout;
+        assert!(said.contains("is completed after 3 epochs") && said.contains("test was cut off"), "{said}");
+        let tested = document(place.run(&[command, &["--json"]].concat()));
+        assert_eq!(tested["metrics"]["test/loss"], before["metrics"]["test/loss"], "{tested}");
+        assert_eq!(place.lines("runs/latest/metrics.jsonl").len(), lines.len());
+        let record = place.json("runs/latest/run.json");
+        for key in ["status", "steps", "epochs", "metrics", "samples"] {
+            assert_eq!(record[key], before[key], "{key}");
+        }
+        assert_eq!(record["trained"], Value::Null);
         let said = place.run(command).succeeded().stdout;
-        assert!(said.contains("is completed after 3 epochs") && said.contains("`test --weights "), "{said}");
+        assert!(said.contains("to train on, raise"), "{said}");
     }
-    place.run(&["resume", "latest", LONGER[0], LONGER[1]]).refused(&["no whole checkpoint", "--init-from"]);
-    let tested = document(place.run(&["test", "--weights", "runs/latest", "--json"]));
-    assert!(tested["metrics"]["test/loss"].is_number(), "{tested}");
+    assert_eq!(runs(&place), 1);
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, Stage};
 use tenterhook_files::{SMALL_FILE, open_own, read_bounded};
 
 use super::lock::RunLock;
 use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
-use super::reading::{Happenings, ReadError, Run};
-use super::record::{RunRecord, write_whole};
+use super::reading::{Happenings, ReadError, Run, read_record};
+use super::record::{RunPart, RunRecord, RunStatus, write_whole};
 use super::{Beginning, Happening, Resumption, RunDirectoryPlan};
 use crate::checkpoint::LATEST;
 
@@ -68,6 +68,43 @@ pub(super) fn go_on(
     open.resumed = Some(resumed);
     open.earlier_ended = earlier_ended;
     Ok(open)
+}
+
+/// Opens the directory of a run whose training has ended and whose test was cut off, for that test alone. `None` where the run
+/// is not one of those; its lock is given back.
+pub(super) fn test_again(
+    plan: &RunDirectoryPlan,
+    lock: RunLock,
+    beginning: &Beginning<'_>,
+) -> std::result::Result<std::result::Result<Open, RunLock>, BoxError> {
+    let mut record = read_record(&lock.directory().join("run.json"))?;
+    if record.trained.is_none() {
+        return Ok(Err(lock));
+    }
+    whole_lines(&lock, EVENTS).map_err(cannot("cut", &lock.directory().join(EVENTS)))?;
+    cut_test(&lock).map_err(cannot("cut", &lock.directory().join(METRICS)))?;
+    record.status = RunStatus::Running;
+    record.parts.extend(
+        RunRecord::new(plan, beginning).parts.into_iter().map(|part| RunPart { step: record.steps, ..part }),
+    );
+    let open = Open::of(lock, record, Stage::Fit)?;
+    open.write_record()?;
+    Ok(Ok(open))
+}
+
+/// Takes the lines of a test that was cut off from the end of the metrics.
+fn cut_test(lock: &RunLock) -> Result<()> {
+    let path = lock.directory().join(METRICS);
+    let mut file = open_own(&path, OpenOptions::new().read(true).write(true))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let of_test = |line: &&[u8]| match serde_json::from_slice::<serde_json::Value>(line) {
+        Ok(line) => line["stage"] == "test",
+        Err(_) => !line.ends_with(b"\n"),
+    };
+    let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let test: usize = lines.into_iter().rev().take_while(of_test).map(<[u8]>::len).sum();
+    if test == 0 { Ok(()) } else { file.set_len((text.len() - test) as u64) }
 }
 
 /// Where the run continues, and how much of it is trained again.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
 
-use super::again::{go_on, removed, resumption};
+use super::again::{go_on, removed, resumption, test_again};
 use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create, point};
 use super::ownership::UserKey;
@@ -124,6 +124,12 @@ impl Recorder for RunDirectory {
             time: beginning.time,
             what,
         };
+        if let Some(lock) = self.plan.resume.take_if(|_| stage == Stage::Test && self.plan.then_test) {
+            match test_again(&self.plan, lock, beginning)? {
+                Ok(open) => self.open = Some(open),
+                Err(lock) => self.plan.resume = Some(lock),
+            }
+        }
         if self.open.is_none() {
             let without_training = stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations);
             if without_training || beginning.run.fast_dev_run {

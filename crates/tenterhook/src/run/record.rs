@@ -284,15 +284,24 @@ impl RunRecord {
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);
             self.sinks.clone_from(&ending.sinks);
+            let progress = &ending.progress;
+            (self.steps, self.epochs) = (progress.step, progress.epochs_done);
+            (self.samples, self.tokens) = (progress.samples, progress.tokens);
+            self.seconds = Some(ending.time);
+            self.metrics.clone_from(ending.metrics);
+            self.hooks.clone_from(&ending.hooks);
         } else {
+            // Perhaps in another process than the training, which knows nothing of it.
             SentByHook::add_all(&mut self.sinks, &ending.sinks);
+            self.seconds = Some(self.seconds.map_or(ending.time, |seconds| seconds.max(ending.time)));
+            self.metrics.extend(ending.metrics.clone());
+            for hook in &mut self.hooks {
+                if let Some(now) = ending.hooks.iter().find(|now| now.name == hook.name) {
+                    hook.clone_from(now);
+                }
+            }
         }
-        let progress = &ending.progress;
-        (self.steps, self.epochs) = (progress.step, progress.epochs_done);
-        (self.samples, self.tokens) = (progress.samples, progress.tokens);
-        (self.ended, self.seconds) = (Some(now()), Some(ending.time));
-        self.metrics.clone_from(ending.metrics);
-        self.hooks.clone_from(&ending.hooks);
+        self.ended = Some(now());
         // A test after training adds its data.
         self.identity.data.extend(ending.identity.data.clone());
         let mut failures =

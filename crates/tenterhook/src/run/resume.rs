@@ -45,7 +45,7 @@ pub struct Finished {
     pub steps: u64,
     /// Epochs whose batches are done.
     pub epochs: u64,
-    /// The test after it was cut off, and there is no checkpoint to go on to it from; here are the weights.
+    /// The final weights of a run whose test was cut off and that has no checkpoint: the test is left to do.
     pub untested: Option<PathBuf>,
 }
 
@@ -59,12 +59,9 @@ impl std::fmt::Display for Finished {
         write!(f, "run {run} {how} after {epochs} epochs and {steps} steps; ")?;
         match untested {
             None => f.write_str("to train on, raise `max_epochs`, `max_steps` or `max_time`"),
-            Some(weights) => write!(
-                f,
-                "its test was cut off, and there is no whole checkpoint to go on from: `test --weights {}` tests what it \
-                 came to",
-                weights.display()
-            ),
+            Some(weights) => {
+                write!(f, "its test was cut off; its final weights are in {}", weights.display())
+            }
         }
     }
 }
@@ -145,7 +142,8 @@ fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) ->
             run.directory.display()
         ));
     }
-    let lock = finished.is_none().then_some(lock);
+    // A test that was cut off is left to do.
+    let lock = Some(lock).filter(|_| finished.as_ref().is_none_or(|finished| finished.untested.is_some()));
     Ok(Target { run_dir, lock, checkpoint, skipped, finished })
 }
 
@@ -166,7 +164,7 @@ fn is_raised(difference: &Difference) -> bool {
 fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Option<Finished> {
     let record = &run.record;
     let status = ended(run)?.clone();
-    let untested = record.trained.is_some().then(|| run.directory.clone());
+    let untested = record.trained.is_some().then(|| run.directory.join(WEIGHTS));
     if untested.is_some() && goes_on {
         return None;
     }

@@ -12,6 +12,7 @@ use tenterhook::run::ownership::UserKey;
 use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
+use super::super::evaluate::test_of_run;
 use super::super::going_on::GoingOn;
 use super::super::weights::Weights;
 use super::super::{WRONG_INPUT, accepted, costs, failed_midway, print, resume_command, tell};
@@ -35,6 +36,13 @@ pub(crate) struct Fitting<'a> {
 impl Fitting<'_> {
     pub(crate) fn run(mut self, app: &App) -> Result<ExitCode, String> {
         let Fitting { resolved, output, .. } = self;
+        if let Some(done) = &self.going_on.finished {
+            if let Some(weights) = done.untested().filter(|_| self.tests()) {
+                return test_of_run(app, resolved, self.going_on.lock.take(), weights, output);
+            }
+            done.print(output);
+            return Ok(ExitCode::SUCCESS);
+        }
         let interrupt = Interrupt::new();
         let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
         let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;

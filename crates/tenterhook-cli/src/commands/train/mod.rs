@@ -24,10 +24,6 @@ pub(crate) fn run(app: &App, arguments: &Train) -> Result<ExitCode, String> {
         Some(what) => GoingOn::found(app, &resolved.runs_dir, what, &resolved, accepts)?,
         None => GoingOn::default(),
     };
-    if let Some(finished) = &going_on.finished {
-        finished.print(arguments.output);
-        return Ok(ExitCode::SUCCESS);
-    }
     going_on.tell(&resolved.runs_dir, arguments.output.quiet);
     let init_from = arguments.init_from.as_deref();
     let init_from = init_from.map(|from| Weights::found(from, &resolved.runs_dir)).transpose()?;
