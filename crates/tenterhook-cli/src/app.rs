@@ -148,7 +148,7 @@ impl App {
             Command::VerifyNeutral(verify) => commands::verify_neutral::run(&self, &verify),
             Command::Runs(runs) => commands::runs::run(&runs),
             Command::Show(show) => commands::show::run(&show),
-            Command::Checkpoints(checkpoints) => commands::checkpoints::run(&checkpoints),
+            Command::Checkpoints(checkpoints) => commands::checkpoints::run(&self, &checkpoints),
             Command::Export(export) => commands::export::run(&export),
             Command::Compare(compare) => commands::compare::run(&compare),
         };

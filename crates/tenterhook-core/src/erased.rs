@@ -133,6 +133,14 @@ impl AnyHook {
         AnyHook::receiving(hook)
     }
 
+    /// Gives the hook the state of a checkpoint, outside of a run: to check it.
+    pub fn load_state(&mut self, state: &State) -> HookResult {
+        match &mut self.0 {
+            Boxed::Events(hook) => hook.0.load_state_dict(state),
+            Boxed::Update(hook) => hook.load_state_dict(state),
+        }
+    }
+
     /// Boxes an update hook.
     pub fn update(hook: impl UpdateHook) -> AnyHook {
         AnyHook(Boxed::Update(Box::new(hook)))

@@ -180,7 +180,7 @@ impl Observer for Throughput {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
-        if cx.step_counted && cx.step - self.memory.last_step >= self.options.every_n_steps {
+        if cx.step_counted && cx.step.saturating_sub(self.memory.last_step) >= self.options.every_n_steps {
             self.memory.last_step = cx.step;
             self.measure(cx);
         }

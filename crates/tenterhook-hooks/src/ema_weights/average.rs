@@ -29,7 +29,7 @@ impl Average {
                 *average += share * (value - *average);
             }
         }
-        self.updates += 1;
+        self.updates = self.updates.saturating_add(1);
         Ok(())
     }
 

@@ -143,12 +143,12 @@ impl Profiler {
         self.add(HOOKS, cx.time_in_hooks().saturating_sub(in_hooks));
         let known: Duration = self.batch.iter().flatten().sum();
         self.add(OTHER, cx.elapsed().saturating_sub(began).saturating_sub(known));
-        self.memory.batches += 1;
+        self.memory.batches = self.memory.batches.saturating_add(1);
         for (part, time) in self.batch.iter().enumerate() {
             let Some(time) = time else { continue };
             let Memory { times, epoch, .. } = &mut *self.memory;
             times[part].add(*time);
-            epoch[part] += *time;
+            epoch[part] = epoch[part].saturating_add(*time);
         }
     }
 

@@ -68,11 +68,11 @@ impl Times {
     pub(super) fn add(&mut self, time: Duration) {
         self.shortest = if self.count == 0 { time } else { self.shortest.min(time) };
         self.longest = self.longest.max(time);
-        self.count += 1;
-        self.total += time;
+        self.count = self.count.saturating_add(1);
+        self.total = self.total.saturating_add(time);
         match bucket_of(time) {
-            Some(at) => self.buckets[at] += 1,
-            None => self.none += 1,
+            Some(at) => self.buckets[at] = self.buckets[at].saturating_add(1),
+            None => self.none = self.none.saturating_add(1),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use tenterhook_core::BoxError;
 
 use super::store::{
@@ -62,10 +63,35 @@ pub fn read_state(path: &Path) -> Result<Contents, Unreadable> {
 pub(super) fn state_of(path: &Path, files: &Verified) -> Result<Contents, Unreadable> {
     let damaged = |problem: String| Unreadable::damaged(&path.join(STATE), problem);
     let bytes = files.bytes(STATE)?;
-    let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let contents = serde_path_to_error::deserialize(&mut json).map_err(|error| damaged(error.to_string()))?;
-    json.end().map_err(|error| damaged(error.to_string()))?;
-    Ok(contents)
+    let state: Value = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if let Some(problem) = too_large(&state) {
+        return Err(damaged(problem));
+    }
+    serde_path_to_error::deserialize(state).map_err(|error| damaged(error.to_string()))
+}
+
+/// The largest count in a state: far more than any run counts, and far from an overflow.
+const LARGEST_COUNT: u64 = 1 << 62;
+
+/// Parts of a state whose numbers are not the trainer's own counts.
+const NOT_COUNTED: [&str; 6] = ["board", "config", "data", "entries", "hooks", "streams"];
+
+/// A count of the trainer's own state that is too large to count on from.
+fn too_large(state: &Value) -> Option<String> {
+    let mut parts = state.as_object()?.iter().filter(|(key, _)| !NOT_COUNTED.contains(&key.as_str()));
+    parts.find_map(|(key, value)| {
+        let number = largest(value).filter(|number| *number > LARGEST_COUNT)?;
+        Some(format!("{key} holds the count {number}, which no run comes to"))
+    })
+}
+
+fn largest(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64(),
+        Value::Array(values) => values.iter().filter_map(largest).max(),
+        Value::Object(fields) => fields.values().filter_map(largest).max(),
+        _ => None,
+    }
 }
 
 /// Everything that is wrong with a checkpoint, file by file; nothing when it is whole.

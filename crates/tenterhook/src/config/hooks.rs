@@ -72,13 +72,26 @@ impl HookTable {
 
     fn registration(&self, hook: &AnyHook, taken: &[String]) -> Registration {
         let keys = &self.common;
-        let name = keys.name.clone().or_else(|| {
-            // A second one of a kind needs a name of its own, and the order in the file is a stable one.
-            let numbered = (2..).map(|number| format!("{}_{number}", hook.name()));
-            std::iter::once(hook.name()).chain(numbered).find(|name| !taken.contains(name))
-        });
+        let name = Some(self.registered_name(hook, taken));
         let (policy, disabled) = (keys.policy(hook), !keys.enabled);
         Registration { name, policy, disabled, budget: keys.budget(), ..Registration::default() }
+    }
+
+    /// The name under which the hook is registered beside others with these names.
+    pub(crate) fn registered_name(&self, hook: &AnyHook, taken: &[String]) -> String {
+        if let Some(name) = &self.common.name {
+            return name.clone();
+        }
+        // A second one of a kind needs a name of its own, and the order in the file is a stable one.
+        let own = hook.name();
+        let mut name = own.clone();
+        for number in 2.. {
+            if !taken.contains(&name) {
+                break;
+            }
+            name = format!("{own}_{number}");
+        }
+        name
     }
 
     /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.

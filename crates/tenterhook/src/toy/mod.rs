@@ -326,7 +326,12 @@ impl Module for Toy {
     }
 
     fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
-        self.optimizers.lrs = serde_json::from_value(state.rest.clone())?;
+        let lrs: Vec<f64> = serde_json::from_value(state.rest.clone())?;
+        let (there, here) = (lrs.len(), self.optimizers.lrs.len());
+        if there != here {
+            return Err(format!("the state is of {there} optimizers, and there are {here}").into());
+        }
+        self.optimizers.lrs = lrs;
         Ok(())
     }
 

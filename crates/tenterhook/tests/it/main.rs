@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod absurd_states;
 mod accounts;
 mod accumulation;
 mod activations;

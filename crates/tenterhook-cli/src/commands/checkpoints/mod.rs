@@ -11,6 +11,7 @@ use tenterhook::checkpoint::{About, Condition, Listed, list};
 
 use super::runs::meant;
 use super::{print, print_data};
+use crate::app::App;
 use crate::arguments::{Checkpoints, CheckpointsCommand};
 use crate::progress::{is_followed, metric};
 use crate::table::{Side, bytes, json_number, plain, table};
@@ -18,9 +19,9 @@ use crate::table::{Side, bytes, json_number, plain, table};
 /// So many metrics have a column.
 const METRICS: usize = 4;
 
-pub(crate) fn run(arguments: &Checkpoints) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, arguments: &Checkpoints) -> Result<ExitCode, String> {
     if let Some(CheckpointsCommand::Verify(verify)) = &arguments.command {
-        return verify::run(verify);
+        return verify::run(app, verify);
     }
     let root = root(&arguments.dir, &arguments.run)?;
     let listed = list(&root).map_err(|error| error.to_string())?;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::checkpoint::{Unreadable, WEIGHTS, list, problems};
+use tenterhook::checkpoint::{Unreadable, WEIGHTS, hook_problems, list, problems};
 
 use super::super::runs::meant;
 use super::super::{FAILED, print, print_data};
 use super::is_checkpoint;
+use crate::app::App;
 use crate::arguments::Verify;
 use crate::table::plain;
 
@@ -18,9 +19,13 @@ struct Verified {
     problems: Vec<Unreadable>,
 }
 
-pub(super) fn run(arguments: &Verify) -> Result<ExitCode, String> {
+pub(super) fn run(app: &App, arguments: &Verify) -> Result<ExitCode, String> {
     let paths = meant_by(&arguments.dir, &arguments.path)?;
-    let verified = paths.into_iter().map(|path| Verified { problems: problems(&path), path });
+    let verified = paths.into_iter().map(|path| {
+        let of_files = problems(&path);
+        let problems = if of_files.is_empty() { hook_problems(&path, &app.registry) } else { of_files };
+        Verified { path, problems }
+    });
     let verified: Vec<_> = verified.collect();
     let whole = verified.iter().all(|one| one.problems.is_empty());
     if arguments.json {
