@@ -130,3 +130,20 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
         assert!(shown.contains(place), "{shown}");
     }
 }
+
+#[test]
+fn a_target_that_cannot_work_is_refused_where_its_option_stands() {
+    let file = "task = \"toy\"\n[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"/no/such\"]\n\
+                [[hooks]]\nuse = \"upload\"\nto = \"s3://a\"";
+    let registry = registry();
+    let resolved = resolve_with(&registry, file, &[], &[]).expect("it reads");
+    let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
+    let mut program = resolved.program(&tasks, &registry).expect("a program");
+    let refused = program.refusals(&mut trainer).expect("a plan");
+    let shown: Vec<_> =
+        refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(shown[0].contains(":5:11: hook `exec` cannot work: its program \"/no/such\" "), "{}", shown[0]);
+    assert!(shown[0].contains("make it executable (chmod +x)"), "{}", shown[0]);
+    assert!(shown[1].contains(":8:6: hook `upload` cannot work: \"a\" is not the name of"), "{}", shown[1]);
+}
