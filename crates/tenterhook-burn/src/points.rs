@@ -33,6 +33,16 @@ pub trait Points {
     /// Names an activation that is only made if somebody wants it.
     fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>);
 
+    /// Gives an output of a step of validation, test or prediction, such as its logits, to the hooks that receive the end
+    /// of the batch. It is only made if there is one; in training never.
+    fn output_with<const D: usize>(&mut self, name: &str, output: impl FnOnce() -> Tensor<D>);
+
+    /// The same for a tensor that is there already.
+    #[inline]
+    fn output<const D: usize>(&mut self, name: &str, output: &Tensor<D>) {
+        self.output_with(name, || output.clone());
+    }
+
     /// Everything that is named inside has this before its name, with a dot.
     fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R;
 
@@ -50,6 +60,9 @@ impl Points for () {
     fn point_with<const D: usize>(&mut self, _: impl Display, _: impl FnOnce() -> Tensor<D>) {}
 
     #[inline]
+    fn output_with<const D: usize>(&mut self, _: &str, _: impl FnOnce() -> Tensor<D>) {}
+
+    #[inline]
     fn scope<R>(&mut self, _: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
         inside(self)
     }
@@ -59,6 +72,11 @@ impl<M: BurnModule> Points for Cx<'_, Burn<M>> {
     #[inline]
     fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>) {
         self.show(name, |name| TensorList::default().with(name, activation()));
+    }
+
+    #[inline]
+    fn output_with<const D: usize>(&mut self, name: &str, output: impl FnOnce() -> Tensor<D>) {
+        self.show_output(name, |name| TensorList::default().with(name, output()));
     }
 
     #[inline]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
-    HookInfo, HookResult, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, hook, printable,
+    HookInfo, HookResult, HookRunner, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd,
+    TrainEpochStart, TrainStart, ValidationEnd, hook, printable,
 };
 
 use crate::terminal::{err_is_terminal, tell};
@@ -39,6 +39,8 @@ pub(crate) fn only_shows(hook: &HookInfo) -> bool {
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     silent: bool,
+    /// A hook prints the end of each epoch.
+    epochs_printed: bool,
     began: Option<Start>,
     shown: Option<Instant>,
 }
@@ -54,12 +56,18 @@ struct Start {
 impl Progress {
     /// A bar when standard error is a terminal, else a line per epoch.
     pub(crate) fn new() -> Progress {
-        Progress { bar: bar(), silent: false, began: None, shown: None }
+        Progress { bar: bar(), silent: false, epochs_printed: false, began: None, shown: None }
     }
 
     /// One that shows nothing. A run has the same hooks, however it is watched, so that it can go on.
     pub(crate) fn silent() -> Progress {
-        Progress { bar: None, silent: true, began: None, shown: None }
+        Progress { bar: None, silent: true, epochs_printed: false, began: None, shown: None }
+    }
+
+    /// Whether a hook prints the end of each epoch, so that this one does not.
+    pub(crate) fn beside(mut self, hooks: &HookRunner) -> Progress {
+        self.epochs_printed = hooks.declared().iter().any(|(_, access)| access.prints_epochs);
+        self
     }
 
     /// The bar, for others who write to the same terminal.
@@ -157,6 +165,7 @@ impl Observer for Progress {
         let line = self.line(cx);
         match &self.bar {
             Some(bar) => bar.set_message(line),
+            None if self.epochs_printed => {}
             None => tell(line),
         }
         Ok(())

@@ -32,6 +32,10 @@ pub struct Access {
     pub needs: Vec<(&'static str, Cadence)>,
     /// It fires only from then on.
     pub after: Vec<Cadence>,
+    /// It can change training: a controller or an update hook. The runner says so.
+    pub steers: bool,
+    /// It prints a line at the end of each epoch.
+    pub prints_epochs: bool,
     /// It wants the time spent in hooks to be measured.
     pub measures_hooks: bool,
     /// The tensors of its state are to be evaluated instead of the module's weights.
@@ -161,6 +165,13 @@ impl Access {
     #[must_use]
     pub fn needs(mut self, key: &'static str, length: Cadence) -> Access {
         self.needs.push((key, length));
+        self
+    }
+
+    /// It prints a line at the end of each epoch, so nothing else needs to.
+    #[must_use]
+    pub fn prints_epochs(mut self) -> Access {
+        self.prints_epochs = true;
         self
     }
 

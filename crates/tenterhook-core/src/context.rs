@@ -225,6 +225,12 @@ contexts! {
     ValidationBatchEnd {
         /// The batch.
         batch: Batch<'a>,
+        /// Its loss: what the module's step logged as `val/loss`.
+        loss: Option<f64>,
+        /// What the module's step logged for this batch, by name.
+        batch_metrics: &'a BTreeMap<String, f64>,
+        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
+        outputs: Tensors<'a>,
     }
     /// See [`Event::ValidationEpochEnd`].
     ValidationEpochEnd {}
@@ -243,6 +249,12 @@ contexts! {
     TestBatchEnd {
         /// The batch.
         batch: Batch<'a>,
+        /// Its loss: what the module's step logged as `test/loss`.
+        loss: Option<f64>,
+        /// What the module's step logged for this batch, by name.
+        batch_metrics: &'a BTreeMap<String, f64>,
+        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
+        outputs: Tensors<'a>,
     }
     /// See [`Event::TestEpochEnd`].
     TestEpochEnd {}
@@ -263,6 +275,12 @@ contexts! {
         batch: Batch<'a>,
         /// What the module predicted.
         prediction: &'a dyn Any,
+        /// Its loss: what the module's step logged as `predict/loss`.
+        loss: Option<f64>,
+        /// What the module's step logged for this batch, by name.
+        batch_metrics: &'a BTreeMap<String, f64>,
+        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
+        outputs: Tensors<'a>,
     }
     /// See [`Event::PredictEpochEnd`].
     PredictEpochEnd {}

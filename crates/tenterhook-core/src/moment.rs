@@ -244,7 +244,7 @@ impl<'a> Moment<'a> {
     /// The metrics logged so far. What was read for an observer alone is among them for observers alone.
     #[must_use]
     pub fn metrics(&self) -> Logged<'a> {
-        Logged { metrics: &self.shared.metrics, observing: self.observing() }
+        Logged::new(&self.shared.metrics, self.losses, self.phase, self.observing())
     }
 
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is

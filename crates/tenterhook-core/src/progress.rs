@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::effect::Outside;
+use crate::plan::TRAIN_LOSS;
 
 /// Which of the trainer's four calls is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,6 +48,19 @@ pub enum Phase {
     Test,
     /// Prediction.
     Predict,
+}
+
+impl Phase {
+    /// The metric under which the loss of this loop is logged.
+    #[must_use]
+    pub fn loss_metric(self) -> &'static str {
+        match self {
+            Phase::Train => TRAIN_LOSS,
+            Phase::Validate | Phase::SanityCheck => "val/loss",
+            Phase::Test => "test/loss",
+            Phase::Predict => "predict/loss",
+        }
+    }
 }
 
 impl std::fmt::Display for Phase {

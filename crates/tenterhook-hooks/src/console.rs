@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, FromOptions, Mark, Moment, Observer, OptionError, Stage, TestEnd, TestStart,
+    Access, Cadence, FromOptions, Mark, Moment, Observer, OptionError, Stage, StepEnd, TestEnd, TestStart,
     TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 
@@ -36,11 +36,11 @@ impl From<u64> for ConsoleOptions {
 /// Prints progress on the console: a line every so many batches, and one at the end of each epoch.
 ///
 /// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches: epoch, batch,
-///   step, latest and average loss, learning rate, and what the module logged for this batch; at
+///   step, latest and average loss, learning rate (at `on_step_end`), and what the module logged for this batch; at
 ///   `on_train_epoch_end`: the epoch's metrics and those of its validations. In an evaluation without training:
 ///   one line at its end. Nothing in a sanity check.
-/// - **Reads** the losses, on the batches it prints and no others; the learning rate is the one that the next
-///   update will use. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
+/// - **Reads** the losses, on the batches it prints and no others; the learning rate is the one that the
+///   update of this batch used, of the first parameter group. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
 ///   nothing.
 /// - **Cost**: a line, and the reading of the losses since the last one; on other batches a division.
 /// - **When it fails**: it cannot.
@@ -53,6 +53,8 @@ impl From<u64> for ConsoleOptions {
 #[derive(Clone, Debug)]
 pub struct Console {
     options: ConsoleOptions,
+    /// The learning rates that the updates of this batch used, each once.
+    lrs: Vec<String>,
     /// What was logged since then belongs to the current epoch, batch or evaluation.
     epoch: Mark,
     batch: Mark,
@@ -71,7 +73,7 @@ impl FromOptions for Console {
             ));
         }
         let mark = Mark::default();
-        Ok(Console { options, epoch: mark, batch: mark, evaluation: mark })
+        Ok(Console { options, lrs: Vec::new(), epoch: mark, batch: mark, evaluation: mark })
     }
 }
 
@@ -92,7 +94,9 @@ impl Console {
         if let Some(average) = cx.average_loss() {
             let _ = write!(line, "  average {}", text::number(average));
         }
-        line.push_str(&learning_rates(cx));
+        if !self.lrs.is_empty() {
+            let _ = write!(line, "  lr {}", self.lrs.join(" "));
+        }
         text::add_metrics(&mut line, &text::without_loss(cx.metrics().since_without_hooks(self.batch)));
         line
     }
@@ -108,23 +112,15 @@ impl Console {
     }
 }
 
-/// The learning rates in force, each once, as far as there are any.
-fn learning_rates(cx: &Moment<'_>) -> String {
-    let optimizers = cx.optimizers();
-    let groups = (0..optimizers.count()).flat_map(|index| optimizers.groups(index));
-    let mut rates: Vec<_> = groups.map(|group| text::short(group.lr)).collect();
-    rates.dedup();
-    if rates.is_empty() { String::new() } else { format!("  lr {}", rates.join(" ")) }
-}
-
 #[hook(name = "console_log", tier = "built_in")]
 impl Observer for Console {
     fn access(&self) -> Access {
         let every = self.options.log_every_n_batches;
+        let access = Access::none().leaves_grad_norm().prints_epochs();
         if every == ConsoleOptions::default().log_every_n_batches {
-            return Access::none();
+            return access;
         }
-        Access::none().needs("log_every_n_batches", Cadence::Batches(every))
+        access.needs("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
@@ -142,6 +138,17 @@ impl Observer for Console {
             cx.print(self.batch_line(cx));
         }
         self.batch = cx.metrics().mark();
+        self.lrs.clear();
+    }
+
+    fn on_step_end(&mut self, cx: &StepEnd) {
+        if !cx.total_batches.is_multiple_of(self.options.log_every_n_batches) {
+            return;
+        }
+        let lr = text::short(cx.lr);
+        if !self.lrs.contains(&lr) {
+            self.lrs.push(lr);
+        }
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
@@ -212,15 +219,18 @@ mod tests {
         let mut rig = Rig::new(console(1));
         rig.lr(0.001).metric("old", 7.0).on_train_epoch_start();
         rig.loss(0.25).average_loss(0.5).metric("accuracy", 0.75).metric("train/loss", 0.25);
+        rig.next_lr(0.0005).on_step_end();
         rig.on_train_batch_end();
         rig.no_loss().on_train_batch_end();
         let expected = [
             "epoch 1  batch 0  step 0  loss 0.2500  average 0.5000  lr 0.001  accuracy 0.7500",
-            "epoch 1  batch 0  step 0  no loss  average 0.5000  lr 0.001",
+            "epoch 1  batch 0  step 0  no loss  average 0.5000",
         ];
         assert_eq!(rig.printed(), expected);
-        rig.optimizers([("a", &[0.1, 0.1]), ("b", &[0.01])]).on_train_batch_end();
-        assert!(rig.printed()[2].contains("lr 0.1 0.01"), "{:?}", rig.printed());
+        rig.lr(0.1).on_step_end();
+        rig.lr(0.01).on_step_end();
+        rig.on_train_batch_end();
+        assert!(rig.printed()[2].contains("lr 0.1 0.01"), "two updates in a batch: {:?}", rig.printed());
     }
 
     #[test]

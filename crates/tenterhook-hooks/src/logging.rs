@@ -128,10 +128,7 @@ fn start(cx: &TrainStart<'_>) -> String {
 impl Observer for Logging {
     fn access(&self) -> Access {
         let key = "log_every_n_epochs";
-        match self.options.log_every_n_epochs {
-            1 => Access::none(),
-            every => Access::none().needs(key, Cadence::Epochs(every)),
-        }
+        Access::none().prints_epochs().needs(key, Cadence::Epochs(self.options.log_every_n_epochs))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
@@ -359,7 +356,11 @@ mod tests {
 
     #[test]
     fn a_run_must_be_as_long_as_what_somebody_chose() {
-        assert_eq!(logging(1).access().needs, [], "the default");
+        assert_eq!(
+            logging(1).access().needs,
+            [("log_every_n_epochs", Cadence::Epochs(1))],
+            "the default, too"
+        );
         assert_eq!(logging(5).access().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
     }
 }

@@ -67,19 +67,35 @@ made_up! { world;
     ValidationStart {}
     ValidationEpochStart {}
     ValidationBatchStart { batch: world.batch(), }
-    ValidationBatchEnd { batch: world.batch(), }
+    ValidationBatchEnd {
+        batch: world.batch(),
+        loss: world.loss,
+        batch_metrics: &world.batch_metrics,
+        outputs: Tensors::new(&world.outputs),
+    }
     ValidationEpochEnd {}
     ValidationEnd {}
     TestStart {}
     TestEpochStart {}
     TestBatchStart { batch: world.batch(), }
-    TestBatchEnd { batch: world.batch(), }
+    TestBatchEnd {
+        batch: world.batch(),
+        loss: world.loss,
+        batch_metrics: &world.batch_metrics,
+        outputs: Tensors::new(&world.outputs),
+    }
     TestEpochEnd {}
     TestEnd {}
     PredictStart {}
     PredictEpochStart {}
     PredictBatchStart { batch: world.batch(), }
-    PredictBatchEnd { batch: world.batch(), prediction: &*world.prediction, }
+    PredictBatchEnd {
+        batch: world.batch(),
+        prediction: &*world.prediction,
+        loss: world.loss,
+        batch_metrics: &world.batch_metrics,
+        outputs: Tensors::new(&world.outputs),
+    }
     PredictEpochEnd {}
     PredictEnd {}
     SaveCheckpoint { entries: &world.entries, }

@@ -189,6 +189,18 @@ impl<H> Rig<H> {
         self
     }
 
+    /// A number that the step of an evaluation logs for its batch.
+    pub fn batch_metric(&mut self, name: impl Into<String>, value: f64) -> &mut Rig<H> {
+        self.world.batch_metrics.insert(name.into(), value);
+        self
+    }
+
+    /// What the step of an evaluation gives as its outputs.
+    pub fn outputs(&mut self, outputs: impl Into<NamedTensors>) -> &mut Rig<H> {
+        self.world.outputs = outputs.into();
+        self
+    }
+
     /// What the module predicted.
     pub fn prediction(&mut self, prediction: impl Any) -> &mut Rig<H> {
         self.world.prediction = Box::new(prediction);

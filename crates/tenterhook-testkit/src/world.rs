@@ -27,6 +27,9 @@ pub(crate) struct World {
     pub(crate) status: Option<Status>,
     pub(crate) batch: MadeUpBatch,
     pub(crate) loss: Option<f64>,
+    /// What the step of an evaluation logged, and its outputs.
+    pub(crate) batch_metrics: BTreeMap<String, f64>,
+    pub(crate) outputs: NamedTensors,
     /// The latest and the average loss.
     pub(crate) losses: (Option<f64>, Option<f64>),
     pub(crate) gradients: NamedTensors,
@@ -114,6 +117,8 @@ impl Default for World {
             status: None,
             batch,
             loss: Some(1.0),
+            batch_metrics: BTreeMap::new(),
+            outputs: NamedTensors::default(),
             losses: (None, None),
             gradients: NamedTensors::default(),
             optimizer: 0,
@@ -248,6 +253,8 @@ impl World {
             status: self.status,
             batch: self.batch.clone(),
             loss: self.loss,
+            batch_metrics: self.batch_metrics.clone(),
+            outputs: self.outputs.clone(),
             losses: self.losses,
             gradients: self.gradients.clone(),
             optimizer: self.optimizer,

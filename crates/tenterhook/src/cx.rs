@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write};
 
+use tenterhook_core::metrics::Logged;
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
-    Board, Decision, Failure, Flow, LogOptions, Metrics, Moment, Origin, Phase, Progress, Request, Requests,
+    Board, Decision, Failure, Flow, LogOptions, Moment, Origin, Phase, Progress, Request, Requests,
     TensorSource,
 };
 
@@ -97,8 +98,8 @@ impl<M: Module> Cx<'_, M> {
 
     /// The metrics so far.
     #[must_use]
-    pub fn metrics(&self) -> &Metrics {
-        &self.run.shared.metrics
+    pub fn metrics(&self) -> Logged<'_> {
+        Logged::new(&self.run.shared.metrics, &self.run.losses, self.run.phase, false)
     }
 
     /// The board on which hooks and the module leave values for each other.
@@ -125,6 +126,16 @@ impl<M: Module> Cx<'_, M> {
                     cx.shown(point, &values(point));
                 }
             });
+        }
+    }
+
+    /// Gives a tensor as an output of a step of validation, test or prediction, such as its logits: `values` makes it,
+    /// under the name it is given, if a hook wants the event at the end of the batch. In training nothing is made.
+    /// Engines put a method of their own for their tensors on top of it.
+    #[inline]
+    pub fn show_output<S: TensorSource + 'static>(&mut self, name: &str, values: impl FnOnce(&str) -> S) {
+        if let Some(outputs) = &mut self.run.outputs {
+            outputs.push(values(name));
         }
     }
 

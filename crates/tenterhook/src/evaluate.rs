@@ -1,12 +1,15 @@
 //! Validation, test and prediction: one walk over the loaders, with each one's own events.
 
+use std::collections::BTreeMap;
+
 use tenterhook_core::random::seed_at;
-use tenterhook_core::{Failure, Phase, Stage};
+use tenterhook_core::{Event, Failure, Phase, Stage, Tensors};
 
 use crate::checkpoint::{Place, Position};
 use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
 use crate::module::Module;
+use crate::outputs::Outputs;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
 use crate::settings::Check;
@@ -37,6 +40,13 @@ macro_rules! evaluation_event {
     };
     (@strategy yes $session:expr, $handler:ident) => { tell_strategy!($session, $handler) };
     (@strategy no $session:expr, $handler:ident) => {};
+}
+
+/// What a step of an evaluation left.
+struct Evaluated {
+    loss: Option<f64>,
+    metrics: BTreeMap<String, f64>,
+    outputs: Outputs,
 }
 
 impl<M: Module> Session<'_, M> {
@@ -181,6 +191,14 @@ impl<M: Module> Session<'_, M> {
         let seed = self.run.shared.streams.borrow().seed();
         self.run.at(Who::Module, "reseed");
         self.module.reseed(seed_at(seed, purpose(phase), index ^ (loader as u64) << 32));
+        let ends = match phase {
+            Phase::Test => Event::TestBatchEnd,
+            Phase::Predict => Event::PredictBatchEnd,
+            Phase::Train | Phase::Validate | Phase::SanityCheck => Event::ValidationBatchEnd,
+        };
+        let wanted = self.run.hooks.wants(ends);
+        self.run.shared.metrics.begin_batch(wanted);
+        self.run.outputs = wanted.then(Outputs::default);
         if phase == Phase::Predict {
             return self.predict_batch(batch, name);
         }
@@ -191,16 +209,43 @@ impl<M: Module> Session<'_, M> {
             if test { self.module.test_step(batch, cx) } else { self.module.validation_step(batch, cx) };
         self.run.checked(done)?;
         self.run.after_module(self.module)?;
+        let Evaluated { loss, metrics, outputs } = self.evaluated(phase);
+        let (batch_metrics, outputs) = (&metrics, &outputs);
         if test {
-            emit!(self.run, self.module, TestBatchEnd { batch: self.run.view(batch, name) });
+            emit!(
+                self.run,
+                self.module,
+                TestBatchEnd {
+                    batch: self.run.view(batch, name),
+                    loss,
+                    batch_metrics,
+                    outputs: Tensors::new(outputs)
+                }
+            );
             tell!(&mut self.run, self.module, on_test_batch_end);
             tell_strategy!(self, on_test_batch_end);
         } else {
-            emit!(self.run, self.module, ValidationBatchEnd { batch: self.run.view(batch, name) });
+            emit!(
+                self.run,
+                self.module,
+                ValidationBatchEnd {
+                    batch: self.run.view(batch, name),
+                    loss,
+                    batch_metrics,
+                    outputs: Tensors::new(outputs)
+                }
+            );
             tell!(&mut self.run, self.module, on_validation_batch_end);
             tell_strategy!(self, on_validation_batch_end);
         }
         Ok(())
+    }
+
+    /// What the module's step left for the hooks that receive the end of its batch.
+    fn evaluated(&mut self, phase: Phase) -> Evaluated {
+        let metrics = self.run.shared.metrics.take_batch();
+        let loss = metrics.get(phase.loss_metric()).copied();
+        Evaluated { loss, metrics, outputs: self.run.outputs.take().unwrap_or_default() }
     }
 
     fn predict_batch(&mut self, batch: &M::Batch, name: &str) -> Result<(), Failure> {
@@ -208,10 +253,17 @@ impl<M: Module> Session<'_, M> {
         let prediction = self.module.predict_step(batch, &mut Cx::new(&mut self.run));
         let prediction = self.run.checked(prediction)?;
         self.run.after_module(self.module)?;
+        let Evaluated { loss, metrics, outputs } = self.evaluated(Phase::Predict);
         emit!(
             self.run,
             self.module,
-            PredictBatchEnd { batch: self.run.view(batch, name), prediction: &prediction }
+            PredictBatchEnd {
+                batch: self.run.view(batch, name),
+                prediction: &prediction,
+                loss,
+                batch_metrics: &metrics,
+                outputs: Tensors::new(&outputs)
+            }
         );
         tell!(&mut self.run, self.module, on_predict_batch_end);
         if let Some(of_loader) = self.predictions.last_mut() {

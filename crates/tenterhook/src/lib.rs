@@ -28,6 +28,7 @@ pub mod memory;
 pub mod module;
 pub mod neutral;
 mod notice;
+mod outputs;
 mod refuse;
 pub mod registry;
 mod report;

@@ -17,6 +17,7 @@ use crate::data::{BatchData, of_loader, panic_in};
 use crate::losses::{Losses, Once};
 use crate::module::{Module, Optimization};
 use crate::notice::{Notice, Notices};
+use crate::outputs::Outputs;
 use crate::run::{Happening, Identity, Interrupt, Recording};
 use crate::settings::Limits;
 use crate::stall::Watch;
@@ -74,6 +75,8 @@ pub struct Running<M: Module> {
     pub(crate) status: Status,
     pub(crate) progress: Progress,
     pub(crate) losses: Losses<M::Scalar>,
+    /// The outputs of an evaluation step, while a hook wants them.
+    pub(crate) outputs: Option<Outputs>,
     /// The gradient norms of this step, one per optimizer.
     pub(crate) norms: Vec<Once<M::Scalar>>,
     pub(crate) signals: Signals,
@@ -146,6 +149,7 @@ impl<M: Module> Running<M> {
             status: Status::Starting,
             progress: Progress::default(),
             losses: Losses::new(),
+            outputs: None,
             norms: Vec::new(),
             signals: Signals::default(),
             module_decisions: Vec::new(),

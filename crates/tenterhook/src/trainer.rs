@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
-    AnyHook, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
+    AnyHook, Board, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
     Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook, backtraces,
     printable,
 };
@@ -326,6 +326,22 @@ impl Trainer {
     #[must_use]
     pub fn checkpoints(&self) -> &Path {
         &self.shared.run.checkpoints
+    }
+
+    /// The board on which hooks and the module leave values for each other, to preset or to read between calls.
+    ///
+    /// ```
+    /// use tenterhook::{Key, Settings, Trainer};
+    ///
+    /// const FOLD: Key<u32> = Key::new("fold");
+    /// let trainer = Trainer::new(Settings::default())?;
+    /// trainer.board().put(FOLD, 3);
+    /// assert_eq!(trainer.board().get(FOLD), Some(3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn board(&self) -> &Board {
+        &self.shared.board
     }
 
     /// The run's id, directory and device.

@@ -1,19 +1,41 @@
-//! The metrics as hooks see them.
+//! The metrics as hooks and modules see them.
 
 use std::collections::BTreeMap;
 
 use super::{Latest, Metrics};
+use crate::moment::LossHistory;
+use crate::plan::TRAIN_LOSS;
+use crate::progress::Phase;
 
-/// The numbers of a run as hooks see them: to read. Logging goes through `cx.log`.
-#[derive(Clone, Copy, Debug)]
+/// The numbers of a run as hooks and modules see them: to read. Logging goes through `cx.log`.
+#[derive(Clone, Copy)]
 pub struct Logged<'a> {
-    pub(crate) metrics: &'a Metrics,
+    metrics: &'a Metrics,
+    losses: &'a dyn LossHistory,
+    phase: Phase,
     /// Whether an observer looks.
-    pub(crate) observing: bool,
+    observing: bool,
+}
+
+impl<'a> Logged<'a> {
+    /// These metrics and losses while this loop is running; an observer also sees what was read for observers alone.
+    #[must_use]
+    pub fn new(
+        metrics: &'a Metrics,
+        losses: &'a dyn LossHistory,
+        phase: Phase,
+        observing: bool,
+    ) -> Logged<'a> {
+        Logged { metrics, losses, phase, observing }
+    }
 }
 
 impl Logged<'_> {
     /// The latest value of a metric.
+    ///
+    /// `loss`, where nobody logs under that name, is short for the loss of the loop that is running: `train/loss`,
+    /// `val/loss`, `test/loss`. `train/loss` is the loss of the last batch, which is read where it was not logged, and
+    /// at the end of an epoch the mean over it. The loss of one batch of an evaluation is `cx.loss` in its own event.
     #[must_use]
     pub fn get(self, name: &str) -> Option<f64> {
         self.latest(name).map(|latest| latest.value)
@@ -32,15 +54,48 @@ impl Logged<'_> {
         self.chosen(|_| true).into_keys().collect()
     }
 
-    /// All latest values, in order of name.
+    /// All latest values that were logged, in order of name.
     #[must_use]
     pub fn to_map(self) -> BTreeMap<String, f64> {
         self.chosen(|_| true)
     }
 
+    /// The latest value that was logged under exactly this name. Nothing is read for it, so that a condition of a
+    /// steering hook does not depend on who asks.
+    pub(crate) fn logged(self, name: &str) -> Option<f64> {
+        self.stored(name).map(|latest| latest.value)
+    }
+
     fn latest(self, name: &str) -> Option<Latest> {
+        match name {
+            TRAIN_LOSS => self.train_loss(),
+            "loss" => self.stored(name).or_else(|| match self.phase {
+                Phase::Train => self.train_loss(),
+                phase => self.stored(phase.loss_metric()),
+            }),
+            name => self.stored(name),
+        }
+    }
+
+    /// What was logged for this step, or else the last loss there was.
+    fn train_loss(self) -> Option<Latest> {
+        let (logged, step) = (self.stored(TRAIN_LOSS), self.metrics.step.get());
+        if logged.is_some_and(|logged| logged.step == step) {
+            return logged;
+        }
+        let place = self.metrics.place.get();
+        let read = self.losses.latest().map(|value| Latest { value, changed: false, step, place });
+        read.or(logged)
+    }
+
+    fn stored(self, name: &str) -> Option<Latest> {
         let observed = self.observing.then(|| self.metrics.observed.borrow().get(name).copied());
         observed.flatten().or_else(|| self.metrics.latest.borrow().get(name).copied())
+    }
+
+    /// How often anything was logged.
+    pub(super) fn count(self) -> u64 {
+        self.metrics.place.get().number
     }
 
     pub(super) fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {
@@ -49,5 +104,67 @@ impl Logged<'_> {
         let all = latest.iter().chain(observed.iter().filter(|_| self.observing));
         let chosen = all.filter(|(_, latest)| is_chosen(latest));
         chosen.map(|(name, latest)| (name.clone(), latest.value)).collect()
+    }
+}
+
+/// The latest values, as a map.
+impl std::fmt::Debug for Logged<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_map().fmt(f)
+    }
+}
+
+/// The latest values on one line: `train/loss 0.5, val/loss 0.25`.
+impl std::fmt::Display for Logged<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = self.to_map();
+        for (at, (name, value)) in all.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{name} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::LogOptions;
+
+    #[test]
+    fn loss_is_the_loss_of_the_loop_that_runs_and_is_read_where_it_was_not_logged() {
+        let metrics = Metrics::default();
+        metrics.log("val/loss", 0.25, LogOptions::STEP);
+        metrics.set_step(1);
+        let losses = (Some(0.5), None);
+        let get = |phase, name: &str| Logged::new(&metrics, &losses, phase, false).get(name);
+        assert_eq!([get(Phase::Train, "loss"), get(Phase::Train, "train/loss")], [Some(0.5); 2]);
+        assert_eq!(
+            [get(Phase::Validate, "loss"), get(Phase::Validate, "train/loss")],
+            [Some(0.25), Some(0.5)]
+        );
+        assert_eq!(get(Phase::Test, "loss"), None);
+        let of_train = Logged::new(&metrics, &losses, Phase::Train, true);
+        assert_eq!(of_train.logged("train/loss"), None, "a condition makes nobody read it");
+        assert_eq!(of_train.step_of("loss"), Some(1));
+        metrics.log("train/loss", 0.75, LogOptions::STEP);
+        assert_eq!(get(Phase::Train, "loss"), Some(0.75), "what was logged for this step");
+        metrics.set_step(2);
+        assert_eq!(get(Phase::Train, "train/loss"), Some(0.5), "not that of an earlier one");
+        metrics.log("loss", 7.0, LogOptions::STEP);
+        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a name that somebody logs is that");
+    }
+
+    #[test]
+    fn they_are_shown_as_a_map() {
+        let metrics = Metrics::default();
+        metrics.log("b", 0.5, LogOptions::STEP);
+        metrics.log("a", 2.0, LogOptions::STEP);
+        let logged = Logged::new(&metrics, &(None, None), Phase::Train, true);
+        assert_eq!(
+            (format!("{logged:?}"), format!("{metrics:?}")),
+            (r#"{"a": 2.0, "b": 0.5}"#.into(), r#"{"a": 2.0, "b": 0.5}"#.into())
+        );
+        assert_eq!(logged.to_string(), "a 2, b 0.5");
     }
 }

@@ -41,7 +41,7 @@ struct Place {
 }
 
 /// The numbers of a run: latest values by name, and what is being aggregated.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Metrics {
     latest: RefCell<BTreeMap<String, Latest>>,
     /// What is newer and only observers see, because only they asked for it.
@@ -55,6 +55,8 @@ pub struct Metrics {
     scope: Cell<Scope>,
     batch_size: Cell<usize>,
     loader: RefCell<Option<String>>,
+    /// What the module has logged for the batch that is evaluated, while somebody wants to know.
+    batch: RefCell<Option<BTreeMap<String, f64>>>,
     /// The optimizer step that is being worked on, or that was completed last.
     step: Cell<u64>,
     /// The histograms that were logged since somebody took them, each name's latest.
@@ -150,6 +152,9 @@ impl Metrics {
 
     /// Logs a number.
     pub fn log(&self, name: &str, value: f64, options: LogOptions) {
+        if let Some(batch) = self.batch.borrow_mut().as_mut().filter(|_| !self.place.get().by_hook) {
+            batch.insert(name.to_owned(), value);
+        }
         if !options.on_epoch {
             return self.show(name, value);
         }
@@ -175,8 +180,10 @@ impl Metrics {
         if let Some(running) = epoch.running.get_mut(full) {
             running.add(value, weight);
         }
-        if epoch.closed {
-            self.publish(&epoch);
+        if epoch.closed
+            && let Some(running) = epoch.running.get(full)
+        {
+            self.publish_one(full, running);
         }
     }
 
@@ -228,11 +235,7 @@ impl Metrics {
     fn publish(&self, epoch: &Epoch) {
         let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for (name, running) in &epoch.running {
-            let result = running.result();
-            self.show(name, result);
-            if running.also_on_step {
-                self.show(&format!("{name}_epoch"), result);
-            }
+            let result = self.publish_one(name, running);
             if let Some(plain) = &running.mean_of {
                 let (sum, loaders) = means.entry(plain).or_default();
                 *sum += result;
@@ -242,6 +245,19 @@ impl Metrics {
         for (plain, (sum, loaders)) in means {
             self.show(plain, sum / loaders);
         }
+    }
+
+    /// Makes one aggregate visible. It is the epoch's or the evaluation's, also where a hook has logged for it.
+    fn publish_one(&self, name: &str, running: &Running) -> f64 {
+        let by_hook = self.place.get().by_hook;
+        self.place.set(Place { by_hook: false, ..self.place.get() });
+        let result = running.result();
+        self.show(name, result);
+        if running.also_on_step {
+            self.show(&format!("{name}_epoch"), result);
+        }
+        self.place.set(Place { by_hook, ..self.place.get() });
+        result
     }
 }
 
@@ -314,8 +330,20 @@ impl Metrics {
         self.publish(&epoch);
     }
 
+    /// The module's step for a batch of an evaluation comes next; what it logs is kept apart where a hook wants it.
+    pub fn begin_batch(&self, wanted: bool) {
+        *self.batch.borrow_mut() = wanted.then(BTreeMap::new);
+    }
+
+    /// What the module has logged for that batch.
+    #[must_use]
+    pub fn take_batch(&self) -> BTreeMap<String, f64> {
+        self.batch.take().unwrap_or_default()
+    }
+
     /// The evaluation is over; training goes on.
     pub fn end_evaluation(&self) {
+        self.batch.take();
         self.set_loader(None);
         self.scope.set(Scope::Train);
     }
@@ -384,6 +412,13 @@ impl Metrics {
         *self.histograms.borrow_mut() = state.histograms;
         self.step.set(state.step);
         self.batch_size.set(state.batch_size);
+    }
+}
+
+/// The latest values, as a map.
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_map().fmt(f)
     }
 }
 

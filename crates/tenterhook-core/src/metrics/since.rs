@@ -14,7 +14,7 @@ impl Logged<'_> {
     /// This moment, to ask later what was logged [`since`](Logged::since).
     #[must_use]
     pub fn mark(self) -> Mark {
-        Mark(self.metrics.place.get().number)
+        Mark(self.count())
     }
 
     /// The latest values of everything that was logged since, in order of name.
@@ -36,7 +36,7 @@ mod tests {
     use crate::metrics::{LogOptions, Logged, Metrics};
 
     fn all(metrics: &Metrics) -> Logged<'_> {
-        Logged { metrics, observing: true }
+        Logged::new(metrics, &(None, None), crate::Phase::Train, true)
     }
 
     #[test]

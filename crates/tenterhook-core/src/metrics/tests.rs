@@ -99,3 +99,19 @@ fn what_is_logged_after_the_last_batch_is_visible_at_once() {
     metrics.log("m", 4.0, LogOptions::EPOCH);
     assert_eq!(metrics.get("m"), Some(4.0));
 }
+
+#[test]
+fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
+    let metrics = Metrics::default();
+    metrics.begin_evaluation();
+    metrics.log("val/loss", 0.5, LogOptions::EPOCH);
+    metrics.close();
+    let logged = || Logged::new(&metrics, &(None, None), crate::Phase::Validate, true);
+    let start = logged().mark();
+    metrics.log("val/acc", 1.0, LogOptions::EPOCH);
+    let closed = logged().mark();
+    assert!(metrics.log_as_hook("val/f1", 0.75, LogOptions::EPOCH).is_ok());
+    assert_eq!(logged().since(closed).into_keys().collect::<Vec<_>>(), ["val/f1"]);
+    let names: Vec<_> = logged().since_without_hooks(start).into_keys().collect();
+    assert_eq!(names, ["val/acc", "val/f1"], "an evaluation's results, whoever logged them");
+}

@@ -148,9 +148,14 @@ impl HookRunner {
     #[must_use]
     pub fn declared(&self) -> Vec<(String, Access)> {
         let live = self.slots.iter().filter(|slot| slot.is_live());
-        let live = live.map(|slot| (slot.standing.name.clone(), slot.hook.0.access()));
+        let live = live.map(|slot| {
+            let steers = slot.hook.0.kind() == HookKind::Controller;
+            (slot.standing.name.clone(), Access { steers, ..slot.hook.0.access() })
+        });
         let updates = self.updates.iter().filter(|slot| slot.standing.enabled);
-        live.chain(updates.map(|slot| (slot.standing.name.clone(), slot.hook.access()))).collect()
+        let updates =
+            updates.map(|slot| (slot.standing.name.clone(), Access { steers: true, ..slot.hook.access() }));
+        live.chain(updates).collect()
     }
 
     /// Whether a controller or an update hook judges every loss, which must then be logged at every step.

@@ -155,10 +155,12 @@ fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand>
         "elapsed" => Some(Operand::Number(moment.elapsed().as_secs_f64())),
         "stage" => Some(Operand::Text(moment.stage.to_string())),
         "phase" => Some(Operand::Text(moment.phase.to_string())),
-        "loss" => {
-            moment.metrics().get("loss").or_else(|| moment.metrics().get(TRAIN_LOSS)).map(Operand::Number)
-        }
-        metric => moment.metrics().get(metric).map(Operand::Number),
+        "loss" => moment
+            .metrics()
+            .logged("loss")
+            .or_else(|| moment.metrics().logged(TRAIN_LOSS))
+            .map(Operand::Number),
+        metric => moment.metrics().logged(metric).map(Operand::Number),
     }
 }
 

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Access, Cadence, Exception, FromOptions, HookResult, Mark, Moment, Observer, OptionError, Phase, Scalar,
-    Stage, State, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart, TrainStart,
-    ValidationEnd, ValidationStart, hook,
+    Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    TrainStart, ValidationEnd, ValidationStart, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -54,8 +54,8 @@ impl From<u64> for JsonlOptions {
 /// - **Reads** the losses, on the batches it writes and no others. **Writes** its file. Every line has `event`
 ///   (`train_start`, `batch`, `epoch_end`, `validation_end`, `test_end`, `train_end` or `exception`), `time` in
 ///   seconds since the run began, `epoch` from 0, and `step`; then what belongs to the event: `batch` from 0,
-///   `loader`, `loss`, `average_loss`, `lr` (of the first group of the first optimizer, as the next update will
-///   use it), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
+///   `loader`, `loss`, `average_loss`, `lr` (that the update of this batch used, of the first group of the first
+///   optimizer; `null` where there was none), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
 ///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
 ///   at the checkpoint, where it is the same file, and goes on there as if nothing had happened; one that another
 ///   run has gone on with since stays as it is.
@@ -79,6 +79,8 @@ pub struct Jsonl {
     epoch: Mark,
     batch: Mark,
     evaluation: Mark,
+    /// The learning rate that the update of this batch used.
+    lr: Option<f64>,
 }
 
 /// What a checkpoint keeps.
@@ -113,7 +115,7 @@ path = "training.jsonl"
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let mark = Mark::default();
-        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark })
+        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark, lr: None })
     }
 }
 
@@ -188,7 +190,7 @@ fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
 #[hook(name = "json_log", tier = "built_in")]
 impl Observer for Jsonl {
     fn access(&self) -> Access {
-        let access = own_file::declared(Access::none(), "path", &self.options.path);
+        let access = own_file::declared(Access::none().leaves_grad_norm(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
         if every == JsonlOptions::default().log_every_n_batches {
             return access;
@@ -220,20 +222,23 @@ impl Observer for Jsonl {
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         let mut written = Ok(());
         if cx.paced(self.is_due(cx)) {
-            let optimizers = cx.optimizers();
-            let first = (0..optimizers.count()).flat_map(|index| optimizers.groups(index)).next();
             let what = What::Batch {
                 batch: cx.batch.index,
                 loader: cx.batch.loader,
                 loss: cx.loss.as_ref().map(Scalar::value),
                 average_loss: cx.average_loss(),
-                lr: first.map(|group| group.lr),
+                lr: self.lr,
                 metrics: cx.metrics().since(self.batch),
             };
             written = self.write(cx, what);
         }
         self.batch = cx.metrics().mark();
+        self.lr = None;
         written
+    }
+
+    fn on_step_end(&mut self, cx: &StepEnd) {
+        self.lr = Some(cx.lr);
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {

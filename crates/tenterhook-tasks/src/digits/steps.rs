@@ -4,7 +4,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
-use tenterhook_burn::{BurnCx, BurnModule, Step, TensorList};
+use tenterhook_burn::{BurnCx, BurnModule, Points, Step, TensorList};
 
 use super::model::{Classifier, correct, loss};
 
@@ -69,6 +69,7 @@ pub struct Predicted {
 impl Classifier {
     fn evaluate(&self, batch: &Images, names: [&str; 2], cx: &mut BurnCx<'_, Classifier>) {
         let logits = self.forward_with(batch.pixels.clone(), cx);
+        cx.output("logits", &logits);
         let correct: f64 = correct(logits.clone(), batch.labels.clone()).into_scalar();
         cx.log(names[0], loss(logits, batch.labels.clone()).into_scalar());
         cx.log(names[1], correct / batch.size as f64);
@@ -95,7 +96,9 @@ impl BurnModule for Classifier {
     }
 
     fn predict_step(&self, batch: &Images, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<Predicted>> {
-        let probabilities = softmax(self.forward_with(batch.pixels.clone(), cx), 1);
+        let logits = self.forward_with(batch.pixels.clone(), cx);
+        cx.output("logits", &logits);
+        let probabilities = softmax(logits, 1);
         let [_, classes] = probabilities.dims();
         let probabilities: Vec<f32> = probabilities.into_data().iter::<f32>().collect();
         let labels: Vec<usize> =

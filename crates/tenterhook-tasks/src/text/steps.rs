@@ -5,7 +5,7 @@ use tenterhook::plan::DeclaredMetric;
 use tenterhook::random::Stream;
 use tenterhook::tensor::NoTensors;
 use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
-use tenterhook_burn::{BurnCx, BurnModule, Step, TensorList};
+use tenterhook_burn::{BurnCx, BurnModule, Points, Step, TensorList};
 
 use super::model::{Gpt, cross_entropy};
 
@@ -94,7 +94,9 @@ impl Gpt {
         };
         let lift =
             |tensor: &Tensor<2, Int>| if training { tensor.clone().autodiff() } else { tensor.clone() };
-        Ok(cross_entropy(self.forward_with(lift(tokens), cx), lift(targets)))
+        let logits = self.forward_with(lift(tokens), cx);
+        cx.output("logits", &logits);
+        Ok(cross_entropy(logits, lift(targets)))
     }
 }
 

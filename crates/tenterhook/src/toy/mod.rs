@@ -201,12 +201,14 @@ impl Module for Toy {
 
     fn validation_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
         self.show(batch, cx);
+        cx.show_output("prediction", |name| NamedTensors::from([(name, self.predict(batch))]));
         cx.log("val/loss", self.loss(batch).value);
         Ok(())
     }
 
     fn test_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult {
         self.show(batch, cx);
+        cx.show_output("prediction", |name| NamedTensors::from([(name, self.predict(batch))]));
         cx.log("test/loss", self.loss(batch).value);
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenterhook::hooks::{CheckpointOptions, Console, Jsonl, Logging, LoggingOptions};
+use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::moment::{FixedClock, LossHistory, NoModel};
 use tenterhook::registry::Registry;
 use tenterhook::tensor::{NoTensors, ReadScalar};
@@ -18,7 +19,7 @@ use tenterhook::{
 use crate::document_002::printing;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Tape;
+use crate::tape::{Seen, Tape};
 
 #[test]
 fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
@@ -46,6 +47,28 @@ fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
     );
     assert!(lines[1].contains("  val/late 7.0000  val/loss "), "{lines:?}");
     assert!(!lines[1].contains("noise"), "{lines:?}");
+}
+
+#[test]
+fn a_line_has_the_validation_whatever_hooks_log_at_its_end_and_the_rate_that_the_update_used() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut trainer, seen) = printing(root.path(), epochs(1));
+    trainer.add_console_logging(1).unwrap();
+    trainer.add_json_logging(1).unwrap();
+    let used = Seen::new();
+    let rates = used.clone();
+    trainer.add_hook(closure::on_step_end("rates", move |cx| rates.push(cx.lr))).unwrap();
+    trainer.add_hook(closure::on_validation_epoch_end("late", |cx| cx.log("val/f1", 0.5))).unwrap();
+    trainer.add_hook(closure::on_validation_end("later", |cx| cx.log("val/f2", 0.25))).unwrap();
+    let mut toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
+    trainer.fit(&mut toy, &mut data(2, 1)).unwrap();
+    let (lines, used) = (seen.take(), used.take());
+    assert!(lines[0].contains("  lr 0.1") && lines[1].contains("  lr 0.09"), "{lines:?}");
+    assert!(lines[2].contains("  val/f1 0.5000  val/f2 0.2500  val/loss "), "{lines:?}");
+    let text = std::fs::read_to_string(root.path().join("json_log.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let written: Vec<_> = lines.iter().filter_map(|line| line["lr"].as_f64()).collect();
+    assert_eq!(written, used);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod accumulation;
 mod activations;
 mod announced;
 mod bad_data_and_modules;
+mod batch_results;
 mod built_in_logs;
 mod built_in_times;
 mod charges;

@@ -181,7 +181,7 @@ fn prepared(
     began: Arc<AtomicBool>,
 ) -> Result<Trainer, String> {
     let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
-    let progress = if output.quiet { Progress::silent() } else { Progress::new() };
+    let progress = if output.quiet { Progress::silent() } else { Progress::new().beside(trainer.hooks()) };
     let bar = progress.bar();
     trainer.add_hook(progress).map_err(|error| error.to_string())?;
     Ok(trainer.with_notices(move |notice| {
