@@ -112,6 +112,12 @@ impl Board {
         }
     }
 
+    /// Whether a value stands at the place of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.slots.borrow().contains_key(name)
+    }
+
     /// Takes the value away.
     pub fn take<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
         let value = self.get(key)?;

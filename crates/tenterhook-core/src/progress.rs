@@ -153,6 +153,10 @@ pub struct RunInfo {
     pub total_batches: Option<u64>,
     /// How many micro-batches an optimizer step is made of; 0 counts as 1.
     pub accumulate_grad_batches: u64,
+    /// A request to stop waits until this many epochs are done.
+    pub min_epochs: u64,
+    /// A request to stop waits until this many optimizer steps are done.
+    pub min_steps: u64,
     /// How many micro-batches an epoch has, where that is known.
     pub epoch_batches: Option<u64>,
     /// When `fit` validates.

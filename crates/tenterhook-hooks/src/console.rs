@@ -117,9 +117,6 @@ impl Observer for Console {
     fn access(&self) -> Access {
         let every = self.options.log_every_n_batches;
         let access = Access::none().leaves_grad_norm().prints_epochs();
-        if every == ConsoleOptions::default().log_every_n_batches {
-            return access;
-        }
         access.needs("log_every_n_batches", Cadence::Batches(every))
     }
 
@@ -265,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_must_be_as_long_as_what_somebody_chose() {
+    fn the_plan_knows_how_long_a_run_must_be() {
         let needs = |every: u64| Console::from_options(every.into()).expect("it fits").access().needs;
-        assert_eq!(needs(10), [], "the default");
+        assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");
         assert_eq!(needs(50), [("log_every_n_batches", Cadence::Batches(50))]);
     }
 }

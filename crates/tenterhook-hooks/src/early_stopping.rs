@@ -203,7 +203,7 @@ impl EarlyStopping {
         if self.options.verbose {
             let (monitor, value, waited) = (&self.options.monitor, number(value), self.memory.waited);
             moment.say(match &reason {
-                Some(reason) => format!("{reason}; stops once `min_epochs` and `min_steps` are met"),
+                Some(reason) => format!("{reason}{}", delay(moment)),
                 None if self.memory.best != best => format!("`{monitor}` improved to {value}"),
                 None => format!("`{monitor}` = {value} is no improvement, {waited} in a row"),
             });
@@ -243,6 +243,15 @@ impl EarlyStopping {
         let exhausted = waited >= *patience;
         exhausted.then(|| format!("`{monitor}` has not improved{on_what} in {}", many(waited, "check")))
     }
+}
+
+/// What a request to stop waits for, if anything.
+fn delay(moment: &Moment<'_>) -> String {
+    let run = moment.run;
+    let epochs = (moment.epoch + 1 < run.min_epochs).then(|| format!("`min_epochs` = {}", run.min_epochs));
+    let steps = (moment.step < run.min_steps).then(|| format!("`min_steps` = {}", run.min_steps));
+    let waits: Vec<_> = [epochs, steps].into_iter().flatten().collect();
+    if waits.is_empty() { String::new() } else { format!("; training goes on until {}", waits.join(" and ")) }
 }
 
 #[hook(state = "memory")]

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_must_be_as_long_as_what_somebody_chose() {
+    fn the_plan_knows_how_long_a_run_must_be() {
         assert_eq!(
             logging(1).access().needs,
             [("log_every_n_epochs", Cadence::Epochs(1))],

@@ -168,9 +168,6 @@ impl Observer for PlateauDetector {
     fn access(&self) -> Access {
         let access = Access::none().monitors(&self.options.monitor).writes(&self.logged_as);
         let window = self.options.window;
-        if window == PlateauDetectorOptions::default().window {
-            return access;
-        }
         access.needs("window", Cadence::Epochs(window as u64))
     }
 

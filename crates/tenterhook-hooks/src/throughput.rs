@@ -155,13 +155,8 @@ impl Throughput {
 #[hook(tier = "built_in")]
 impl Observer for Throughput {
     fn access(&self) -> Access {
-        let every = self.options.every_n_steps;
-        let needs = Some(every).filter(|every| *every != ThroughputOptions::default().every_n_steps);
         let access = NAMES.into_iter().fold(Access::none(), Access::writes);
-        needs
-            .map(Cadence::Steps)
-            .into_iter()
-            .fold(access, |access, steps| access.needs("every_n_steps", steps))
+        access.needs("every_n_steps", Cadence::Steps(self.options.every_n_steps))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
@@ -329,8 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_must_be_as_long_as_what_somebody_chose() {
-        assert_eq!(throughput(10, 0.9).access().needs, [], "the default");
+    fn the_plan_knows_how_long_a_run_must_be() {
+        assert_eq!(
+            throughput(10, 0.9).access().needs,
+            [("every_n_steps", Cadence::Steps(10))],
+            "the default, too"
+        );
         assert_eq!(throughput(50, 0.9).access().needs, [("every_n_steps", Cadence::Steps(50))]);
     }
 }

@@ -112,6 +112,7 @@ impl<M: Module> Session<'_, M> {
         self.run.saves.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take().as_ref())?;
+            self.report_unlogged();
             // Its end has been told, so that everybody can finish; it is not done.
             self.run.progress.epochs_done -= u64::from(self.run.cut_short);
             self.run.progress.epoch += 1;

@@ -22,7 +22,7 @@ pub enum Notice {
     Refused(RosterError),
     /// The list of hooks was changed while the run went on.
     Changed(Changed),
-    /// Something that the plan would have refused, had it not been told to go on.
+    /// A problem of the plan that does not keep the run from starting: it concerns observers only, or was accepted.
     WouldRefuse(PlanError),
     /// A hook has something to say to people.
     Said {
@@ -53,6 +53,8 @@ pub enum Notice {
         loss: f64,
         /// The completed steps when it was read.
         step: u64,
+        /// A hook looks for where it began.
+        guarded: bool,
     },
     /// A loader keeps training waiting for longer than `stall_warning`, or did so and has given its batch.
     Stalled {
@@ -119,12 +121,12 @@ impl std::fmt::Display for Notice {
                     parameters.join("`, `")
                 )
             }
-            Notice::NotFinite { loss, step } => {
+            Notice::NotFinite { loss, step, guarded } => {
                 write!(
                     f,
-                    "the loss is {loss} at step {step}, where it was read; training goes on with it, and the hook \
-                     `nan_guard` would find where it began"
-                )
+                    "the loss is {loss} at step {step}, where it was read; training continues with it"
+                )?;
+                if *guarded { Ok(()) } else { f.write_str("; the hook `nan_guard` finds where it began") }
             }
             Notice::Stalled { loader, waited, over: false } => {
                 let waited = waited.as_secs_f64();

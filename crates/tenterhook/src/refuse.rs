@@ -1,18 +1,20 @@
 //! What cannot work, found before step 1.
 
-use tenterhook_core::plan::{self, DeclaredMetric, World};
-use tenterhook_core::{Failure, Phase, PlanError, Stage};
+use tenterhook_core::plan::{self, DeclaredMetric, TRAIN_LOSS, World};
+use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
 use crate::fit::Training;
 use crate::module::Module;
 use crate::notice::Notice;
-use crate::running::Who;
+use crate::running::{Running, Who};
 use crate::session::Session;
 
 impl<M: Module> Session<'_, M> {
     /// Refuses what cannot work, before step 1.
     pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
-        let refusals = self.refused(training);
+        let (warnings, refusals): (Vec<_>, Vec<_>) =
+            self.refused(training).into_iter().partition(PlanError::is_warning);
+        warnings.into_iter().for_each(|warning| self.run.note(Notice::WouldRefuse(warning)));
         if refusals.is_empty() || self.lenient {
             for refusal in refusals {
                 self.run.note(Notice::WouldRefuse(refusal));
@@ -33,12 +35,32 @@ impl<M: Module> Session<'_, M> {
                 session.prepare_evaluation()?;
                 let training = session.training()?;
                 refused = session.refused(&training);
+                refused.retain(|refused| !refused.is_warning());
                 Ok(())
             });
         }
         self.guarded(Who::Data, "teardown", &mut failures, |session| session.data.teardown(Stage::Fit));
         let mut failures = failures.into_iter();
         failures.next().map_or(Ok(refused), |first| Err((first, failures.collect())))
+    }
+
+    /// Reports once what hooks read and nobody has logged by the end of the first epoch that validates, where there is
+    /// validation. The plan refuses it earlier only for modules that say what they log.
+    pub(crate) fn report_unlogged(&mut self) {
+        let Running { shared, progress, .. } = &self.run;
+        let validation = &shared.run.validation;
+        let early = validation.enabled && !validation.due_in(progress.epoch);
+        if self.reported_unlogged || early || self.run.signals.interrupted.is_some() {
+            return;
+        }
+        self.reported_unlogged = true;
+        let logged = shared.metrics.names();
+        let is_there =
+            |name: &str| name == TRAIN_LOSS || shared.metrics.get(name).is_some() || shared.board.has(name);
+        let label = epoch_label(progress.epoch, shared.run.total_epochs);
+        for missing in plan::not_logged(&self.run.hooks.declared(), &label, &logged, is_there) {
+            self.run.note(Notice::WouldRefuse(missing));
+        }
     }
 
     /// Lightning refuses these too: with manual optimization they could only be ignored.

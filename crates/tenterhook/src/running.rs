@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::failure::speakable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, Changed, Decided, Decision, Event, Failure, Flow, HookRunner, LogOptions, Lr, Origin,
-    Outcome, Phase, Progress, Request, RosterRequest, Shared, Stage, Status, Tensors, Weights, backtraces,
+    Batch, BoxError, Changed, Decided, Decision, Event, FINDS_NAN, Failure, Flow, HookRunner, LogOptions, Lr,
+    Origin, Outcome, Phase, Progress, Request, RosterRequest, Shared, Stage, Status, Tensors, Weights,
+    backtraces,
 };
 
 use crate::accounts::Period;
@@ -483,7 +484,12 @@ impl<M: Module> Running<M> {
     /// Tells once that the loss, which was read anyway, is not finite: nothing else would say so where no hook looks.
     pub(crate) fn check_finite(&mut self, loss: f64) {
         if !loss.is_finite() && !std::mem::replace(&mut self.told_not_finite, true) {
-            self.note(Notice::NotFinite { loss, step: self.progress.step });
+            let guarded = self
+                .hooks
+                .declared()
+                .iter()
+                .any(|(_, access)| access.provides.iter().any(|it| it == FINDS_NAN));
+            self.note(Notice::NotFinite { loss, step: self.progress.step, guarded });
         }
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) deterministic: bool,
     /// What the plan refuses is only reported.
     pub(crate) lenient: bool,
+    /// What hooks read and nobody logs has been reported.
+    pub(crate) reported_unlogged: bool,
     torn: Torn,
 }
 
@@ -104,6 +106,7 @@ impl<'t, M: Module> Session<'t, M> {
             seed: 0,
             deterministic: false,
             lenient: false,
+            reported_unlogged: false,
             torn: Torn::default(),
         }
     }
@@ -221,6 +224,8 @@ impl<'t, M: Module> Session<'t, M> {
             self.run.shared.run.total_epochs = horizon.epochs;
             self.run.shared.run.total_steps = horizon.steps;
             self.run.shared.run.epoch_batches = feed.length();
+            self.run.shared.run.min_epochs = self.run.limits.min_epochs;
+            self.run.shared.run.min_steps = self.run.limits.min_steps;
             self.run.shared.run.total_batches = self.run.limits.total_batches(feed.length());
             self.feed = Some(feed);
             self.run.at(Who::Module, "configure_optimizers");

@@ -55,3 +55,28 @@ fn training_goes_on_with_dropout_after_a_validation() {
     };
     assert_ne!(trained(1), trained(2));
 }
+
+#[test]
+fn the_outputs_of_a_batch_are_those_that_the_model_gives() {
+    let bench = Bench::new();
+    let mut module = bench.burn(bench.net(1));
+    let mut trainer = trainer(epochs(1));
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let outputs = seen.clone();
+    let look = tenterhook::closure::on_validation_batch_end("look", move |cx| {
+        let prediction = cx.outputs.by_name("prediction").map(|output| output.to_vec());
+        outputs.lock().unwrap().push((cx.loss, prediction));
+    });
+    trainer.add_hook(look).unwrap();
+    trainer.validate(&mut module, &mut bench.pairs()).unwrap();
+    let plain = bench.net(1).valid();
+    let mut loader = bench.pairs().loaders(Split::Validate).unwrap().remove(0);
+    loader.seek(0, 0, false).unwrap();
+    for (loss, prediction) in seen.lock().unwrap().drain(..) {
+        let batch = loader.next().unwrap().unwrap();
+        assert_eq!(loss, Some(plain.loss(&batch).into_scalar::<f64>()));
+        let by_hand: Vec<f32> = plain.forward(batch.x.clone()).into_data().iter::<f32>().collect();
+        assert_eq!(prediction, Some(by_hand));
+    }
+    assert!(loader.next().unwrap().is_none(), "one for each batch");
+}

@@ -10,7 +10,7 @@ use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tenterhook::data::{BatchData, Batches, Loading};
 use tenterhook::{ModuleResult, Settings, TensorMap, Trainer};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Points as _, Step};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -125,6 +125,7 @@ impl BurnModule for Net {
     fn validation_step(&self, batch: &Pairs, cx: &mut BurnCx<'_, Net>) -> ModuleResult {
         // Whatever a validation draws, training must not notice.
         let _ = Tensor::<1>::random([3], Distribution::Default, &batch.x.device());
+        cx.output_with("prediction", || self.forward(batch.x.clone()));
         cx.log("val/loss", self.loss(batch).into_scalar());
         Ok(())
     }

@@ -98,6 +98,8 @@ pub enum PlanError {
         when: String,
         /// How long the run is.
         total: String,
+        /// It only observes, so this is a warning.
+        observer: bool,
     },
     /// An option that asks for more than the run has.
     #[error(
@@ -112,6 +114,8 @@ pub enum PlanError {
         needed: String,
         /// How long the run is.
         total: String,
+        /// It only observes, so this is a warning.
+        observer: bool,
     },
     /// A hook that needs what this machine lacks.
     #[error("hook `{hook}` cannot work: {problem}; {fix}")]
@@ -125,6 +129,31 @@ pub enum PlanError {
         /// What to do about it.
         fix: String,
     },
+    /// A metric that a hook reads or monitors, and that was not logged while there was time to.
+    #[error("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}; {hint}")]
+    NotLogged {
+        /// The hook.
+        hook: String,
+        /// The metric.
+        name: String,
+        /// The epoch by whose end it should be there.
+        label: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+impl PlanError {
+    /// Whether it is only reported: what an observer misses changes no training.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            PlanError::NeverFires { observer: true, .. }
+                | PlanError::TooShort { observer: true, .. }
+                | PlanError::NotLogged { .. }
+        )
+    }
 }
 
 /// The metric the trainer itself writes.
@@ -153,15 +182,15 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
         errors.extend(asked::slips(hook, access, hooks, world));
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
         for cadence in &access.every {
-            errors.extend(never_fires(hook, *cadence, 0, format!("every {cadence}"), world));
+            errors.extend(never_fires((hook, access), *cadence, 0, format!("every {cadence}"), world));
         }
         for start in &access.after {
-            errors.extend(never_fires(hook, *start, 1, format!("only after {start}"), world));
+            errors.extend(never_fires((hook, access), *start, 1, format!("only after {start}"), world));
         }
         for (key, needed) in &access.needs {
             let total = too_short(*needed, 0, world);
-            let (hook, needed) = (hook.clone(), needed.to_string());
-            errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total }));
+            let (hook, needed, observer) = (hook.clone(), needed.to_string(), !access.steers);
+            errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total, observer }));
         }
         for Lack { key, problem, fix } in access.lacks.clone() {
             errors.push(PlanError::Lacks { hook: hook.clone(), key, problem, fix });
@@ -200,9 +229,38 @@ fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
     Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
 }
 
-fn never_fires(hook: &str, distance: Cadence, beyond: u64, when: String, world: &World) -> Option<PlanError> {
+fn never_fires(
+    (hook, access): (&str, &Access),
+    distance: Cadence,
+    beyond: u64,
+    when: String,
+    world: &World,
+) -> Option<PlanError> {
     let total = too_short(distance, beyond, world)?;
-    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total })
+    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total, observer: !access.steers })
+}
+
+/// What hooks read or monitor and is not there by the end of this epoch. `logged`: the names there are.
+#[must_use]
+pub fn not_logged(
+    hooks: &[(String, Access)],
+    label: &str,
+    logged: &[String],
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<PlanError> {
+    let read = hooks
+        .iter()
+        .flat_map(|(hook, access)| access.reads.iter().chain(&access.monitors).map(move |name| (hook, name)));
+    let missing = read.filter(|(_, name)| !name.contains('*') && !is_there(name));
+    missing
+        .map(|(hook, name)| {
+            let hint = nearest(name, logged.iter().map(String::as_str)).map_or_else(
+                || format!("there are: `{}`", logged.join("`, `")),
+                |near| format!("did you mean `{near}`?"),
+            );
+            PlanError::NotLogged { hook: hook.clone(), name: name.clone(), label: label.to_owned(), hint }
+        })
+        .collect()
 }
 
 /// How long the run is, if it is too short for this. `beyond`: how much further than the distance it must go.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenterhook_core::{
     Access, Activation, Cadence, Events, FromOptions, Histogram, LogOptions, Moment, Observer, OptionError,
-    Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd, TrainStart,
-    ValidationBatchEnd, hook,
+    Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd, ValidationBatchEnd,
+    hook,
 };
 
 use dead::{DeadUnits, Layout};
@@ -98,7 +98,7 @@ impl ActivationStats {
     }
 
     fn pace(&self) -> Pace {
-        Pace { every: self.options.log_frequency, default: ActivationStatsOptions::default().log_frequency }
+        Pace(self.options.log_frequency)
     }
 
     /// The stage at hand, if it is to be looked at now.
@@ -213,12 +213,6 @@ impl Observer for ActivationStats {
 
     fn listens(&self, phase: Phase, progress: &Progress) -> bool {
         self.looks(phase, progress).is_some()
-    }
-
-    fn on_train_start(&mut self, cx: &TrainStart) {
-        if self.options.stages.contains(&ActivationStage::Train) {
-            self.pace().say_that_it_is_too_short(cx, "activation of training");
-        }
     }
 
     fn on_activation(&mut self, cx: &Activation) {

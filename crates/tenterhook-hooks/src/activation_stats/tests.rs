@@ -194,21 +194,11 @@ fn what_holds_nothing_has_no_statistics() {
 }
 
 #[test]
-fn a_run_too_short_for_the_default_is_told_and_for_a_choice_refused() {
-    let told = |stages: &[ActivationStage], log_frequency| {
-        let mut rig = rig(ActivationStatsOptions { log_frequency, stages: stages.into(), ..every_step() });
-        rig.run(RunInfo { total_steps: Some(90), ..RunInfo::default() });
-        rig.on_train_start();
-        said(&rig)
-    };
-    let expected = "`log_frequency` is 100, and this run has only 90 steps, so no activation of training will be looked at";
-    assert_eq!(told(&[ActivationStage::Train], 100), [expected]);
-    assert!(told(&[ActivationStage::Train], 101).is_empty(), "the plan refuses it");
-    assert!(told(&[ActivationStage::Test], 100).is_empty());
-    let access = |log_frequency| hook(ActivationStatsOptions { log_frequency, ..every_step() }).access();
-    let (chosen, default) = (access(50), access(100));
-    assert_eq!((chosen.every, chosen.paced), (vec![Cadence::Steps(50)], None));
-    assert_eq!((default.every, default.paced), (vec![], Some(Cadence::Steps(100))));
+fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
+    for log_frequency in [50, ActivationStatsOptions::default().log_frequency] {
+        let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).access();
+        assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
+    }
 }
 
 #[test]

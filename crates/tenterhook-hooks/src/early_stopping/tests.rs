@@ -170,8 +170,18 @@ fn it_says_how_every_check_went_only_when_verbose() {
             "`m` improved to 2",
             "`m` improved to 1",
             "`m` = 1.5 is no improvement, 1 in a row",
-            "`m` has not improved on 1 in 2 checks; stops once `min_epochs` and `min_steps` are met",
+            "`m` has not improved on 1 in 2 checks",
         ]
+    );
+    let mut delayed = Rig::new(hook(EarlyStoppingOptions { patience: 1, ..verbose.clone() }));
+    delayed.run(tenterhook_core::RunInfo { min_epochs: 9, ..Default::default() });
+    for value in [1.0, 2.0] {
+        delayed.metric("m", value).on_train_epoch_end();
+    }
+    assert!(
+        texts(&delayed)[1].ends_with("; training goes on until `min_epochs` = 9"),
+        "{:?}",
+        texts(&delayed)
     );
     let quiet = EarlyStoppingOptions { verbose: false, ..verbose };
     assert_eq!(said(quiet, &[2.0, 1.0, 1.5, 1.25]), Vec::<String>::new());

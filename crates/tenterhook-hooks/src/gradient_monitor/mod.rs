@@ -107,8 +107,7 @@ impl GradientMonitor {
     }
 
     fn pace(&self) -> Pace {
-        let default = GradientMonitorOptions::default().log_frequency;
-        Pace { every: self.options.log_frequency, default }
+        Pace(self.options.log_frequency)
     }
 
     fn is_due(&self, moment: &Moment<'_>) -> bool {
@@ -220,7 +219,6 @@ impl Observer for GradientMonitor {
 
     fn on_train_start(&mut self, cx: &TrainStart) {
         self.say_what_matches_nothing(cx);
-        self.pace().say_that_it_is_too_short(cx, "gradient");
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {

@@ -84,22 +84,11 @@ fn the_total_is_over_all_gradients_whatever_the_filter() {
 }
 
 #[test]
-fn a_run_too_short_for_the_default_is_told_and_for_a_choice_refused() {
-    let told = |log_frequency, steps, fast_dev_run| {
-        let mut rig = rig(GradientMonitorOptions { log_frequency, ..every_step() });
-        rig.run(tenterhook_core::RunInfo { total_steps: Some(steps), fast_dev_run, ..Default::default() });
-        rig.on_train_start();
-        said(&rig)
-    };
-    let expected = "`log_frequency` is 100, and this run has only 99 steps, so no gradient will be looked at";
-    assert_eq!(told(100, 99, false), [expected]);
-    assert!(
-        told(100, 100, false).is_empty() && told(101, 99, false).is_empty() && told(100, 99, true).is_empty()
-    );
-    let access = |log_frequency| hook(GradientMonitorOptions { log_frequency, ..every_step() }).access();
-    let (chosen, default) = (access(50), access(100));
-    assert_eq!((chosen.every, chosen.paced), (vec![Cadence::Steps(50)], None));
-    assert_eq!((default.every, default.paced), (vec![], Some(Cadence::Steps(100))));
+fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
+    for log_frequency in [50, GradientMonitorOptions::default().log_frequency] {
+        let access = hook(GradientMonitorOptions { log_frequency, ..every_step() }).access();
+        assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
+    }
 }
 
 #[test]

@@ -192,9 +192,6 @@ impl Observer for Jsonl {
     fn access(&self) -> Access {
         let access = own_file::declared(Access::none().leaves_grad_norm(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
-        if every == JsonlOptions::default().log_every_n_batches {
-            return access;
-        }
         access.needs("log_every_n_batches", Cadence::Batches(every))
     }
 

@@ -188,14 +188,15 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
 }
 
 #[test]
-fn a_file_is_of_one_hook_alone_and_a_run_as_long_as_what_somebody_chose() {
+fn a_file_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
     let access = |log_every_n_batches, path: &str| {
         Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() })
             .expect("it fits")
             .access()
     };
-    assert_eq!(access(100, "a.jsonl").needs, [], "the default");
-    assert_eq!(access(7, "a.jsonl").needs, [("log_every_n_batches", Cadence::Batches(7))]);
+    for every in [7, JsonlOptions::default().log_every_n_batches] {
+        assert_eq!(access(every, "a.jsonl").needs, [("log_every_n_batches", Cadence::Batches(every))]);
+    }
     assert_eq!(access(100, "a.jsonl").claims, access(100, "./a.jsonl").claims);
     assert_ne!(access(100, "a.jsonl").claims, access(100, "b.jsonl").claims);
 }

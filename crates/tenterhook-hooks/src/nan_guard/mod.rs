@@ -9,9 +9,9 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, Flow, FromOptions,
-    HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart,
-    TrainStart, epoch_label, hook,
+    Access, Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, FINDS_NAN, Flow,
+    FromOptions, HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd,
+    TrainBatchStart, TrainStart, epoch_label, hook,
 };
 
 use dump::Report;
@@ -242,6 +242,10 @@ impl NanGuard {
 
 #[hook(state = "memory")]
 impl Controller for NanGuard {
+    fn access(&self) -> Access {
+        Access::none().provides(FINDS_NAN)
+    }
+
     fn tier(&self) -> Tier {
         Tier::BuiltIn
     }

@@ -156,6 +156,6 @@ fn a_run_must_be_as_long_as_the_window_that_somebody_chose() {
         let options = PlateauDetectorOptions { window, ..PlateauDetectorOptions::default() };
         PlateauDetector::new(options).expect("it fits").access().needs
     };
-    assert_eq!(needs(5), [], "the default");
+    assert_eq!(needs(5), [("window", Cadence::Epochs(5))], "the default, too");
     assert_eq!(needs(8), [("window", Cadence::Epochs(8))]);
 }

@@ -171,9 +171,6 @@ impl Observer for Profiler {
         let file = self.options.filename.iter();
         let access = file.fold(access, |access, file| own_file::declared(access, "filename", file));
         let skips = self.options.skip_first_batches;
-        if skips == ProfilerOptions::default().skip_first_batches {
-            return access;
-        }
         access.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }
 

@@ -217,10 +217,7 @@ impl Observer for TensorBoard {
             return access;
         }
         let cadence = Cadence::Steps(*every);
-        let access = access.paced(cadence).leaves_grad_norm();
-        // What nobody chose is no reason to refuse a short run.
-        let is_default = *every == TensorBoardOptions::default().histogram_every_n_steps;
-        if is_default { access } else { access.needs("histogram_every_n_steps", cadence) }
+        access.paced(cadence).leaves_grad_norm().needs("histogram_every_n_steps", cadence)
     }
 
     fn idle(&self) -> Events {

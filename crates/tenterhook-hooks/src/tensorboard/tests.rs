@@ -202,7 +202,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
 }
 
 #[test]
-fn a_directory_is_of_one_hook_alone_and_a_run_as_long_as_what_somebody_chose() {
+fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
     let access = |options: Value| made(options).access();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);
@@ -210,6 +210,9 @@ fn a_directory_is_of_one_hook_alone_and_a_run_as_long_as_what_somebody_chose() {
     let chosen = access(json!({ "histograms": ["weights"], "histogram_every_n_steps": 7 }));
     assert_eq!(chosen.needs, [("histogram_every_n_steps", Cadence::Steps(7))]);
     let default = access(json!({ "histograms": ["weights"] }));
-    assert_eq!((default.needs, default.paced), (vec![], Some(Cadence::Steps(100))));
+    assert_eq!(
+        (default.needs, default.paced),
+        (vec![("histogram_every_n_steps", Cadence::Steps(100))], Some(Cadence::Steps(100)))
+    );
     assert_eq!(TensorBoardOptions::default().when_full, WhenFull::DropOldest);
 }

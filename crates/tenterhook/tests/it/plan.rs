@@ -7,8 +7,8 @@ use tenterhook::hooks::{
 use tenterhook::settings::Amount;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, HookExt, HookResult, Notice, Observer, Origin, Outcome, Registration, RunError, Settings,
-    StepEnd, TrainEpochEnd, Trainer, hook,
+    Access, AnyHook, Controller, Decision, HookExt, HookResult, Notice, Observer, Origin, Outcome,
+    Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -27,9 +27,9 @@ impl Observer for Reader {
 struct Writer;
 
 #[hook(writes = ["best"])]
-impl Observer for Writer {
-    fn on_step_end(&mut self, _: &StepEnd) -> HookResult {
-        Ok(())
+impl Controller for Writer {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        Ok(Decision::CONTINUE)
     }
 }
 
@@ -77,6 +77,59 @@ fn a_lenient_trainer_says_so_and_runs() {
         .collect();
     assert_eq!(told, REFUSALS);
     assert_eq!(report.progress.step, 8);
+}
+
+/// Reads a metric and decides nothing.
+struct Curious(&'static str);
+
+#[hook]
+impl Observer for Curious {
+    fn access(&self) -> Access {
+        Access::none().monitors(self.0)
+    }
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {}
+}
+
+fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {
+    let report = trainer.fit(module, &mut data(4, 1)).unwrap();
+    let told = report.notices.iter().filter(|notice| matches!(notice, Notice::WouldRefuse(_)));
+    told.map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
+    let mut trainer = trainer(epochs(2));
+    trainer.add_json_logging(100).unwrap();
+    trainer.add_console_logging(50).unwrap();
+    trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
+    let mut lab = Lab::new(Toy::default(), &Tape::default());
+    assert!(trainer.refusals(&mut lab, &mut data(4, 1)).unwrap().is_empty());
+    let too_short = |hook: &str, batches| {
+        format!(
+            "hook `{hook}` needs {batches} batches by its `log_every_n_batches`, but this run has only 8 batches, so \
+             that never comes; lower it or train longer"
+        )
+    };
+    let never = "hook `curious` fires every 9 epochs, but this run has only 2 epochs, so it never fires; shorten it or \
+                 train longer";
+    let mut told = warnings(&mut trainer, &mut lab);
+    told.sort();
+    assert_eq!(told, [never.to_owned(), too_short("console_log", 50), too_short("json_log", 100)]);
+}
+
+#[test]
+fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_first_validation() {
+    let told = |name| {
+        let mut trainer = trainer(epochs(3));
+        trainer.add_hook(Curious(name)).unwrap();
+        // It does not say what it logs, so the plan cannot know.
+        warnings(&mut trainer, &mut Lab::new(Toy::default(), &Tape::default()))
+    };
+    let expected = "hook `curious` reads `val/los`, which nobody has logged by the end of epoch 1/3; did you mean \
+                    `val/loss`?";
+    assert_eq!(told("val/los"), [expected]);
+    assert!(told("f1")[0].ends_with("there are: `train/loss`, `val/loss`"), "{:?}", told("f1"));
+    assert!(told("val/loss").is_empty() && told("train/loss").is_empty());
 }
 
 #[test]

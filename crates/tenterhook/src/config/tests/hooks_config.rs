@@ -255,19 +255,19 @@ fn programs_get_the_key_inside_the_table() {
 #[test]
 fn what_is_found_later_points_at_the_table_too() {
     let file = "task = \"toy\"\n[hooks_config]\nenable_early_stopping_hook = true\n\
-                early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::hooks::Seen\"]\n\
-                hook_configs.\"mycrate::hooks::Seen\" = { every = \"9999 steps\" }";
+                early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::Steers\"]\n\
+                hook_configs.\"mycrate::Steers\" = { every = \"9999 steps\" }";
     let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
     let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
     let shown: Vec<_> =
         refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
-    assert!(shown[0].contains("train.toml:6:49: hook `seen` fires every 9999 steps"), "{}", shown[0]);
+    assert!(shown[0].contains("train.toml:6:44: hook `steers` fires every 9999 steps"), "{}", shown[0]);
     assert!(shown[1].contains("train.toml:4:37: hook `early_stopping` reads `val/los`"), "{}", shown[1]);
 
     // A registry that lacks the hook when the trainer is made.
     let shown =
         resolved.bare_trainer(&Registry::default()).map(|_| ()).expect_err("it is not there").to_string();
-    assert!(shown.contains("train.toml:5:17: there is no hook named `mycrate::hooks::Seen`"), "{shown}");
+    assert!(shown.contains("train.toml:5:17: there is no hook named `mycrate::Steers`"), "{shown}");
 }

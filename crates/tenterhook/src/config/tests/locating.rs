@@ -112,9 +112,8 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
     use tenterhook_core::HookExt;
 
     let mut registry = registry();
-    let make = |options: Paced| {
-        super::stubs::Seen::default().every(&format!("{} steps", options.every_n.max(options.other)))
-    };
+    let make =
+        |options: Paced| super::stubs::Steers.every(&format!("{} steps", options.every_n.max(options.other)));
     registry.add_hook("mycrate::Paced", make).expect("it is free");
     for (options, place) in
         [("other = 1\nevery_n = 9999", ":7:11: "), ("every_n = 9999\nother = 9999", ":4:1: ")]

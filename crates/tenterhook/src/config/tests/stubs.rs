@@ -50,7 +50,7 @@ impl Observer for Seen {
 }
 
 /// Steers nothing; its errors abort.
-struct Steers;
+pub(super) struct Steers;
 
 #[hook]
 impl Controller for Steers {
