@@ -35,7 +35,8 @@ pub trait Points {
 
     /// Gives an output of a step of validation, test or prediction, such as its logits, to the hooks that receive the end
     /// of the batch. It is only made if there is one; in training never.
-    fn output_with<const D: usize>(&mut self, name: &str, output: impl FnOnce() -> Tensor<D>);
+    #[inline]
+    fn output_with<const D: usize>(&mut self, _name: &str, _output: impl FnOnce() -> Tensor<D>) {}
 
     /// The same for a tensor that is there already.
     #[inline]
@@ -58,9 +59,6 @@ pub trait Points {
 impl Points for () {
     #[inline]
     fn point_with<const D: usize>(&mut self, _: impl Display, _: impl FnOnce() -> Tensor<D>) {}
-
-    #[inline]
-    fn output_with<const D: usize>(&mut self, _: &str, _: impl FnOnce() -> Tensor<D>) {}
 
     #[inline]
     fn scope<R>(&mut self, _: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
