@@ -102,6 +102,7 @@ impl FromOptions for Notify {
     const EXAMPLE: &str = r#"
 url_env = "SLACK_WEBHOOK_URL"
 notify_on = ["training_end", "exception", "best_model"]
+monitor = "val/loss"
 templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val/loss:.4}" }
 "#;
 

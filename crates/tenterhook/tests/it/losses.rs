@@ -16,7 +16,9 @@ fn logged(mut trainer: Trainer) -> (Vec<Option<f64>>, Line) {
     let seen = Seen::new();
     let metrics = seen.clone();
     trainer
-        .add_hook(closure::on_train_batch_end("seen", move |cx| metrics.push(cx.metrics().get("train/loss"))))
+        .add_hook(closure::on_train_batch_end("seen", move |cx| {
+            metrics.push(cx.metrics().to_map().get("train/loss").copied());
+        }))
         .unwrap();
     let mut line = Line::new(0.25);
     trainer.fit(&mut line, &mut Batches::of(six())).unwrap();

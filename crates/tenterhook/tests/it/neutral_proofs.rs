@@ -61,7 +61,7 @@ fn who_never_did_anything_is_not_called_neutral() {
     assert_eq!(judgement.finding, Finding::NothingExercised, "{judgement}");
     assert!(!judgement.is_neutral());
     let why: Vec<_> = judgement.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
-    assert_eq!(why[0], "it looks every 100 steps, and the run was shorter; 100 steps would do");
+    assert_eq!(why[0], "it fires every 100 steps, and the run was shorter; 100 steps would do");
     assert!(why[1].starts_with("nothing that it waits for came through to it (on_activation"), "{why:?}");
     assert_eq!(why[2], "nothing that it waits for came through to it (on_test_end)");
     assert_eq!(why[3], "nothing that it waits for came through to it (on_step_end)");
