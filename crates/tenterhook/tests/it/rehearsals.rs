@@ -22,7 +22,7 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
         let mut training = training(&epochs(10), |_| Vec::new())?;
         let trainer = &mut training.0;
         let path = kept.clone();
-        trainer.add_hook_type::<Jsonl>(JsonlOptions { path, ..JsonlOptions::default() })?;
+        trainer.add_hook_type::<Jsonl>(JsonlOptions { path, log_every_n_batches: 2 })?;
         let filename = Some(root.path().join("profile.json"));
         trainer.add_hook_type::<Profiler>(ProfilerOptions { filename, ..ProfilerOptions::default() })?;
         let options = serde_json::json!({ "points": ["*"], "to": "safetensors", "dir": root.path().join("activations") });
