@@ -98,7 +98,8 @@ fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {
 
 #[test]
 fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
-    let mut trainer = trainer(epochs(2));
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = trainer(epochs(2)).with_checkpoints_in(root.path().join("checkpoints"));
     trainer.add_json_logging(100).unwrap();
     trainer.add_console_logging(50).unwrap();
     trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
