@@ -17,7 +17,8 @@ mod rel_path;
 
 pub use fingerprint::Fingerprint;
 pub use read::{
-    create_own, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text, read_named_text,
+    create_own, is_stream, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text,
+    read_named, read_named_text,
 };
 pub use rel_path::{RelPath, RelPathError};
 

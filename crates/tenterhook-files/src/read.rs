@@ -91,24 +91,37 @@ fn take_bounded(file: impl Read, limit: u64, bytes: &mut Vec<u8>) -> io::Result<
     if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(()) }
 }
 
-/// Reads a file that the user named on the command line: a regular file, or a stream by one of the names that can only
-/// mean a stream (`-`, `/dev/stdin`, `/dev/fd/N`). At most `limit` bytes of UTF-8 are read.
+/// Whether a path is one of the names that can only mean a stream: `-`, `/dev/stdin`, `/dev/fd/N`.
+#[must_use]
+pub fn is_stream(path: &Path) -> bool {
+    ["-", "/dev/stdin"].iter().any(|name| path == Path::new(name))
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|streams| path.parent() == Some(Path::new(streams)))
+}
+
+/// Reads a file that the user named on the command line: a regular file or a [stream](is_stream) of at most `limit`
+/// bytes.
+///
+/// # Errors
+/// Those of [`read_bounded`].
+pub fn read_named(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    if !is_stream(path) {
+        return read_bounded(path, limit);
+    }
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        take_bounded(io::stdin().lock(), limit, &mut bytes)?;
+    } else {
+        take_bounded(File::open(path)?, limit, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// [`read_named`], of UTF-8.
 ///
 /// # Errors
 /// Those of [`read_bounded_text`].
 pub fn read_named_text(path: &Path, limit: u64) -> io::Result<String> {
-    if path == Path::new("-") {
-        return text_of(io::stdin().lock(), limit);
-    }
-    let is_stream = path == Path::new("/dev/stdin")
-        || ["/dev/fd", "/proc/self/fd"].iter().any(|streams| path.parent() == Some(Path::new(streams)));
-    if is_stream { text_of(File::open(path)?, limit) } else { read_bounded_text(path, limit) }
-}
-
-fn text_of(stream: impl Read, limit: u64) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    take_bounded(stream, limit, &mut bytes)?;
-    utf8(bytes)
+    utf8(read_named(path, limit)?)
 }
 
 /// Reads a regular file of at most `limit` bytes of UTF-8.

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
-use tenterhook_files::{open_regular, read_bounded};
+use tenterhook_files::{is_stream, open_regular, read_bounded, read_named};
+
+use crate::memory;
 
 pub use buffers::Buffers;
 pub use bytes::Bytes;
@@ -252,6 +254,9 @@ impl TensorMap {
 
 /// The content of a file; its first bytes only if its header cannot fit, so that an endless file is not read.
 fn content(path: &Path) -> std::io::Result<Vec<u8>> {
+    if is_stream(path) {
+        return read_named(path, memory::limit_in_bytes() as u64);
+    }
     let mut length = [0; 8];
     let file = open_regular(path)?;
     let size = file.metadata()?.len();

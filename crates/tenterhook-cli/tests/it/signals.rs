@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::tenter::Place;
 
@@ -158,14 +158,14 @@ fn an_end_that_takes_too_long_is_cut_short() {
 
 #[test]
 fn before_anything_begins_a_signal_simply_ends_it() {
-    let train = ["train", "toy.toml", "--init-from", "pipe"];
-    for command in [train, ["validate", "toy.toml", "--weights", "pipe"]] {
+    let train = ["train", "toy.toml", "--init-from", "/dev/stdin"];
+    for command in [train, ["validate", "toy.toml", "--weights", "/dev/stdin"]] {
         let place = Place::new();
         place.write("toy.toml", "task = \"toy\"\n");
-        let path = pipe(&place);
-        let run = UnderWay::start(&place, &command);
-        // This waits until the program reads from it.
-        let held = std::fs::OpenOptions::new().write(true).open(path).expect("it opens");
+        let mut run = UnderWay::of(place.command(&command).stdin(Stdio::piped()));
+        let mut held = run.child.stdin.take().expect("a pipe");
+        // More than a pipe holds: this waits until the program reads from it.
+        held.write_all(&[0; 1 << 20]).expect("it reads");
         run.signal("TERM");
         let (code, said, _) = run.ended();
         drop(held);
