@@ -14,7 +14,9 @@ impl<M: Module> Session<'_, M> {
     pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
         let (warnings, refusals): (Vec<_>, Vec<_>) =
             self.refused(training).into_iter().partition(PlanError::is_warning);
-        warnings.into_iter().for_each(|warning| self.run.note(Notice::WouldRefuse(warning)));
+        for warning in warnings {
+            self.run.note(Notice::WouldRefuse(warning));
+        }
         if refusals.is_empty() || self.lenient {
             for refusal in refusals {
                 self.run.note(Notice::WouldRefuse(refusal));

@@ -173,8 +173,8 @@ impl Notify {
             return false;
         };
         let before = self.best.as_ref().map(|best| best.score);
-        let is_best =
-            before.is_none_or(|before| mode.is_better(score, before) || cx.again && score == before);
+        let is_best = before
+            .is_none_or(|before| mode.is_better(score, before) || cx.again && !mode.is_better(before, score));
         if is_best {
             self.best = Some(Best { score, path: cx.path.display().to_string() });
         }
@@ -301,7 +301,7 @@ impl Observer for Notify {
 
     fn on_hook_disabled(&mut self, cx: &HookDisabled) -> HookResult {
         let (hook, reason) = (Some(cx.hook.to_owned()), Some(cx.reason.to_owned()));
-        self.send(cx, NotifyOn::HookDisabled, Facts { hook, reason, ..self.now(cx, NotifyOn::HookDisabled) })
+        self.send(cx, NotifyOn::HookDisabled, Facts { reason, hook, ..self.now(cx, NotifyOn::HookDisabled) })
     }
 
     fn teardown(&mut self, cx: &Teardown) {
