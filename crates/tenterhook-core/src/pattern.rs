@@ -50,7 +50,7 @@ impl Pattern {
     /// Whether it chooses this name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        parts_match(Some(&self.text), Some(name))
+        parts_match(&self.text, name)
     }
 }
 
@@ -59,22 +59,31 @@ fn split(text: &str) -> (&str, Option<&str>) {
     text.split_once('.').map_or((text, None), |(first, rest)| (first, Some(rest)))
 }
 
-fn parts_match(pattern: Option<&str>, name: Option<&str>) -> bool {
-    let Some(pattern) = pattern else { return name.is_none() };
-    let (part, rest) = split(pattern);
-    if part == "**" {
-        let mut left = name;
-        loop {
-            if parts_match(rest, left) {
-                return true;
+/// Whether all parts match, remembering only the last `**` to go back to, so that no pattern takes long.
+fn parts_match(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut name) = (Some(pattern), Some(name));
+    let mut back = None;
+    loop {
+        let (part, rest) = pattern.map(split).unzip();
+        let rest = rest.flatten();
+        if part == Some("**") {
+            back = Some((rest, name));
+            pattern = rest;
+            continue;
+        }
+        match (part, name.map(split)) {
+            (None, None) => return true,
+            (Some(part), Some((first, left))) if text_matches(part.as_bytes(), first.as_bytes()) => {
+                (pattern, name) = (rest, left);
             }
-            let Some(name) = left else { return false };
-            left = split(name).1;
+            // One part more belongs to the last `**`.
+            _ => {
+                let Some((behind, Some(taken))) = back else { return false };
+                (pattern, name) = (behind, split(taken).1);
+                back = Some((behind, name));
+            }
         }
     }
-    let Some(name) = name else { return false };
-    let (first, left) = split(name);
-    text_matches(part.as_bytes(), first.as_bytes()) && parts_match(rest, left)
 }
 
 /// Whether a part matches, remembering only the last `*` to go back to.
@@ -106,17 +115,22 @@ pub(crate) fn overlap(one: &str, other: &str) -> bool {
     meet(&parts(one), &parts(other), |part| *part == "**", part)
 }
 
-/// Whether two rows of items can stand for the same row, where an `any` stands for any number of items.
+/// Whether two rows of items can stand for the same row, where an `any` stands for any number of items. Worked out for
+/// all ends of both rows, the shortest first, so that no rows take long.
 fn meet<T>(one: &[T], other: &[T], any: fn(&T) -> bool, same: fn(&T, &T) -> bool) -> bool {
-    match (one.split_first(), other.split_first()) {
-        (None, None) => true,
-        (Some((first, rest)), _) if any(first) => {
-            meet(rest, other, any, same) || other.get(1..).is_some_and(|left| meet(one, left, any, same))
-        }
-        (_, Some((first, _))) if any(first) => meet(other, one, any, same),
-        (Some((first, one)), Some((second, other))) => same(first, second) && meet(one, other, any, same),
-        _ => false,
+    let width = other.len() + 1;
+    let mut meets = vec![false; (one.len() + 1) * width];
+    for (i, j) in (0..=one.len()).rev().flat_map(|i| (0..width).rev().map(move |j| (i, j))) {
+        let at = |i: usize, j: usize| i <= one.len() && j < width && meets[i * width + j];
+        meets[i * width + j] = match (one.get(i), other.get(j)) {
+            (None, None) => true,
+            (Some(first), _) if any(first) => at(i + 1, j) || at(i, j + 1),
+            (_, Some(first)) if any(first) => at(i + 1, j) || at(i, j + 1),
+            (Some(first), Some(second)) => same(first, second) && at(i + 1, j + 1),
+            _ => false,
+        };
     }
+    meets[0]
 }
 
 #[cfg(test)]
@@ -162,5 +176,15 @@ mod tests {
             assert_eq!(overlap(one, other), expected, "{one} {other}");
             assert_eq!(overlap(other, one), expected, "{other} {one}");
         }
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        let names = ["a"; 200].join(".");
+        let pattern: Pattern = format!("{}.b", ["**"; 40].join(".a.")).parse().expect("a pattern");
+        assert!(!pattern.matches(&names));
+        assert!("**.a.**.a.**".parse::<Pattern>().expect("a pattern").matches(&names));
+        let [one, other] = ["a", "b"].map(|end| format!("{}{end}", "*x".repeat(60)));
+        assert!(!overlap(&one, &other) && overlap(&one, &one));
     }
 }

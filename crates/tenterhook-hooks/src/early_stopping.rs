@@ -237,7 +237,7 @@ impl EarlyStopping {
             (self.memory.best, self.memory.waited) = (Some(value), 0);
             return None;
         }
-        self.memory.waited += 1;
+        self.memory.waited = self.memory.waited.saturating_add(1);
         let waited = self.memory.waited;
         let on_what = self.memory.best.map_or(String::new(), |best| format!(" on {}", number(best)));
         let exhausted = waited >= *patience;

@@ -118,7 +118,7 @@ impl LossSpike {
             return;
         }
         if loss > self.options.threshold {
-            self.memory.high += 1;
+            self.memory.high = self.memory.high.saturating_add(1);
         } else if self.options.consecutive {
             self.memory.high = 0;
         }

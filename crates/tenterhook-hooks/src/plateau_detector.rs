@@ -193,7 +193,7 @@ impl Observer for PlateauDetector {
         if let Some(range) = plateau.filter(|_| !silent) {
             self.say(cx, range);
             self.memory.said = true;
-            self.memory.quiet_until = cx.epoch + 1 + self.options.cooldown;
+            self.memory.quiet_until = (cx.epoch + 1).saturating_add(self.options.cooldown);
         }
     }
 }

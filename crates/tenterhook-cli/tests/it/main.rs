@@ -11,6 +11,7 @@ mod endless;
 mod exit_codes;
 mod export;
 mod failures;
+mod fuzz;
 mod hooks;
 #[cfg(target_os = "linux")]
 mod kills;

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::tenter::Place;
 
 /// A Python that has these modules; CI installs one and names it.
-fn python_with(modules: &str) -> Option<String> {
+pub(crate) fn python_with(modules: &str) -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_them = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
     if has_them.is_ok_and(|output| output.status.success()) {

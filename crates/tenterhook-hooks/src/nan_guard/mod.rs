@@ -141,7 +141,7 @@ impl NanGuard {
         self.heeded = self.seen.found.len();
         self.memory.poisoned = Some(window);
         if !again {
-            self.memory.in_a_row += 1;
+            self.memory.in_a_row = self.memory.in_a_row.saturating_add(1);
         }
         self.seen.parameters = describe(&moment.params());
         match self.options.action {
@@ -213,7 +213,7 @@ impl NanGuard {
         };
         match dump::write(&root, &report, &cx.batch.tensors) {
             Ok(place) => {
-                self.memory.dumps += 1;
+                self.memory.dumps = self.memory.dumps.saturating_add(1);
                 let (lines, place) = (dump::python(&place), place.display());
                 let what = if cx.batch.tensors.is_empty() {
                     "the batch shows no tensors, so only the statistics"

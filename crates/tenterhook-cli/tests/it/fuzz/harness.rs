@@ -1,0 +1,209 @@
+//! Tries inputs one after the other, and makes a failing one small.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tenterhook::{Report, RunError};
+
+use super::mutate::{self, Rng};
+
+/// No input takes longer than this, even on a busy machine.
+const LONGEST: Duration = Duration::from_mins(1);
+/// How often a failing input is tried with a part less.
+const SHRINKS: usize = 400;
+
+/// What is fuzzed.
+pub(super) struct Fuzz<'a> {
+    /// The name of the target.
+    pub(super) name: &'a str,
+    /// Inputs to begin with.
+    pub(super) corpus: Vec<Vec<u8>>,
+    /// Words of the format.
+    pub(super) words: &'a [&'a str],
+    /// How an input becomes a document of values and back, where it is one.
+    pub(super) format: Option<Format>,
+    /// How many inputs are tried when no time is given.
+    pub(super) inputs: usize,
+}
+
+/// A format with values.
+#[derive(Clone, Copy)]
+pub(super) struct Format {
+    pub(super) read: fn(&[u8]) -> Option<Value>,
+    pub(super) write: fn(&Value) -> Option<Vec<u8>>,
+}
+
+/// JSON, as a whole or line by line.
+pub(super) const JSON: Format = Format {
+    read: |bytes| {
+        serde_json::from_slice(bytes).ok().or_else(|| {
+            let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let lines: Option<Vec<Value>> = lines.map(|line| serde_json::from_slice(line).ok()).collect();
+            lines.map(|lines| serde_json::json!({ "lines": lines }))
+        })
+    },
+    write: |value| match value.get("lines").and_then(Value::as_array) {
+        Some(lines) => Some(lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()),
+        None => Some(value.to_string().into_bytes()),
+    },
+};
+
+/// TOML.
+pub(super) const TOML: Format = Format {
+    read: |bytes| {
+        let table: toml::Table = str::from_utf8(bytes).ok()?.parse().ok()?;
+        serde_json::to_value(table).ok()
+    },
+    write: |value| Some(toml::to_string(&in_toml(value)?).ok()?.into_bytes()),
+};
+
+/// JSON as TOML, which has no null.
+pub(super) fn in_toml(value: &Value) -> Option<toml::Value> {
+    Some(match value {
+        Value::Object(map) => toml::Value::Table(
+            map.iter().filter_map(|(key, value)| Some((key.clone(), in_toml(value)?))).collect(),
+        ),
+        Value::Array(items) => toml::Value::Array(items.iter().filter_map(in_toml).collect()),
+        simple => toml::Value::try_from(simple).ok().filter(|_| !simple.is_null())?,
+    })
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// The seed of all inputs.
+pub(super) fn seed() -> u64 {
+    number("TENTERHOOK_FUZZ_SEED").unwrap_or(1)
+}
+
+/// How long each target is fuzzed, where that is said.
+pub(super) fn time() -> Option<Duration> {
+    number("TENTERHOOK_FUZZ_SECONDS").map(Duration::from_secs)
+}
+
+impl Fuzz<'_> {
+    /// Tries the corpus as it is, then inputs made from it. `check` says what is wrong with what an input leads to.
+    pub(super) fn run(&self, check: impl Fn(&[u8]) -> Result<(), String>) {
+        if let Ok(file) = std::env::var("TENTERHOOK_FUZZ_INPUT") {
+            let input = std::fs::read(&file).expect("the input is there");
+            return check(&input).unwrap_or_else(|wrong| panic!("{}: {wrong}", self.name));
+        }
+        let began = Instant::now();
+        let watch = Watch::start(self.name);
+        let mut rng =
+            Rng(self.name.bytes().fold(seed(), |mixed, byte| mixed.wrapping_mul(31) + u64::from(byte)));
+        let goes_on = |tried: usize| time().map_or(tried < self.inputs, |time| began.elapsed() < time);
+        let mut tried = 0;
+        while tried < self.corpus.len() || goes_on(tried) {
+            let input = match self.corpus.get(tried) {
+                Some(input) => input.clone(),
+                None => self.input(&mut rng),
+            };
+            watch.tries(&input);
+            if let Err(wrong) = attempt(&check, &input) {
+                self.report(&input, &wrong, &check);
+            }
+            tried += 1;
+        }
+        println!("fuzzed {} with {tried} inputs, seed {}", self.name, seed());
+    }
+
+    fn input(&self, rng: &mut Rng) -> Vec<u8> {
+        let (base, other) = (rng.pick(&self.corpus).clone(), rng.pick(&self.corpus).clone());
+        let structured = self.format.filter(|_| rng.below(4) > 0);
+        let document = structured.and_then(|format| Some((format, (format.read)(&base)?)));
+        let written =
+            document.and_then(|(format, document)| (format.write)(&mutate::document(rng, &document)));
+        written.unwrap_or_else(|| mutate::bytes(rng, &base, &other, self.words))
+    }
+
+    /// Makes a failing input as small as it gets, keeps it in a file, and fails.
+    fn report(&self, input: &[u8], wrong: &str, check: &impl Fn(&[u8]) -> Result<(), String>) -> ! {
+        let (mut small, mut why) = (input.to_vec(), wrong.to_owned());
+        let (mut size, mut left) = (small.len().div_ceil(2), SHRINKS);
+        while size > 0 && left > 0 {
+            let mut at = 0;
+            while at < small.len() && left > 0 {
+                left -= 1;
+                let mut shorter = small.clone();
+                shorter.drain(at..(at + size).min(small.len()));
+                match attempt(check, &shorter) {
+                    Err(wrong) => (small, why) = (shorter, wrong),
+                    Ok(()) => at += size,
+                }
+            }
+            size /= 2;
+        }
+        let file = kept(self.name, &small);
+        panic!(
+            "{} (seed {}): {why}\nthe input, made small: {}\ntry it again with TENTERHOOK_FUZZ_INPUT={}",
+            self.name,
+            seed(),
+            small.escape_ascii(),
+            file.display()
+        );
+    }
+}
+
+/// What panicked in a call of the trainer, which contains panics.
+pub(super) fn no_panic(called: Result<Report, RunError>) -> Result<(), String> {
+    let (report, failure) = match called {
+        Ok(report) => (report, None),
+        Err(RunError::Failed { report, failure, .. }) => (*report, Some(failure)),
+        Err(RunError::Settings(_)) => return Ok(()),
+    };
+    if let Some(failure) = failure.filter(|failure| failure.panicked) {
+        return Err(failure.to_string());
+    }
+    let contained = report.failures.kinds.iter().find(|kind| kind.panicked);
+    contained.map_or(Ok(()), |kind| Err(format!("{kind:?}")))
+}
+
+fn kept(name: &str, input: &[u8]) -> PathBuf {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}.input"));
+    std::fs::write(&file, input).expect("the input is kept");
+    file
+}
+
+fn attempt(check: &impl Fn(&[u8]) -> Result<(), String>, input: &[u8]) -> Result<(), String> {
+    let began = Instant::now();
+    let ran = catch_unwind(AssertUnwindSafe(|| check(input)));
+    let took = began.elapsed();
+    match ran {
+        Err(panic) => Err(format!("it panicked: {}", tenterhook::failure::panic_message(&*panic))),
+        Ok(Ok(())) if took > LONGEST => Err(format!("it took {} s", took.as_secs())),
+        Ok(checked) => checked,
+    }
+}
+
+/// Ends the process when an input never ends.
+struct Watch(mpsc::Sender<Vec<u8>>);
+
+impl Watch {
+    fn start(name: &str) -> Watch {
+        let (sender, inputs) = mpsc::channel::<Vec<u8>>();
+        let name = name.to_owned();
+        std::thread::spawn(move || {
+            let mut input = Vec::new();
+            loop {
+                match inputs.recv_timeout(2 * LONGEST) {
+                    Ok(next) => input = next,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {
+                        eprintln!("{name}: an input never ends; it is in {}", kept(&name, &input).display());
+                        std::process::abort();
+                    }
+                }
+            }
+        });
+        Watch(sender)
+    }
+
+    fn tries(&self, input: &[u8]) {
+        self.0.send(input.to_vec()).expect("somebody watches");
+    }
+}

@@ -1,0 +1,133 @@
+//! Checkpoints and run directories.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tenterhook::checkpoint::{OnUnreadable, newest_whole, read, verify};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights};
+use tenterhook::run::{Run, RunDirectoryPlan, Runs};
+use tenterhook::toy::{Toy, ToyData};
+use tenterhook::{FromOptions, Settings, Trainer};
+
+use super::harness::{Fuzz, JSON, TOML, no_panic};
+
+fn trainer(epochs: i64) -> Trainer {
+    let settings = Settings { max_epochs: Some(epochs), log_every_n_steps: 1, ..Settings::default() };
+    let mut trainer = Trainer::new(settings).unwrap().with_notices(|_| {});
+    trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
+    trainer.add_hook(EmaWeights::from_options(toml::from_str("").unwrap()).unwrap()).unwrap();
+    let saves = CheckpointOptions {
+        save_top_k: Some(-1),
+        every_n_train_steps: Some(3),
+        ..CheckpointOptions::default()
+    };
+    trainer.add_hook(Checkpoint::new(saves).unwrap()).unwrap();
+    trainer
+}
+
+/// A run of an epoch below this directory, and one of its checkpoints.
+fn trained(root: &Path) -> (PathBuf, PathBuf) {
+    let mut trainer = trainer(1).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
+    trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
+    let run = root.join("runs/latest").canonicalize().unwrap();
+    let checkpoint = run.join("checkpoints/epoch=0-step=6");
+    assert!(checkpoint.join("state.json").is_file(), "{}", checkpoint.display());
+    (run, checkpoint)
+}
+
+/// A copy of a checkpoint with another `state.json`, as whole as the original.
+fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(checkpoint).unwrap().flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    fs::write(to.join("state.json"), state).unwrap();
+    let mut manifest: Value = serde_json::from_slice(&fs::read(to.join("manifest.json")).unwrap()).unwrap();
+    let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+    manifest["files"]["state.json"] = json!({ "bytes": state.len(), "blake3": hash(state) });
+    let zeros = "0".repeat(64);
+    manifest["blake3"] = zeros.clone().into();
+    let text = format!("{manifest:#}\n");
+    fs::write(to.join("manifest.json"), text.replace(&zeros, &hash(text.as_bytes()))).unwrap();
+}
+
+/// Paths that lead elsewhere are tested apart, where nothing can be lost.
+fn leads_elsewhere(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.starts_with('/') || text.contains(".."),
+        Value::Array(items) => items.iter().any(leads_elsewhere),
+        Value::Object(map) => map.values().any(leads_elsewhere),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_state_is_resumed_from_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (run, checkpoint) = trained(directory.path());
+    let text = fs::read_to_string(checkpoint.join("state.json")).unwrap();
+    let text = text.replace(&format!("{}/", run.display()), "");
+    let state: Value = serde_json::from_str(&text).unwrap();
+    assert!(!leads_elsewhere(&state), "the corpus itself would be left out: {state:#}");
+    let fuzz = Fuzz {
+        name: "state",
+        corpus: vec![text.into_bytes()],
+        words: &["\"step\":", "null"],
+        format: Some(JSON),
+        inputs: 80,
+    };
+    fuzz.run(|input| {
+        if serde_json::from_slice(input).is_ok_and(|state| leads_elsewhere(&state)) {
+            return Ok(());
+        }
+        let scratch = directory.path().join("scratch");
+        let _ = fs::remove_dir_all(&scratch);
+        let copy = scratch.join("epoch=0-step=6");
+        copied(&checkpoint, &copy, input);
+        let _ = read(&copy);
+        let mut trainer = trainer(2).with_checkpoints_in(&scratch).restoring(&copy).accepting_changes();
+        no_panic(trainer.fit(&mut Toy::default(), &mut ToyData::default()))
+    });
+}
+
+#[test]
+fn a_manifest_is_believed_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, checkpoint) = trained(directory.path());
+    let manifest = checkpoint.join("manifest.json");
+    let corpus = vec![fs::read(&manifest).unwrap()];
+    let right: Value = serde_json::from_slice(&corpus[0]).unwrap();
+    let words = ["\"../x\"", "\"/etc/passwd\"", "\"format\": 9", "\"bytes\": 18446744073709551615"];
+    Fuzz { name: "manifest", corpus, words: &words, format: Some(JSON), inputs: 250 }.run(|input| {
+        fs::write(&manifest, input).unwrap();
+        let whole = verify(&checkpoint).is_ok();
+        let _ = (read(&checkpoint), newest_whole(checkpoint.parent().unwrap(), OnUnreadable::Stop));
+        let says_the_same =
+            serde_json::from_slice::<Value>(input).is_ok_and(|read| read["files"] == right["files"]);
+        if whole && !says_the_same { Err("another manifest is taken for whole".into()) } else { Ok(()) }
+    });
+}
+
+#[test]
+fn the_files_of_a_run_are_read_as_far_as_they_can_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let (run, _) = trained(directory.path());
+    fs::write(run.join("config.toml"), "task = \"toy\"\n[[hooks]]\nuse = \"console\"\n").unwrap();
+    for name in ["run.json", "metrics.jsonl", "events.jsonl", "config.toml"] {
+        let file = run.join(name);
+        let right = fs::read(&file).unwrap();
+        let words = ["\"step\":", "\"metrics\":{", "\"time\":1e400"];
+        let format = Some(if name == "config.toml" { TOML } else { JSON });
+        Fuzz { name, corpus: vec![right.clone()], words: &words, format, inputs: 120 }.run(|input| {
+            fs::write(&file, input).unwrap();
+            if let Ok(run) = Run::read(&run) {
+                let _ = (run.curves(), run.happenings(), run.config(), run.checkpoints());
+            }
+            let _ = Runs::below(directory.path().join("runs")).map(|runs| runs.list().len());
+            Ok(())
+        });
+        fs::write(&file, &right).unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! The JSON schema and the program agree on keys and types.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tenterhook::config::{Sources, schema_of_all};
+use tenterhook::registry::Registry;
+
+use super::harness::{TOML, in_toml, seed, time};
+use super::mutate::Rng;
+use super::texts::{configs, tasks};
+use crate::python::python_with;
+
+const VALIDATE: &str = r#"
+import json, sys
+from jsonschema import Draft202012Validator
+asked = json.load(sys.stdin)
+validator = Draft202012Validator(asked["schema"])
+print(json.dumps([next((error.message[:300] for error in validator.iter_errors(case)), None) for case in asked["cases"]]))
+"#;
+
+/// What was done to a configuration that works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Edit {
+    /// A key that does not exist.
+    UnknownKey,
+    /// A value of another type.
+    OtherType,
+}
+
+/// A random table within a document.
+fn table<'a>(rng: &mut Rng, value: &'a mut Value) -> &'a mut serde_json::Map<String, Value> {
+    let within = |value: &Value| match value {
+        Value::Object(_) => true,
+        Value::Array(items) => !items.is_empty() && items.iter().all(Value::is_object),
+        _ => false,
+    };
+    match value {
+        Value::Array(items) => {
+            let at = rng.below(items.len());
+            table(rng, &mut items[at])
+        }
+        Value::Object(map) => {
+            let inner: Vec<String> =
+                map.iter().filter(|(_, value)| within(value)).map(|(key, _)| key.clone()).collect();
+            if inner.is_empty() || rng.below(4) == 0 {
+                return map;
+            }
+            let key = rng.pick(&inner).clone();
+            table(rng, map.get_mut(&key).expect("it is there"))
+        }
+        _ => unreachable!("only tables are entered"),
+    }
+}
+
+fn edited(rng: &mut Rng, config: &Value) -> Option<(Edit, Value)> {
+    let mut config = config.clone();
+    let edit = *rng.pick(&[Edit::UnknownKey, Edit::OtherType]);
+    let map = table(rng, &mut config);
+    match edit {
+        Edit::UnknownKey => drop(map.insert(format!("zz_{}", rng.below(9)), json!(1))),
+        Edit::OtherType => {
+            let keys: Vec<String> = map.keys().cloned().collect();
+            let key = if keys.is_empty() { return None } else { rng.pick(&keys).clone() };
+            // What text means is not a question of its type.
+            let others = if map[&key].is_string() { 2 } else { 3 };
+            let other = [json!({ "zz": 1 }), json!([[[1]]]), json!("zz")][rng.below(others)].clone();
+            map.insert(key, other);
+        }
+    }
+    Some((edit, config))
+}
+
+#[test]
+fn the_schema_and_the_program_agree_on_keys_and_types() {
+    let Some(python) = python_with("jsonschema") else { return };
+    let (registry, tasks, directory) = (Registry::default(), tasks(), tempfile::tempdir().unwrap());
+    let file = directory.path().join("fuzzed.toml");
+    let accepts = |config: &Value| {
+        let text = toml::to_string(&in_toml(config).expect("it is TOML")).expect("it is written");
+        std::fs::write(&file, text).unwrap();
+        let resolved = Sources::file(&file).resolve(&tasks, &registry).map_err(|error| error.to_string())?;
+        resolved.trainer(&registry).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let works: Vec<Value> =
+        configs().iter().filter_map(|text| (TOML.read)(text)).filter(|it| accepts(it).is_ok()).collect();
+    assert!(works.len() > 20, "only {} configurations work", works.len());
+    let mut rng = Rng(seed());
+    let count = time().map_or(120, |time| 60 * usize::try_from(time.as_secs()).unwrap_or(1));
+    let cases: Vec<_> = (0..count)
+        .filter_map(|_| {
+            let config = rng.pick(&works).clone();
+            edited(&mut rng, &config)
+        })
+        .collect();
+    let documents: Vec<_> = works.iter().chain(cases.iter().map(|(_, config)| config)).collect();
+    let asked = json!({ "schema": schema_of_all(&tasks, &registry), "cases": documents }).to_string();
+    let mut child = Command::new(python)
+        .args(["-c", VALIDATE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    child.stdin.take().expect("a pipe").write_all(asked.as_bytes()).expect("it listens");
+    let output = child.wait_with_output().expect("it ends");
+    let verdicts: Vec<Option<String>> = serde_json::from_slice(&output.stdout).expect("its verdicts");
+    for (config, refused) in documents.iter().zip(&verdicts) {
+        match (accepts(config), refused) {
+            (Ok(()), Some(refused)) => panic!("only the schema refuses ({refused}):\n{config:#}"),
+            (Err(error), None) => panic!("only the program refuses ({error}):\n{config:#}"),
+            _ => {}
+        }
+    }
+    println!("fuzzed schema with {} inputs, seed {}", documents.len(), seed());
+}
