@@ -55,6 +55,33 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
+fn what_another_tool_keeps_among_the_runs_is_left_alone() {
+    let place = Place::new();
+    place.write("c.toml", CONFIG);
+    for (name, file, text) in [
+        ("exp-1", "events.jsonl", "{\"event\":\"start\"}\nhalf"),
+        ("exp-2", "run.json", "{\"name\":\"mine\",\"status\":\"running\"}"),
+        ("exp-2", "events.jsonl", "not ours"),
+        (".exp-3.unfinished", "notes.txt", "mine"),
+    ] {
+        fs::create_dir_all(place.path().join("runs").join(name)).expect("it is made");
+        place.write(&format!("runs/{name}/{file}"), text);
+    }
+    let before = contents(&place.path().join("runs"));
+    let listed = place.run(&["runs"]);
+    assert!(!format!("{}{}", listed.stdout, listed.stderr).contains("exp-"), "{}", listed.stderr);
+    for what in ["exp-1", "exp-2", "runs/exp-2"] {
+        place.run(&["show", what]).refused(&["is not a tenterhook run"]);
+        place.run(&["resume", what]).refused(&["is not a tenterhook run"]);
+        place.run(&["train", "c.toml", "--resume", what]).refused(&["run"]);
+    }
+    assert_eq!(contents(&place.path().join("runs")), before);
+    place.run(&["train", "c.toml", "--resume", "auto", "--quiet"]).succeeded();
+    let after = contents(&place.path().join("runs"));
+    assert!(before.iter().all(|file| after.contains(file)), "a training left them as they were");
+}
+
+#[test]
 fn a_refused_resume_changes_no_byte_of_the_run_and_calls_no_hook() {
     let place = Place::new();
     place.write("c.toml", CONFIG);

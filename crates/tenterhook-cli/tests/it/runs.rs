@@ -243,7 +243,7 @@ fn wrong_questions_get_clear_answers() {
     assert_eq!(listed(&place, &["--filter", &begins]), [&*id], "{begins}");
     assert_eq!(listed(&place, &["--filter", "config_hash == blake3:none"]), [""; 0]);
     place.run(&["show", "zzz"]).refused(&["no run is called `zzz`", &id]);
-    place.run(&["show", "./runs"]).refused(&["./runs is not a run"]);
+    place.run(&["show", "./runs"]).refused(&["./runs is not a tenterhook run"]);
     place.run(&["show", "latest~1"]).refused(&["`latest~1`", &id]);
     place.run(&["show", "--metric", "val/los"]).refused(&["`val/los`", "did you mean `val/loss`?"]);
     place.run(&["show", "--width", "3"]).refused(&["--width"]);

@@ -7,10 +7,11 @@ use tenterhook_core::{BoxError, Stage};
 
 use super::again::{go_on, removed, resumption, test_again};
 use super::lock::RunLock;
-use super::open::{EVENTS, Open, cannot, create, point};
+use super::open::{EVENTS, Open, cannot, create};
 use super::ownership::UserKey;
 use super::reading::Happenings;
 use super::record::{RunRecord, write_through};
+use super::starting::{Starting, point};
 use super::{
     Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
 };
@@ -98,6 +99,7 @@ impl RunDirectory {
     fn opened(&mut self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
         let lock = self.plan.resume.take();
         let RunDirectory { plan, id, .. } = self;
+        let _starting = Starting::below(&plan.runs_dir);
         let mut open = match lock {
             Some(lock) => go_on(plan, lock, beginning)?,
             None => create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?,
@@ -107,7 +109,7 @@ impl RunDirectory {
         }
         let latest = plan.runs_dir.join("latest");
         // The run is whole without it.
-        let unlinked = point(&latest, id).map_err(cannot("link", &latest)).err();
+        let unlinked = point(&plan.runs_dir, id).map_err(cannot("link", &latest)).err();
         open.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
         Ok(open)
     }

@@ -20,6 +20,7 @@ mod record;
 mod recording;
 pub mod resume;
 mod sinks;
+mod starting;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ use tenterhook_core::{BoxError, Stage};
 use super::lines::Lines;
 use super::lock::RunLock;
 use super::record::{RunRecord, write_whole};
+use super::starting::announce;
 use super::{Entry, FileMark, Happening, Resumption, RunDirectoryPlan};
 
 /// The files that a resumed run cuts back.
@@ -216,6 +217,8 @@ pub(super) fn create(
         record.write(&unfinished.join("run.json")).map_err(cannot("write", &path.join("run.json")))?;
         let durable = || {
             File::open(&unfinished)?.sync_all()?;
+            // Where it cannot be made, that is told when `latest` is to be pointed at the run.
+            let _ = announce(runs, id);
             fs::rename(&unfinished, &path)?;
             File::open(runs)?.sync_all()
         };
@@ -224,22 +227,11 @@ pub(super) fn create(
         Ok(lock)
     };
     let lock = made().inspect_err(|_| {
-        // It is the first error that matters.
+        // It is the first error that matters. A link to a run that does not exist goes with the next start.
         let _ = fs::remove_dir_all(&unfinished);
     })?;
     Open::of(lock, record, stage).inspect_err(|_| {
         // Nobody would write an end to it.
         let _ = fs::remove_dir_all(&path);
-    })
-}
-
-/// Points a link at a neighbour, at one stroke.
-pub(super) fn point(link: &Path, to: &str) -> std::io::Result<()> {
-    let unfinished = link.with_file_name(format!(".latest-{to}"));
-    // One that was killed in the midst of it may have left this behind.
-    let _ = fs::remove_file(&unfinished);
-    std::os::unix::fs::symlink(to, &unfinished)?;
-    fs::rename(&unfinished, link).inspect_err(|_| {
-        let _ = fs::remove_file(&unfinished);
     })
 }

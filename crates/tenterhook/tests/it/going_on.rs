@@ -309,7 +309,7 @@ fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
 fn a_run_that_is_not_there_cannot_go_on() {
     let root = tempfile::tempdir().unwrap();
     let error = RunLock::take(directory(root.path())).unwrap_err().to_string();
-    assert!(error.contains("is not a run") && error.contains(ID), "{error}");
+    assert!(error.contains("is not a tenterhook run") && error.contains(ID), "{error}");
     assert!(!root.path().join("runs").exists());
 }
 

@@ -216,7 +216,7 @@ fn what_latest_points_at_is_not_passed_over_for_another_run() {
         assert_eq!(Runs::resolve(root.path(), "good").unwrap().name, "good");
     }
     std::fs::remove_file(&record).unwrap();
-    assert!(told("latest").contains("bad-run-0001 is not a run"), "{}", told("latest"));
+    assert!(told("latest").contains("bad-run-0001 is not a tenterhook run"), "{}", told("latest"));
     std::fs::create_dir(&record).unwrap();
     assert!(told("bad").contains("cannot read"), "{}", told("bad"));
     assert_eq!(Runs::lost_latest(root.path(), "latest"), None);

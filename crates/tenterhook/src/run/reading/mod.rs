@@ -63,8 +63,8 @@ pub enum ReadError {
         /// Its format.
         format: u64,
     },
-    /// It is a directory, and no run.
-    #[error("{} is not a run: it holds no run.json", path.display())]
+    /// It is a directory, and no run of ours: another tool may have made it.
+    #[error("{} is not a tenterhook run: it holds no run.json of ours", path.display())]
     NotARun {
         /// The directory.
         path: PathBuf,
@@ -196,7 +196,8 @@ pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     })?;
     let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, &error))?;
     match value.get("format").and_then(Value::as_u64) {
-        None => Err(ReadError::damaged(path, "it has no `format`, as a run's own has")),
+        // Another tool's, which is left alone.
+        None => Err(ReadError::NotARun { path: path.parent().unwrap_or(path).to_owned() }),
         Some(format) if format > u64::from(FORMAT) => Err(ReadError::Newer { path: path.to_owned(), format }),
         Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, &error)),
     }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{ReadError, Run};
+use crate::run::starting;
 
 /// So many runs are listed in an error.
 const LISTED: usize = 6;
@@ -18,6 +19,8 @@ pub struct Runs {
     directory: PathBuf,
     list: Vec<Run>,
     damaged: Vec<(String, ReadError)>,
+    /// Runs whose start was killed before `latest` pointed at them.
+    pending: Vec<String>,
 }
 
 impl Runs {
@@ -29,10 +32,11 @@ impl Runs {
             io::ErrorKind::NotFound => ReadError::NoDirectory { path: directory.clone() },
             _ => ReadError::unreadable(&directory)(error),
         })?;
-        let (mut runs, mut damaged) = (Vec::new(), Vec::new());
+        let (mut runs, mut damaged, mut pending) = (Vec::new(), Vec::new(), Vec::new());
         for entry in entries {
             let path = entry.map_err(ReadError::unreadable(&directory))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            pending.extend(starting::pending(&path));
             // A run that is being made has a name with a dot, and is renamed once it is whole.
             if path.is_symlink() || !path.is_dir() || name.starts_with('.') {
                 continue;
@@ -45,7 +49,7 @@ impl Runs {
         }
         runs.sort_by(|a, b| (&a.record.created, &a.name).cmp(&(&b.record.created, &b.name)));
         damaged.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(Runs { directory, list: runs, damaged })
+        Ok(Runs { directory, list: runs, damaged, pending })
     }
 
     /// The run that is meant: a path to a run, or what [`find`](Runs::find) finds below the directory.
@@ -135,6 +139,10 @@ impl Runs {
     /// Where the run stands that `latest` points at. The link knows best, unless what it points at is gone;
     /// what is there and cannot be read is not passed over for another run.
     fn linked(&self) -> Result<Option<usize>, ReadError> {
+        let is_pending = |run: &Run| self.pending.contains(&run.name);
+        if let Some(started) = self.list.iter().rposition(is_pending) {
+            return Ok(Some(started));
+        }
         let Ok(link) = fs::read_link(self.directory.join("latest")) else { return Ok(None) };
         let to = self.directory.join(&link);
         let name = link.file_name().unwrap_or_default().to_string_lossy();
@@ -154,6 +162,9 @@ impl Runs {
         match self.damaged_called(wanted) {
             // It is there, which is more than that it is not found.
             Some((_, error)) => error.clone(),
+            _ if is_name(wanted) && self.directory.join(wanted).is_dir() => {
+                ReadError::NotARun { path: self.directory.join(wanted) }
+            }
             _ if self.list.is_empty() => ReadError::NoRuns { path: self.directory.clone() },
             _ => {
                 let all: Vec<_> = self.list.iter().collect();
@@ -161,6 +172,12 @@ impl Runs {
             }
         }
     }
+}
+
+/// Whether this can be the name of a directory of runs' own.
+fn is_name(wanted: &str) -> bool {
+    let mut parts = Path::new(wanted).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
 }
 
 /// Whether a name begins or ends with this.

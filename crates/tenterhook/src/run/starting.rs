@@ -1,0 +1,176 @@
+//! What a start does beside the run directory itself: the link `latest`, and the leftovers of starts that were killed.
+//!
+//! **Invariant.** A run directory appears after its link `.latest-ID` and before that becomes `latest`. So a `.latest-ID` whose
+//! run exists is the `latest` of a start that was killed in between, and one whose run does not exist is a leftover.
+
+use std::fs::{self, File};
+use std::io::Result;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::lock::holder;
+use super::open::{EVENTS, METRICS};
+
+/// How often a start asks for its lock: others hold it for an instant, to tidy up.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+
+const PENDING: &str = ".latest-";
+const UNFINISHED: &str = ".unfinished";
+
+/// A start that is under way: nobody tidies the directory of runs meanwhile.
+pub(super) struct Starting(Option<File>);
+
+impl Starting {
+    /// Removes what killed starts have left, unless another start is under way, and keeps others from doing so. Where the
+    /// file system has no such locks, nothing is removed.
+    pub(super) fn below(runs: &Path) -> Starting {
+        // Who makes the run says why it cannot be made.
+        let Ok(file) = fs::create_dir_all(runs).and_then(|()| File::open(runs)) else {
+            return Starting(None);
+        };
+        if file.try_lock().is_ok() {
+            // Leftovers do no harm.
+            let _ = tidy(runs);
+            let _ = file.unlock();
+        }
+        let locked = (0..TRIES).any(|attempt| {
+            std::thread::sleep(if attempt == 0 { Duration::ZERO } else { PAUSE });
+            file.try_lock_shared().is_ok()
+        });
+        Starting(locked.then_some(file))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            // It goes with the file in any case.
+            let _ = file.unlock();
+        }
+    }
+}
+
+/// The run that a link is named after, if it is one that will become `latest`.
+pub(super) fn pending(link: &Path) -> Option<String> {
+    let to = fs::read_link(link).ok()?.to_str()?.to_owned();
+    (link.file_name()?.to_str()?.strip_prefix(PENDING)? == to).then_some(to)
+}
+
+/// Makes the link that will become `latest`.
+pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
+    let link = runs.join(format!("{PENDING}{id}"));
+    if pending(&link).as_deref() != Some(id) {
+        if link.is_symlink() {
+            fs::remove_file(&link)?;
+        }
+        std::os::unix::fs::symlink(id, &link)?;
+    }
+    Ok(link)
+}
+
+/// Points `latest` at a run, at one instant.
+pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
+    let link = announce(runs, id)?;
+    fs::rename(&link, runs.join("latest")).inspect_err(|_| {
+        let _ = fs::remove_file(&link);
+    })
+}
+
+fn tidy(runs: &Path) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(runs)?.flatten().map(|entry| entry.file_name()).collect();
+    // Of several that were killed, the newest is the latest: ids begin with the time.
+    names.sort();
+    for path in names.into_iter().map(|name| runs.join(name)) {
+        match pending(&path) {
+            Some(id) if runs.join(&id).join("run.json").is_file() => point(runs, &id)?,
+            Some(_) => fs::remove_file(&path)?,
+            None if is_unfinished(&path) => fs::remove_dir_all(&path)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is a run directory that was never finished: by its name, with nothing in it that is not ours, and held
+/// by nobody.
+fn is_unfinished(path: &Path) -> bool {
+    const OURS: [&str; 6] = ["checkpoints", "config.toml", METRICS, EVENTS, "run.json", "lock"];
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let id = name.strip_prefix('.').and_then(|name| name.strip_suffix(UNFINISHED));
+    let is_ours = |name: &str| {
+        OURS.contains(&name.strip_prefix('.').and_then(|name| name.strip_suffix(UNFINISHED)).unwrap_or(name))
+    };
+    let holds_ours_alone = || {
+        let mut entries = fs::read_dir(path).into_iter().flatten();
+        entries.all(|entry| entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+            && fs::read_dir(path.join("checkpoints")).into_iter().flatten().next().is_none()
+    };
+    let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    id.is_some_and(|id| !id.is_empty()) && is_directory && holds_ours_alone() && holder(path).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(runs: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_leftovers_of_killed_starts_go_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runs = dir.path();
+        let unfinished = |name: &str| {
+            let path = runs.join(name);
+            fs::create_dir_all(path.join("checkpoints")).expect("it is made");
+            path
+        };
+        fs::write(unfinished(".killed.unfinished").join(".run.json.unfinished"), "{").expect("it is written");
+        fs::create_dir(runs.join(".empty.unfinished")).expect("it is made");
+        fs::write(unfinished(".foreign.unfinished").join("thesis.tex"), "").expect("it is written");
+        fs::write(unfinished(".saved.unfinished").join("checkpoints/a"), "").expect("it is written");
+        let held = unfinished(".held.unfinished");
+        let _lock = super::super::RunLock::of(held).expect("it is locked");
+        fs::create_dir(runs.join("other")).expect("it is made");
+        fs::write(runs.join(".file.unfinished"), "").expect("it is written");
+        announce(runs, "gone").expect("a link");
+        std::os::unix::fs::symlink("elsewhere", runs.join(".latest-mine")).expect("a link");
+        let all = names(runs);
+        // While another start is under way, nothing goes.
+        let other = File::open(runs).expect("it opens");
+        other.lock_shared().expect("it is locked");
+        drop(Starting::below(runs));
+        assert_eq!(names(runs), all);
+        drop(other);
+        drop(Starting::below(runs));
+        let left = [
+            ".file.unfinished",
+            ".foreign.unfinished",
+            ".held.unfinished",
+            ".latest-mine",
+            ".saved.unfinished",
+            "other",
+        ];
+        assert_eq!(names(runs), left);
+    }
+
+    #[test]
+    fn a_start_that_was_killed_before_it_was_the_latest_becomes_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runs = dir.path();
+        for id in ["a", "b"] {
+            fs::create_dir(runs.join(id)).expect("it is made");
+            fs::write(runs.join(id).join("run.json"), "{}").expect("it is written");
+        }
+        point(runs, "a").expect("it is linked");
+        announce(runs, "b").expect("a link");
+        drop(Starting::below(runs));
+        assert_eq!(fs::read_link(runs.join("latest")).expect("a link"), Path::new("b"));
+        assert_eq!(names(runs), ["a", "b", "latest"]);
+    }
+}
