@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::checkpoint::{OnUnreadable, hook_problems, newest_whole, problems};
-use tenterhook::hooks::{Checkpoint, CheckpointOptions, Csv, Jsonl, SaveLast, TensorBoard};
+use tenterhook::hooks::{
+    Checkpoint, CheckpointOptions, Csv, CsvOptions, Jsonl, JsonlOptions, SaveLast, TensorBoard,
+    TensorBoardOptions,
+};
 use tenterhook::registry::Registry;
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
@@ -76,18 +79,21 @@ fn checkpoint() -> (tempfile::TempDir, PathBuf) {
     (root, path)
 }
 
+/// Puts a path into a state.
+type Forged<'a> = &'a dyn Fn(&mut Value, &str);
+
 #[test]
 fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
     let at = |path: &str| json!({ "path": path });
     let save = |path: &str| json!({ "path": at(path), "replaces": [at(path)], "link": at(path) });
-    let entries: [(&str, &dyn Fn(&mut Value, &str)); 7] = [
+    let entries: [(&str, Forged<'_>); 7] = [
         ("afterwards.replaces[0].path", &|state, path| state["afterwards"]["replaces"] = json!([at(path)])),
         ("afterwards.link.path", &|state, path| state["afterwards"]["link"] = at(path)),
         ("unannounced[0].path.path", &|state, path| state["unannounced"][0]["path"] = at(path)),
         ("position.saves[0].path.path", &|state, path| state["position"]["saves"] = json!([save(path)])),
         ("loops.asked[0].path.path", &|state, path| state["loops"]["asked"] = json!([save(path)])),
         ("ledger[0].path", &|state, path| {
-            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = path.into()
+            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = path.into();
         }),
         ("last", &|state, path| state["hooks"]["checkpoint"]["data"]["last"] = path.into()),
     ];
@@ -180,9 +186,9 @@ fn recorded(root: &Path, to: i64, resume: bool) -> Trainer {
     let mut trainer = trainer(epochs(to)).with_run_directory(plan);
     let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
-    trainer.add_hook(Csv::from_options(Default::default()).unwrap()).unwrap();
-    trainer.add_hook(Jsonl::from_options(Default::default()).unwrap()).unwrap();
-    trainer.add_hook(TensorBoard::from_options(Default::default()).unwrap()).unwrap();
+    trainer.add_hook(Csv::from_options(CsvOptions::default()).unwrap()).unwrap();
+    trainer.add_hook(Jsonl::from_options(JsonlOptions::default()).unwrap()).unwrap();
+    trainer.add_hook(TensorBoard::from_options(TensorBoardOptions::default()).unwrap()).unwrap();
     trainer
 }
 

@@ -103,7 +103,8 @@ pub fn list(root: &Path) -> Result<Vec<Listed>, Unreadable> {
 
 fn listed(root: &Path, found: Found) -> Option<Listed> {
     let Glance { about, problem } = found.glance();
-    let problem = problem.or_else(|| open(&found.path).err());
+    // All files are checked in order, so that the first problem is named.
+    let problem = if found.unreadable.is_some() { problem } else { open(&found.path).err() };
     // It was there a moment ago.
     if matches!(problem, Some(Unreadable::Missing { .. })) {
         return None;
@@ -225,9 +226,8 @@ fn found(root: &Path) -> Result<Vec<Found>, Unreadable> {
         };
         for path in entries {
             match kind(&path) {
-                Ok(Kind::Nothing) => {}
                 Ok(Kind::Directory) if depth < DEPTH => open.push((path, depth + 1)),
-                Ok(Kind::Directory) => {}
+                Ok(Kind::Nothing | Kind::Directory) => {}
                 Ok(Kind::Checkpoint) => {
                     let real = path.canonicalize().unwrap_or_else(|_| path.clone());
                     found.insert(real, Found::at(path));

@@ -126,7 +126,9 @@ fn is_ours(path: &Path) -> io::Result<()> {
     }
     match read_bounded(&path.join(MANIFEST), SMALL_FILE) {
         Ok(bytes) if Manifest::is_one(&bytes) => Ok(()),
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            refused(&format!("the manifest of what is there cannot be read: {error}"))
+        }
         _ => refused("it is a directory without the manifest of a checkpoint"),
     }
 }
