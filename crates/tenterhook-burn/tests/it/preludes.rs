@@ -3,6 +3,7 @@
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::optim::SgdConfig;
 use burn::prelude::*;
+use tenterhook::hooks::{ModelSummary, ModelSummaryOptions};
 use tenterhook::prelude::*;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
 
@@ -49,7 +50,7 @@ fn running_statistics_are_told_from_parameters_in_count_and_summary() {
             lines.lock().unwrap().push(line.clone());
         }
     });
-    trainer.add_hook_type::<tenterhook::hooks::ModelSummary>(Default::default()).unwrap();
+    trainer.add_hook_type::<ModelSummary>(ModelSummaryOptions::default()).unwrap();
     let mut module = Burn::new(model, &device)
         .with_optimizers(|_| Ok(Optimizer::new("sgd", SgdConfig::new().build(), 0.1).into()));
     trainer.fit(&mut module, &mut to_train_on(&[Numbers([1.0, 2.0], [0.0])])).unwrap();
