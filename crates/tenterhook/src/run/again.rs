@@ -103,8 +103,8 @@ fn cut_test(lock: &RunLock) -> Result<()> {
         Err(_) => !line.ends_with(b"\n"),
     };
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    let test: usize = lines.into_iter().rev().take_while(of_test).map(<[u8]>::len).sum();
-    if test == 0 { Ok(()) } else { file.set_len((text.len() - test) as u64) }
+    let length: usize = lines.into_iter().rev().take_while(of_test).map(<[u8]>::len).sum();
+    if length == 0 { Ok(()) } else { file.set_len((text.len() - length) as u64) }
 }
 
 /// Where the run continues, and how much of it is trained again.

@@ -145,11 +145,9 @@ impl<M: Module> Running<M> {
     ) {
         let Some(recording) = &mut self.recording else { return };
         let written = write(&mut **recording.recorder());
-        if let Err(error) = written {
-            if recording.told.is_none() {
-                recording.told = Some(error.to_string());
-                self.notices.push(Notice::Unwritten(error), true);
-            }
+        if let Some(error) = written.err().filter(|_| recording.told.is_none()) {
+            recording.told = Some(error.to_string());
+            self.notices.push(Notice::Unwritten(error), true);
         }
     }
 
