@@ -385,7 +385,7 @@ fn a_text_of_other_bytes_and_the_same_length_is_refused() {
     let trained = [&["train", "--set", "task=text", "--no-test", "--quiet"], &small[..]].concat();
     place.run(&trained).succeeded();
     let first = latest(&place);
-    place.write("text.txt", &text.replacen("Jack", "Jill", 1));
+    place.write("text.txt", text.replacen("Jack", "Jill", 1));
     let longer = ["--no-test", "--quiet", "--set", "trainer.max_epochs=2"];
     let refused = place.run(&[&["resume", "latest"], &longer[..]].concat());
     refused.refused(&["the data is not that of the checkpoint:\n  train/train: ", "`--force`"]);

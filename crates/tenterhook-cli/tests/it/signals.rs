@@ -165,7 +165,7 @@ fn before_anything_begins_a_signal_simply_ends_it() {
         let mut run = UnderWay::of(place.command(&command).stdin(Stdio::piped()));
         let mut held = run.child.stdin.take().expect("a pipe");
         // More than a pipe holds: this waits until the program reads from it.
-        held.write_all(&[0; 1 << 20]).expect("it reads");
+        held.write_all(&vec![0; 1 << 20]).expect("it reads");
         run.signal("TERM");
         let (code, said, _) = run.ended();
         drop(held);

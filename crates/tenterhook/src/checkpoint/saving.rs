@@ -273,6 +273,7 @@ impl<M: Module> Running<M> {
         let (path, old, link, latest) = self.checked(places())?;
         contents.afterwards = Afterwards { replaces, link: request.link.clone() };
         let job = Job {
+            name,
             contents,
             snapshot,
             weights,
@@ -378,9 +379,8 @@ impl<M: Module> Running<M> {
     }
 
     fn judge(&mut self, done: Done) -> Result<(), Failure> {
-        let Done { path, step, epoch, weights_only, result } = done;
-        let name = self.roots().name(&path).ok();
-        let is_it = |saved: &Announcement| saved.step == step && name.as_ref() == Some(&saved.path);
+        let Done { name, path, step, epoch, weights_only, result } = done;
+        let is_it = |saved: &Announcement| saved.step == step && saved.path == name;
         let announcement = self.saves.in_flight.iter().find(|saved| is_it(saved)).cloned();
         self.saves.in_flight.retain(|saved| !is_it(saved));
         match result {

@@ -16,6 +16,7 @@ use super::afterwards::Removed;
 use super::contents::Contents;
 use super::disk;
 use super::hook_tensors;
+use super::roots::CheckpointPath;
 use super::store::{self, RealDisk};
 use crate::module::{Saved, Snapshot};
 use crate::tensors::{Buffers, TensorMap};
@@ -29,6 +30,8 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// A checkpoint to be written.
 pub(super) struct Job {
+    /// How the checkpoint is named in files and announcements.
+    pub(super) name: CheckpointPath,
     pub(super) path: PathBuf,
     pub(super) contents: Contents,
     pub(super) snapshot: Snapshot,
@@ -56,6 +59,7 @@ pub(super) enum Weights {
 
 /// What became of it.
 pub(super) struct Done {
+    pub(super) name: CheckpointPath,
     pub(super) path: PathBuf,
     pub(super) step: u64,
     pub(super) epoch: u64,
@@ -68,7 +72,8 @@ impl Job {
     /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
     /// else may come first.
     fn carry_out(self, buffers: &Buffers, first: impl FnOnce()) -> Done {
-        let Job { path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } = self;
+        let Job { name, path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } =
+            self;
         let progress = contents.progress;
         let weights_only = contents.weights_only;
         let read = backtraces::caught("", || snapshot.read(buffers));
@@ -108,7 +113,7 @@ impl Job {
         };
         let result = backtraces::caught("", write).map(|()| Removed::of(replaces));
         let (step, epoch) = (progress.step, progress.epoch);
-        Done { path, step, epoch, weights_only, result }
+        Done { name, path, step, epoch, weights_only, result }
     }
 }
 
@@ -153,7 +158,7 @@ impl Writer {
         // Several saves of one moment copy everything each; the memory of one is kept.
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
         let Progress { step, epoch, .. } = job.contents.progress;
-        let (path, weights_only) = (job.path.clone(), job.contents.weights_only);
+        let (name, path, weights_only) = (job.name.clone(), job.path.clone(), job.contents.weights_only);
         let keep = backtraces::like_caller();
         let work = move || {
             let _keeping = keep();
@@ -171,7 +176,7 @@ impl Writer {
                 let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
                 // The next one would not wait for those before this one.
                 self.done = self.finished(true);
-                self.done.push(Done { path, step, epoch, weights_only, result: Err(error.into()) });
+                self.done.push(Done { name, path, step, epoch, weights_only, result: Err(error.into()) });
             }
         }
     }

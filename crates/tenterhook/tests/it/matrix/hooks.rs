@@ -68,8 +68,14 @@ impl Faulty {
     }
 }
 
-pub fn message(name: &str, place: &str) -> String {
+fn message(name: &str, place: &str) -> String {
     format!("{name} goes wrong in {place}")
+}
+
+/// Whether an error is this hook's message. What fails while a state is loaded also names the file.
+pub fn says(error: &str, name: &str, place: &str) -> bool {
+    let rest = error.strip_prefix(&message(name, place));
+    rest.is_some_and(|rest| rest.is_empty() || place == "load_state_dict" && rest.ends_with("state.json)"))
 }
 
 struct Observes {

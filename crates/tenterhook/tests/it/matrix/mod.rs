@@ -12,7 +12,7 @@ use tenterhook::run::{Happening, RunDirectoryPlan, RunStatus};
 use tenterhook::toy::Toy;
 use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
 
-use self::hooks::{Fault, Faulty, Kind, message};
+use self::hooks::{Fault, Faulty, Kind, says};
 use self::rules::{Case, Expected, Failed, Rows};
 use self::written::Written;
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
@@ -166,7 +166,7 @@ impl Matrix {
         let is_hook = |failure: &Failure, hook: &str| {
             assert_eq!(failure.origin, Origin::Hook(hook.to_owned()), "{case}");
             assert_eq!((failure.place, failure.panicked), (fault.place, fault.panics), "{case}");
-            assert_eq!(failure.error.to_string(), message(hook, fault.place), "{case}");
+            assert!(says(&failure.error.to_string(), hook, fault.place), "{case}: {}", failure.error);
         };
         let report = match result {
             Ok(report) => {
@@ -201,7 +201,7 @@ impl Matrix {
             assert_eq!(counted.collect::<Vec<_>>(), one.into_iter().collect::<Vec<_>>(), "{case}");
             for kind in kinds {
                 assert_eq!((kind.at.as_str(), kind.panicked), (fault.place, fault.panics), "{case}");
-                assert_eq!(kind.error, message(hook, fault.place), "{case}");
+                assert!(says(&kind.error, hook, fault.place), "{case}: {}", kind.error);
             }
         }
     }

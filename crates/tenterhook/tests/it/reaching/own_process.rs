@@ -115,7 +115,7 @@ fn an_address_in_the_place_of_the_variable_is_refused_and_not_repeated() {
     let printed = process(root.path(), &hooks, None);
     assert!(
         printed.contains("refused: ")
-            && printed.contains("url_env must be the name of an environment variable")
+            && printed.contains("`url_env` must be the name of an environment variable")
     );
     assert!(!printed.contains(TOKEN), "{printed}");
 }

@@ -61,12 +61,15 @@ fn a_link_under_the_name_of_a_checkpoint_or_of_an_unfinished_one_is_replaced_and
     }
 }
 
+/// Makes a file unreadable.
+type Spoil = fn(&Path);
+
 #[test]
 fn a_checkpoint_that_cannot_be_read_stops_unless_it_is_skipped() {
     // They cannot be read by root either.
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let circle = |path: &Path| symlink(path, path).unwrap();
-    let ways: [(&str, fn(&Path)); 8] = [
+    let ways: [(&str, Spoil); 8] = [
         ("newer/manifest.json", |path| fs::create_dir(path).unwrap()),
         ("newer/manifest.json", fifo),
         ("newer/manifest.json", |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap()),
