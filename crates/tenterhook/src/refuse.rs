@@ -28,7 +28,8 @@ impl<M: Module> Session<'_, M> {
         Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
     }
 
-    /// What cannot work, without running anything but the data's set-up.
+    /// What cannot work, and what is only reported ([`PlanError::is_warning`]), without running anything but the data's
+    /// set-up.
     pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {
         let (mut failures, mut refused) = (Vec::new(), Vec::new());
         self.guarded(Who::Data, "setup", &mut failures, |session| session.data.setup(Stage::Fit));
@@ -37,7 +38,6 @@ impl<M: Module> Session<'_, M> {
                 session.prepare_evaluation()?;
                 let training = session.training()?;
                 refused = session.refused(&training);
-                refused.retain(|refused| !refused.is_warning());
                 Ok(())
             });
         }

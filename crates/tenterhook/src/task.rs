@@ -172,7 +172,7 @@ pub trait Program {
     /// [`load_weights`](Program::load_weights) takes them.
     fn load_matching(&mut self, path: &Path) -> Result<LoadReport, BoxError>;
 
-    /// What the plan would refuse before step 1 of a fit.
+    /// What the plan would refuse before step 1 of a fit, and what it would only warn of.
     fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError>;
 }
 

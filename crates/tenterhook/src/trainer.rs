@@ -368,7 +368,8 @@ impl Trainer {
         &self.hooks
     }
 
-    /// What the plan would refuse before step 1 of a `fit`. Nothing is run; only the data is set up.
+    /// What the plan would refuse before step 1 of a `fit`, and what it would only warn of
+    /// ([`PlanError::is_warning`]). Nothing is run; only the data is set up.
     pub fn refusals<M: Module>(
         &mut self,
         module: &mut M,

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use tenterhook::config::{Resolved, Sources};
 use tenterhook::task::Program;
-use tenterhook::{RunError, Trainer};
+use tenterhook::{PlanError, RunError, Trainer};
 
 use crate::app::App;
 use crate::arguments::Changes;
@@ -74,8 +74,10 @@ fn accepted(
     trainer: &mut Trainer,
 ) -> Result<Option<ExitCode>, String> {
     match program.refusals(trainer) {
-        Ok(refusals) if refusals.is_empty() => Ok(None),
-        Ok(refusals) => {
+        // Warnings are reported when the run starts.
+        Ok(refusals) if refusals.iter().all(PlanError::is_warning) => Ok(None),
+        Ok(mut refusals) => {
+            refusals.retain(|refusal| !refusal.is_warning());
             let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, trainer));
             Err(resolved.error(problems).to_string())
         }

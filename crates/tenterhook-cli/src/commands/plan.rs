@@ -13,11 +13,15 @@ use crate::arguments::Changes;
 use crate::scenario::{Scenario, Tape};
 
 pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Result<ExitCode, String> {
-    let (trainer, refused) = planned(app, path, changes)?;
+    let (trainer, found) = planned(app, path, changes)?;
+    let (warnings, refused): (Vec<_>, Vec<_>) = found.into_iter().partition(PlanError::is_warning);
     if json {
-        print_data(&for_programs(&trainer, &refused));
+        print_data(&for_programs(&trainer, &refused, &warnings));
     } else {
         print(for_people(&trainer).trim_end());
+    }
+    for warning in &warnings {
+        tell(format_args!("warning: {warning}"));
     }
     for refusal in &refused {
         tell(format_args!("refused: {refusal}"));
@@ -124,7 +128,7 @@ fn said_of_itself(access: &Access) -> String {
     .concat()
 }
 
-fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {
+fn for_programs(trainer: &Trainer, refused: &[PlanError], warnings: &[PlanError]) -> String {
     let mut events = Map::new();
     for event in Event::ALL {
         let receivers = sources::receivers(*event, trainer.hooks());
@@ -132,10 +136,13 @@ fn for_programs(trainer: &Trainer, refused: &[PlanError]) -> String {
             receivers.into_iter().map(|Receiver { source, why }| json!({ "source": source, "why": why }));
         events.insert(event.handler().to_owned(), Value::Array(rows.collect()));
     }
-    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    let texts = |errors: &[PlanError]| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (refused, warnings) = (texts(refused), texts(warnings));
     let updates = update_hooks(trainer).into_iter().map(|(name, why)| json!({ "name": name, "why": why }));
     let updates: Vec<_> = updates.collect();
     let hooks = trainer.list_hooks();
-    let plan = json!({ "hooks": hooks, "events": events, "update_hooks": updates, "refused": refused });
+    let plan = json!({
+        "hooks": hooks, "events": events, "update_hooks": updates, "refused": refused, "warnings": warnings
+    });
     format!("{plan:#}\n")
 }

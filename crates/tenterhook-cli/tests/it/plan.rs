@@ -89,6 +89,17 @@ fn what_cannot_work_is_refused_with_its_fix() {
 }
 
 #[test]
+fn an_observer_that_never_fires_is_a_warning() {
+    let config = "[trainer]\nmax_epochs = 1\n[[hooks]]\nuse = \"jsonl\"\nlog_every_n_batches = 1000";
+    let (code, out, err) = plan(config, &["--json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let plan: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(plan["refused"], Value::Array(vec![]));
+    assert!(plan["warnings"][0].as_str().is_some_and(|text| text.contains("1000 batches")), "{plan:#}");
+    assert!(err.starts_with("warning: hook `json_log`"), "{err}");
+}
+
+#[test]
 fn a_scenario_has_a_plan_too() {
     let file = files().join("lightning/fit_model_checkpoint_ordering.json");
     let output = tenter(&["plan", &file.display().to_string(), "--json"], &files());

@@ -1,4 +1,4 @@
-//! Answers of servers to `notify` and `heartbeat`.
+//! Answers of servers to `notify`, `heartbeat` and `upload`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,6 +17,8 @@ const ANSWERS: &[&str] = &[
     "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0\r\nConnection: close\r\n\r\n",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n<Error><Code>NoSuchKey</Code></Error>",
+    "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nLast-Modified: Wed, 18 Nov 2026 12:00:00 GMT\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
 const WORDS: &[&str] = &[
@@ -28,6 +30,9 @@ const WORDS: &[&str] = &[
     "\r\n\r\n",
     "Location: ",
     "ffffffffffffffff\r\n",
+    "ETag: \"",
+    "Last-Modified: ",
+    "<Code>",
 ];
 
 /// Answers every request with something else, and counts them.
@@ -75,7 +80,9 @@ fn config() -> String {
     let notify =
         (0..12).map(|n| format!("[[hooks]]\nuse = \"notify\"\nname = \"n{n}\"\nretries = 0\n{common}"));
     let heartbeat = format!("[[hooks]]\nuse = \"heartbeat\"\n{common}");
-    [task.to_owned()].into_iter().chain(notify).chain([heartbeat]).collect()
+    let upload = "[[hooks]]\nuse = \"checkpoint\"\n[[hooks]]\nuse = \"upload\"\nto = \"s3://bucket/runs\"\nretries = 0\n\
+                  timeout = \"1 s\"\non_error = \"warn\"\n";
+    [task.to_owned()].into_iter().chain(notify).chain([heartbeat, upload.to_owned()]).collect()
 }
 
 #[test]
@@ -87,7 +94,14 @@ fn whatever_a_server_answers_the_training_goes_on() {
         place.write("c.toml", config());
         let mut command = place.command(&["train", "c.toml", "--no-test"]);
         let url = format!("http://127.0.0.1:{port}/{TOKEN}");
-        let output = command.env("TENTERHOOK_TEST_WEBHOOK", url).output().expect("it runs");
+        let output = command
+            .env("TENTERHOOK_TEST_WEBHOOK", url)
+            .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"))
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", TOKEN)
+            .env("AWS_REGION", "us-east-1")
+            .output()
+            .expect("it runs");
         survived(&place, output.into());
         if time().is_none_or(|time| began.elapsed() >= time) {
             break;
