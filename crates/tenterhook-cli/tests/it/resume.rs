@@ -187,8 +187,8 @@ fn a_resume_says_how_much_is_trained_again_and_save_last_keeps_it_at_nothing() {
         ("save_last = \"link\"", "  resuming from checkpoints/last: 5 epochs, 40 steps done\n"),
         (
             "",
-            "  resuming from checkpoints/epoch=0-step=8: 1 epoch, 8 steps done; 4 epochs (32 steps) after that are \
-             trained again because there is no later checkpoint\n",
+            "  resuming from checkpoints/epoch=0-step=8: 1 epoch, 8 steps done; trained again: 4 \
+             epochs (32 steps) because there is no later checkpoint\n",
         ),
     ] {
         let place = Place::new();
@@ -289,14 +289,24 @@ fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_has_its_final_weights
 }
 
 #[test]
-fn a_run_whose_best_weights_are_gone_before_the_test_is_as_training_left_it() {
+fn a_test_that_cannot_begin_is_a_failure_and_a_resume_makes_up_for_it() {
     let place = Place::new();
     let monitored = CONFIG.replace("save_top_k = -1", "monitor = \"val/loss\"");
-    let breaks = "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"rm\", \"-r\", \"runs/latest/checkpoints\"]\n";
+    let breaks = "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"mv\", \"runs/latest/checkpoints\", \"away\"]\n";
     place.write("c.toml", format!("{monitored}\n{breaks}"));
     let ran = place.run(&["train", "c.toml"]);
-    assert_ne!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(place.json("runs/latest/run.json")["status"], "completed");
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot test the best weights"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("tenter resume"), "{}", ran.stderr);
+    let record = place.json("runs/latest/run.json");
+    assert_eq!((&record["status"], &record["trained"]["status"]), (&"failed".into(), &"completed".into()));
+    let _ = fs::remove_dir_all(latest(&place).join("checkpoints"));
+    fs::rename(place.path().join("away"), latest(&place).join("checkpoints")).expect("it was moved");
+    place.write("c.toml", monitored);
+    place.run(&["train", "c.toml", "--resume", "auto", "--accept-hook-changes"]).succeeded();
+    let record = place.json("runs/latest/run.json");
+    assert_eq!((&record["status"], &record["trained"]), (&"completed".into(), &Value::Null));
+    assert!(record["metrics"]["test/loss"].is_number(), "{record}");
 }
 
 #[test]

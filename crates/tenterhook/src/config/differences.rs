@@ -97,7 +97,10 @@ impl ChangeRules {
             if harmless { Harm::None } else { Harm::Harmful }
         };
         let mut all = compared(flat_without_hooks(old), flat_without_hooks(new), "", harm);
-        let (old, new) = (hooks_by_name(old), hooks_by_name(new));
+        let (old, new) = (named_hooks(old), named_hooks(new));
+        all.extend(self.changed_order(&old, &new));
+        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (old.into_iter().collect(), new.into_iter().collect());
         let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
         for name in names {
             let (old, new) = (old.get(name).copied(), new.get(name).copied());
@@ -111,6 +114,30 @@ impl ChangeRules {
         }
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
+    }
+
+    /// The order of the hooks that steer, if it differs. Each kind has its own order: no event runs controllers between
+    /// update hooks. Hooks that only one side has are left out.
+    fn changed_order(&self, old: &[(String, &Value)], new: &[(String, &Value)]) -> Option<Difference> {
+        let of_kind = |kind: HookKind, name: &str| {
+            let table = new.iter().find(|(other, _)| other == name).map(|(_, table)| *table);
+            let hook = table.and_then(|table| table.get(USE)).and_then(Value::as_str).unwrap_or_default();
+            table.is_some_and(|table| self.registry.kind(hook, table).is_none_or(|known| known == kind))
+        };
+        [HookKind::Update, HookKind::Controller].into_iter().find_map(|kind| {
+            let names = |hooks: &[(String, &Value)], others: &[(String, &Value)]| -> Vec<String> {
+                let names = hooks.iter().map(|(name, _)| name);
+                let shared = names.filter(|name| others.iter().any(|(other, _)| other == *name));
+                shared.filter(|name| of_kind(kind, name)).cloned().collect()
+            };
+            let (old, new) = (names(old, new), names(new, old));
+            (old != new).then(|| Difference {
+                key: "the order of the hooks".to_owned(),
+                old: Some(old.into()),
+                new: Some(new.into()),
+                harm: Harm::Harmful,
+            })
+        })
     }
 
     /// What a changed key of a hook does. Where the kind of a hook is unknown, it counts as steering.
@@ -213,16 +240,16 @@ fn flattened(key: Vec<String>, value: &Value) -> Flat {
     }
 }
 
-/// The hooks by their names: `name`, or else what it uses, with a number from the second of a kind on.
-fn hooks_by_name(config: &Value) -> BTreeMap<String, &Value> {
-    let mut hooks: BTreeMap<String, &Value> = BTreeMap::new();
+/// The hooks in their order, with their names: `name`, or else what it uses, with a number from the second of a kind on.
+fn named_hooks(config: &Value) -> Vec<(String, &Value)> {
+    let mut hooks: Vec<(String, &Value)> = Vec::new();
     for hook in config.get("hooks").and_then(Value::as_array).into_iter().flatten() {
         let of = |key: &str| hook.get(key).and_then(Value::as_str);
         let name = of("name").or_else(|| of(USE)).unwrap_or("unnamed");
         let numbered = (2..).map(|number| format!("{name}_{number}"));
         let mut names = std::iter::once(name.to_owned()).chain(numbered);
-        if let Some(free) = names.find(|name| !hooks.contains_key(name)) {
-            hooks.insert(free, hook);
+        if let Some(free) = names.find(|name| !hooks.iter().any(|(taken, _)| taken == name)) {
+            hooks.push((free, hook));
         }
     }
     hooks
@@ -307,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn hooks_go_by_name_whatever_their_order() {
+    fn hooks_are_compared_by_name() {
         let old = json!({ "hooks": [
             { "use": "ema" }, { "use": "stop", "patience": 3 }, { "use": "stop", "name": "late", "patience": 9 },
         ] });
         let new = json!({ "hooks": [
-            { "use": "stop", "name": "late", "patience": 9 }, { "use": "stop", "patience": 4 }, { "use": "stop" },
+            { "use": "stop", "patience": 4 }, { "use": "stop", "name": "late", "patience": 9 }, { "use": "stop" },
         ] });
         let all = differences(&old, &new);
         let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
@@ -327,6 +354,32 @@ mod tests {
         let harmful: Vec<_> =
             all.iter().filter(|difference| difference.harm == Harm::Harmful).map(|it| &it.key).collect();
         assert_eq!(harmful, ["hooks.stop.patience"], "nothing is known of `stop`");
+    }
+
+    #[test]
+    fn another_order_of_the_hooks_that_steer_is_harmful() {
+        let changed = |old: &[&str], new: &[&str]| {
+            let of = |hooks: &[&str]| {
+                let hooks: Vec<_> = hooks.iter().map(|hook| json!({ "use": hook })).collect();
+                json!({ "hooks": hooks })
+            };
+            let all = differences(&of(old), &of(new)).into_iter();
+            all.filter(|it| it.harm == Harm::Harmful).map(|it| it.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            changed(&["scale", "console", "clip_by_value"], &["clip_by_value", "scale", "console"]),
+            [r#"the order of the hooks: ["scale","clip_by_value"] -> ["clip_by_value","scale"]"#]
+        );
+        assert_eq!(changed(&["early_stopping", "loss_spike"], &["loss_spike", "early_stopping"]).len(), 1);
+        assert_eq!(changed(&["mine", "scale"], &["scale", "mine"]).len(), 1, "nothing is known of `mine`");
+        let unchanged: [[&[&str]; 2]; 3] = [
+            [&["console", "jsonl", "scale"], &["scale", "jsonl", "console"]],
+            [&["early_stopping", "scale"], &["scale", "early_stopping"]],
+            [&["scale", "clip_by_value"], &["clip_by_value"]],
+        ];
+        for [old, new] in unchanged {
+            assert!(changed(old, new).is_empty(), "{old:?} -> {new:?}");
+        }
     }
 
     /// Every option of every built-in hook and whether a change of it is harmless.

@@ -30,7 +30,7 @@ pub(super) fn go_on(
         && !belongs(path, &happened, from)
     {
         return Err(format!(
-            "checkpoint {} is not one of run {}; go on in the run that it belongs to, or begin a new one from it",
+            "checkpoint {} is not one of run {}; resume the run it belongs to, or start a new one from it",
             from.display(),
             beginning.run.id
         )

@@ -45,8 +45,8 @@ pub struct RunDirectoryPlan {
     pub command: Vec<String>,
     /// An evaluation without a training before it gets a directory, too; not in a directory to be resumed.
     pub for_evaluations: bool,
-    /// A test comes after the training, in the same directory: until it has ended, the run is under way. Where none comes
-    /// after all, it is as training left it once the trainer is dropped.
+    /// A test follows the training, in the same directory: until it has ended, the run is under way. If the trainer is
+    /// dropped before a test begins, the run has failed, and a resume tests it.
     pub then_test: bool,
 }
 

@@ -68,10 +68,8 @@ impl std::fmt::Display for Resumption {
         }
         match (epochs_again, steps_again) {
             (0, 0) => return Ok(()),
-            (0, _) => write!(f, "; {again} after that are trained again")?,
-            (epochs, _) => {
-                write!(f, "; {} ({again}) after that are trained again", counted(*epochs, "epoch"))?;
-            }
+            (0, _) => write!(f, "; trained again: {again}")?,
+            (epochs, _) => write!(f, "; trained again: {} ({again})", counted(*epochs, "epoch"))?,
         }
         if *is_newest { f.write_str(" because there is no later checkpoint") } else { Ok(()) }
     }
@@ -212,20 +210,20 @@ mod tests {
         };
         assert_eq!(
             resumption.to_string(),
-            "resuming from checkpoints/best: 30 epochs, 900 steps done; 745 epochs (22,350 steps) after that are \
-             trained again because there is no later checkpoint"
+            "resuming from checkpoints/best: 30 epochs, 900 steps done; trained again: 745 epochs \
+             (22,350 steps) because there is no later checkpoint"
         );
         let older = Resumption { is_newest: false, epochs: 1, epochs_again: 0, ..resumption.clone() };
         assert_eq!(
             older.to_string(),
-            "resuming from checkpoints/best: 1 epoch, 900 steps done; 22,350 steps after that are trained again"
+            "resuming from checkpoints/best: 1 epoch, 900 steps done; trained again: 22,350 steps"
         );
         let exact = Resumption { epochs_again: 0, steps_again: 0, ..resumption };
         assert_eq!(exact.to_string(), "resuming from checkpoints/best: 30 epochs, 900 steps done");
         let start = Resumption { checkpoint: None, is_newest: false, steps_again: 1, ..exact };
         assert_eq!(
             start.to_string(),
-            "no whole checkpoint to resume from: training begins from the start; 1 step after that are trained again"
+            "no whole checkpoint to resume from: training begins from the start; trained again: 1 step"
         );
     }
 

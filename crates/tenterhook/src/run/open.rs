@@ -117,11 +117,11 @@ impl Open {
     }
 }
 
-/// A test that was to come and did not, though nobody killed the process, comes no more.
+/// A test that did not begin has failed, so that a resume makes up for it.
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.record.settle() {
-            // There is nobody left to tell. What stands there is that it was killed in the test.
+        if self.record.note_missing_test() {
+            // An error cannot be reported from here. The file then says that the run was killed in its test.
             let _ = self.write_record();
         }
     }

@@ -260,13 +260,13 @@ impl RunRecord {
         RunRecord { created: earlier.created, parts: earlier.parts, ..record }
     }
 
-    /// No test is waited for any more: the run is as training left it. Says whether one was.
-    pub(super) fn settle(&mut self) -> bool {
-        let waits = self.status == RunStatus::Running && self.trained.is_some();
-        if waits {
-            self.status = self.trained.take().unwrap_or_default();
+    /// Notes that the test after the training did not begin. Returns whether one was missing.
+    pub(super) fn note_missing_test(&mut self) -> bool {
+        let missing = self.status == RunStatus::Running && self.trained.is_some();
+        if missing {
+            self.status = RunStatus::Failed { error: "the test after the training did not begin".to_owned() };
         }
-        waits
+        missing
     }
 
     /// Notes how a call ended. A training that came to its own end is under way all the same while a test is to come, so
@@ -278,8 +278,10 @@ impl RunRecord {
             self.trained = Some(status);
         } else if is_the_run || status != RunStatus::Completed {
             self.status = status;
-        } else if ending.stage == Stage::Test {
-            self.settle();
+        } else if ending.stage == Stage::Test
+            && let Some(trained) = self.trained.take()
+        {
+            self.status = trained;
         }
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);

@@ -125,8 +125,8 @@ fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
         (Some(Outcome::default()), "stopped", false),
         (Some(interrupted), "interrupted", true),
         (Some(failed), "failed", true),
-        // It came to nothing, but nobody killed the process.
-        (None, "stopped", false),
+        // It did not begin, but nobody killed the process.
+        (None, "failed", true),
     ];
     for (tested, status, untested) in cases {
         let root = tempfile::tempdir().unwrap();

@@ -9,15 +9,14 @@ use tenterhook::checkpoint::{OnUnreadable, newest_whole};
 use tenterhook::config::Resolved;
 use tenterhook::run::Interrupt;
 use tenterhook::run::ownership::UserKey;
-use tenterhook::task::Program;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
 use super::super::evaluate::test_of_run;
 use super::super::going_on::GoingOn;
 use super::super::weights::Weights;
-use super::super::{WRONG_INPUT, accepted, costs, failed_midway, print, resume_command, tell};
+use super::super::{FAILED, WRONG_INPUT, accepted, costs, failed_midway, print, resume_command, tell};
 use super::init::Initialized;
-use super::summary::{Best, Summary, best};
+use super::summary::{Summary, best};
 use crate::app::App;
 use crate::arguments::Output;
 use crate::progress::Progress;
@@ -67,7 +66,15 @@ impl Fitting<'_> {
         let mut tested = None;
         if self.tests() && !is_interrupted(&fitted) {
             watch.begins("the test ends after this batch");
-            match tested_on(&mut *program, &mut trainer, best.as_ref())? {
+            // The run has begun, so that the input was accepted: what goes wrong now is a failure.
+            if let Some(Err(error)) = best.as_ref().map(|best| program.load_weights(&best.path)) {
+                tell(format_args!("error: cannot test the best weights: {error}"));
+                if let Some(resume) = go_on.filter(|_| !output.quiet) {
+                    tell(format_args!("when they can be read, `{resume}` tests them"));
+                }
+                return Ok(ExitCode::from(FAILED));
+            }
+            match program.test(&mut trainer) {
                 Ok(report) => tested = Some(report),
                 Err(error) => return Ok(self.failed(app, error, &trainer, true)),
             }
@@ -159,18 +166,6 @@ fn at_a_signal(go_on: Option<&str>) -> String {
         ),
         None => "the current batch is finished, then the run ends".to_owned(),
     }
-}
-
-/// Tests the best weights, or the last where nobody kept better ones.
-fn tested_on(
-    program: &mut dyn Program,
-    trainer: &mut Trainer,
-    best: Option<&Best>,
-) -> Result<Result<Report, RunError>, String> {
-    if let Some(Best { path, .. }) = best {
-        program.load_weights(path).map_err(|error| error.to_string())?;
-    }
-    Ok(program.test(trainer))
 }
 
 /// A trainer of this configuration that shows its progress as asked for, and notes that a run began.
