@@ -36,11 +36,11 @@ impl From<u64> for ConsoleOptions {
 /// Prints progress on the console: a line every so many batches, and one at the end of each epoch.
 ///
 /// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches: epoch, batch,
-///   step, latest and average loss, learning rate (at `on_step_end`), and what the module logged for this batch; at
+///   step, latest and average loss, learning rate (noted at `on_step_end`), and what the module logged for this batch; at
 ///   `on_train_epoch_end`: the epoch's metrics and those of its validations. In an evaluation without training:
 ///   one line at its end. Nothing in a sanity check.
 /// - **Reads** the losses, on the batches it prints and no others; the learning rate is the one that the
-///   update of this batch used, of the first parameter group. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
+///   last update used, of the first parameter group; of several updates in one batch, each. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
 ///   nothing.
 /// - **Cost**: a line, and the reading of the losses since the last one; on other batches a division.
 /// - **When it fails**: it cannot.
@@ -53,8 +53,9 @@ impl From<u64> for ConsoleOptions {
 #[derive(Clone, Debug)]
 pub struct Console {
     options: ConsoleOptions,
-    /// The learning rates that the updates of this batch used, each once.
-    lrs: Vec<String>,
+    /// The learning rates that the updates of batch `lrs_of` used, the last that made any.
+    lrs: Vec<f64>,
+    lrs_of: u64,
     /// What was logged since then belongs to the current epoch, batch or evaluation.
     epoch: Mark,
     batch: Mark,
@@ -73,7 +74,7 @@ impl FromOptions for Console {
             ));
         }
         let mark = Mark::default();
-        Ok(Console { options, lrs: Vec::new(), epoch: mark, batch: mark, evaluation: mark })
+        Ok(Console { options, lrs: Vec::new(), lrs_of: 0, epoch: mark, batch: mark, evaluation: mark })
     }
 }
 
@@ -94,8 +95,10 @@ impl Console {
         if let Some(average) = cx.average_loss() {
             let _ = write!(line, "  average {}", text::number(average));
         }
-        if !self.lrs.is_empty() {
-            let _ = write!(line, "  lr {}", self.lrs.join(" "));
+        let mut lrs: Vec<_> = self.lrs.iter().map(|lr| text::short(*lr)).collect();
+        lrs.dedup();
+        if !lrs.is_empty() {
+            let _ = write!(line, "  lr {}", lrs.join(" "));
         }
         text::add_metrics(&mut line, &text::without_loss(cx.metrics().since_without_hooks(self.batch)));
         line
@@ -121,6 +124,7 @@ impl Observer for Console {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
+        self.lrs.clear();
         // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
         // this hook, and nothing else needs it there.
         (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
@@ -135,17 +139,14 @@ impl Observer for Console {
             cx.print(self.batch_line(cx));
         }
         self.batch = cx.metrics().mark();
-        self.lrs.clear();
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) {
-        if !cx.total_batches.is_multiple_of(self.options.log_every_n_batches) {
-            return;
+        if self.lrs_of != cx.total_batches {
+            self.lrs.clear();
+            self.lrs_of = cx.total_batches;
         }
-        let lr = text::short(cx.lr);
-        if !self.lrs.contains(&lr) {
-            self.lrs.push(lr);
-        }
+        self.lrs.push(cx.lr);
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
@@ -175,7 +176,7 @@ impl Observer for Console {
 #[cfg(test)]
 mod tests {
     use tenterhook_core::Hook as _;
-    use tenterhook_core::{Event, RunInfo};
+    use tenterhook_core::{Event, Progress, RunInfo};
     use tenterhook_testkit::{Fit, Rig};
 
     use super::*;
@@ -221,13 +222,29 @@ mod tests {
         rig.no_loss().on_train_batch_end();
         let expected = [
             "epoch 1  batch 0  step 0  loss 0.2500  average 0.5000  lr 0.001  accuracy 0.7500",
-            "epoch 1  batch 0  step 0  no loss  average 0.5000",
+            "epoch 1  batch 0  step 0  no loss  average 0.5000  lr 0.001",
         ];
         assert_eq!(rig.printed(), expected);
+        rig.progress(Progress { total_batches: 1, ..Progress::default() });
         rig.lr(0.1).on_step_end();
         rig.lr(0.01).on_step_end();
         rig.on_train_batch_end();
         assert!(rig.printed()[2].contains("lr 0.1 0.01"), "two updates in a batch: {:?}", rig.printed());
+    }
+
+    #[test]
+    fn within_an_accumulation_window_a_line_shows_the_rate_of_the_last_update() {
+        let mut rig = Rig::new(console(5));
+        for batch in 1..=20 {
+            rig.progress(Progress { total_batches: batch, ..Progress::default() });
+            if batch % 4 == 0 {
+                rig.lr(batch as f64).on_step_end();
+            }
+            rig.on_train_batch_end();
+        }
+        let rates = rig.printed().into_iter().map(|line| line.split("  lr ").nth(1).map(str::to_owned));
+        let rates: Option<Vec<_>> = rates.collect();
+        assert_eq!(rates.expect("each has one"), ["4.0", "8.0", "12.0", "20.0"]);
     }
 
     #[test]

@@ -127,8 +127,9 @@ fn start(cx: &TrainStart<'_>) -> String {
 #[hook(tier = "built_in")]
 impl Observer for Logging {
     fn access(&self) -> Access {
-        let key = "log_every_n_epochs";
-        Access::none().prints_epochs().needs(key, Cadence::Epochs(self.options.log_every_n_epochs))
+        let every = self.options.log_every_n_epochs;
+        let access = Access::none().needs("log_every_n_epochs", Cadence::Epochs(every));
+        if every == 1 { access.prints_epochs() } else { access }
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) {
@@ -362,5 +363,11 @@ mod tests {
             "the default, too"
         );
         assert_eq!(logging(5).access().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
+    }
+
+    #[test]
+    fn only_one_that_prints_every_epoch_says_so() {
+        assert!(logging(1).access().prints_epochs);
+        assert!(!logging(2).access().prints_epochs);
     }
 }

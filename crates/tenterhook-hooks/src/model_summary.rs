@@ -60,8 +60,10 @@ impl FromOptions for ModelSummary {
 struct Group {
     name: String,
     shapes: Vec<String>,
-    /// How many numbers are trained.
+    /// How many values are trained.
     parameters: u64,
+    /// The tensors that hold them.
+    trained_tensors: u64,
     /// The others: buffers and frozen parameters.
     untrained: u64,
     bytes: u64,
@@ -74,6 +76,7 @@ impl Group {
         self.shapes.push(format!("[{}]", shape.join(", ")));
         let count = if tensor.is_trained() { &mut self.parameters } else { &mut self.untrained };
         *count += size as u64;
+        self.trained_tensors += u64::from(tensor.is_trained());
         self.bytes += (size * tensor.dtype().size()) as u64;
     }
 
@@ -127,12 +130,12 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
     let types: Vec<_> = types.collect();
     let untrained = match whole.untrained {
         0 => String::new(),
-        count => format!("; besides {} not trained", text::many(count, "number")),
+        count => format!("; {}", text::many(count, "non-trainable value")),
     };
     lines.push(format!(
         "model: {} in {}, {}: {}{untrained}",
         text::many(whole.parameters, "parameter"),
-        text::many(whole.shapes.len() as u64, "tensor"),
+        text::many(whole.trained_tensors, "tensor"),
         text::bytes(whole.bytes),
         types.join(", ")
     ));

@@ -28,6 +28,7 @@ fn checkpoints_are_listed_newest_first_with_what_they_are() {
         assert!(lines[0].contains(column), "{shown}");
     }
     let newest = lines.iter().find(|line| line.starts_with("epoch=1-step=16 ")).expect("the newest");
+    assert_eq!(newest.split_whitespace().nth(2), Some("2"), "people count epochs from 1: {shown}");
     assert!(newest.contains(" KiB  whole") && newest.contains("<- latest"), "{shown}");
     assert!(lines.iter().any(|line| line.contains("weights only")), "{shown}");
     let steps: Vec<_> = document(&place.run(&["checkpoints", "--json"]))["checkpoints"]

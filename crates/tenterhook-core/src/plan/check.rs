@@ -201,8 +201,11 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
 
 fn hint(name: &str, known: &[&str]) -> String {
     let names = known.iter().copied().filter(|known| !known.contains('*'));
-    if let Some(near) = nearest(name, names) {
-        return format!("did you mean `{near}`?");
+    // `loss` is short for `train/loss` where values are read.
+    let of_training = format!("train/{name}");
+    let meant = known.iter().copied().find(|known| *known == of_training).or_else(|| nearest(name, names));
+    if let Some(meant) = meant {
+        return format!("did you mean `{meant}`?");
     }
     let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     format!("there are: {known}; a hook that writes it must declare so: `writes = [\"{name}\"]`")
@@ -380,10 +383,15 @@ mod tests {
 
     #[test]
     fn a_reader_of_something_nobody_writes_is_refused_with_the_nearest_name() {
-        let hooks = [("stop", Access::none().monitors("val/los")), ("b", Access::none().reads("zebra"))];
+        let hooks = [
+            ("short", Access::none().monitors("loss")),
+            ("stop", Access::none().monitors("val/los")),
+            ("b", Access::none().reads("zebra")),
+        ];
         assert_eq!(
             refusals(&hooks, &world()),
             [
+                "hook `short` reads `loss`, which nobody writes; did you mean `train/loss`?",
                 "hook `stop` reads `val/los`, which nobody writes; did you mean `val/loss`?",
                 "hook `b` reads `zebra`, which nobody writes; there are: `test/loss`, `train/loss`, `val/loss`; \
                  a hook that writes it must declare so: `writes = [\"zebra\"]`",

@@ -87,6 +87,10 @@ impl Gate for Every {
         inner.every(self.cadence)
     }
 
+    fn passes_every_epoch(&self) -> bool {
+        !matches!(self.cadence, Cadence::Epochs(n) if n > 1)
+    }
+
     fn state(&self) -> Value {
         json!({ "last_ns": u64::try_from(self.last.as_nanos()).unwrap_or(u64::MAX), "batch": self.batch })
     }
@@ -207,6 +211,10 @@ impl Gate for Sampled {
         let mut stream = Stream::new(seed, "sampled", &moment.hook_name());
         stream.uniform() < self.share
     }
+
+    fn passes_every_epoch(&self) -> bool {
+        true
+    }
 }
 
 /// Passes everything, and declares what the hook reads or writes.
@@ -222,5 +230,9 @@ impl Gate for Declares {
         inner.reads.extend(self.0.reads.iter().cloned());
         inner.writes.extend(self.0.writes.iter().cloned());
         inner
+    }
+
+    fn passes_every_epoch(&self) -> bool {
+        true
     }
 }

@@ -39,6 +39,10 @@ pub trait Gate: Send + 'static {
     fn access(&self, inner: Access) -> Access {
         inner
     }
+    /// Whether the end of every epoch passes.
+    fn passes_every_epoch(&self) -> bool {
+        false
+    }
     /// The gate's own state, where it has one.
     fn state(&self) -> serde_json::Value {
         serde_json::Value::Null
@@ -53,6 +57,9 @@ impl Gate for Box<dyn Gate> {
     }
     fn access(&self, inner: Access) -> Access {
         (**self).access(inner)
+    }
+    fn passes_every_epoch(&self) -> bool {
+        (**self).passes_every_epoch()
     }
     fn state(&self) -> serde_json::Value {
         (**self).state()
@@ -93,7 +100,9 @@ impl<G: Gate> Door<G> {
     }
 
     pub(crate) fn access(&self, inner: Access) -> Access {
-        self.gate.access(inner)
+        let mut access = self.gate.access(inner);
+        access.prints_epochs &= self.gate.passes_every_epoch();
+        access
     }
 
     pub(crate) fn wrapped(&self, state: State) -> State {

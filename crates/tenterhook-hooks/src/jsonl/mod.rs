@@ -54,8 +54,8 @@ impl From<u64> for JsonlOptions {
 /// - **Reads** the losses, on the batches it writes and no others. **Writes** its file. Every line has `event`
 ///   (`train_start`, `batch`, `epoch_end`, `validation_end`, `test_end`, `train_end` or `exception`), `time` in
 ///   seconds since the run began, `epoch` from 0, and `step`; then what belongs to the event: `batch` from 0,
-///   `loader`, `loss`, `average_loss`, `lr` (that the update of this batch used, of the first group of the first
-///   optimizer; `null` where there was none), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
+///   `loader`, `loss`, `average_loss`, `lr` (that the last update used, of the first parameter group; of several
+///   updates in one batch, the first; `null` before the first update), the `metrics` that were logged in this batch, epoch or evaluation, the `outcome`, the `error`. What
 ///   is no number in JSON is `"nan"`, `"inf"` or `"-inf"`. A resumed run cuts its file back to the length it had
 ///   at the checkpoint, where it is the same file, and goes on there as if nothing had happened; one that another
 ///   run has gone on with since stays as it is.
@@ -79,8 +79,9 @@ pub struct Jsonl {
     epoch: Mark,
     batch: Mark,
     evaluation: Mark,
-    /// The learning rate that the update of this batch used.
+    /// The learning rate that the first update of batch `lr_of` used, the last that made any.
     lr: Option<f64>,
+    lr_of: u64,
 }
 
 /// What a checkpoint keeps.
@@ -89,6 +90,9 @@ struct Memory {
     file: Option<Known>,
     epoch: Mark,
     batch: Mark,
+    #[serde(with = "tenterhook_core::number::option")]
+    lr: Option<f64>,
+    lr_of: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,7 +101,7 @@ struct Known {
     length: u64,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl FromOptions for Jsonl {
     type Options = JsonlOptions;
@@ -114,8 +118,8 @@ path = "training.jsonl"
             ));
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
-        let mark = Mark::default();
-        Ok(Jsonl { options, lines: None, known: None, epoch: mark, batch: mark, evaluation: mark, lr: None })
+        let (epoch, batch, evaluation) = Default::default();
+        Ok(Jsonl { options, lines: None, known: None, epoch, batch, evaluation, lr: None, lr_of: 0 })
     }
 }
 
@@ -197,6 +201,9 @@ impl Observer for Jsonl {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.begin_anew(cx)?;
+        if cx.total_batches == 0 {
+            (self.lr, self.lr_of) = (None, 0);
+        }
         if self.goes_on(cx)? {
             // Its start stands in the file already.
             return Ok(());
@@ -230,12 +237,13 @@ impl Observer for Jsonl {
             written = self.write(cx, what);
         }
         self.batch = cx.metrics().mark();
-        self.lr = None;
         written
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) {
-        self.lr = Some(cx.lr);
+        if self.lr_of != cx.total_batches {
+            (self.lr, self.lr_of) = (Some(cx.lr), cx.total_batches);
+        }
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
@@ -278,13 +286,15 @@ impl Observer for Jsonl {
     fn state_dict(&self) -> HookResult<State> {
         let open = self.lines.as_ref();
         let file = open.map(|lines| Known { path: lines.name.clone(), length: lines.length });
-        let memory = Memory { file: file.or(self.known.clone()), epoch: self.epoch, batch: self.batch };
-        Ok(State::of(VERSION, &memory)?)
+        let file = file.or(self.known.clone());
+        let Jsonl { epoch, batch, lr, lr_of, .. } = *self;
+        Ok(State::of(VERSION, &Memory { file, epoch, batch, lr, lr_of })?)
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
         (self.known, self.epoch, self.batch) = (memory.file, memory.epoch, memory.batch);
+        (self.lr, self.lr_of) = (memory.lr, memory.lr_of);
         self.lines = None;
         Ok(())
     }

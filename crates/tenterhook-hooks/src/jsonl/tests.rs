@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenterhook_core::Hook as _;
-use tenterhook_core::{Event, Outcome, RunInfo};
+use tenterhook_core::{Event, Outcome, Progress, RunInfo};
 use tenterhook_testkit::{Fit, Rig};
 
 use super::*;
@@ -44,6 +44,26 @@ fn a_run_is_one_object_per_line() {
         json!({ "event": "train_end", "time": 4.0, "epoch": 1, "step": 3, "outcome": "completed", "metrics": {} }),
     ];
     assert_eq!(lines(&dir.path().join("json_log.jsonl")), expected);
+}
+
+#[test]
+fn a_line_has_the_rate_of_the_last_update_also_after_a_resume() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut rig = rig(5, dir.path());
+    for batch in 1..=15 {
+        rig.progress(Progress { total_batches: batch, ..Progress::default() });
+        if batch % 4 == 0 {
+            rig.lr(batch as f64).on_step_end();
+            rig.lr(99.0).on_step_end();
+        }
+        rig.on_train_batch_end();
+        if batch == 13 {
+            rig = rig.resumed(jsonl(5));
+        }
+    }
+    let rates: Vec<_> =
+        lines(&dir.path().join("json_log.jsonl")).iter().map(|line| line["lr"].clone()).collect();
+    assert_eq!(rates, [4.0, 8.0, 12.0], "of two updates in a batch, the first");
 }
 
 #[test]

@@ -68,7 +68,8 @@ fn for_people(listed: &[Listed]) -> String {
         let mut cells = vec![
             plain(&listed.name),
             cell(&|about| Some(about.step.to_string())),
-            cell(&|about| Some(about.epoch.to_string())),
+            // Texts for people count epochs from 1.
+            cell(&|about| Some((about.epoch + 1).to_string())),
         ];
         cells
             .extend(columns.iter().map(|name| cell(&|about| Some(metric(name, *about.metrics.get(*name)?)))));

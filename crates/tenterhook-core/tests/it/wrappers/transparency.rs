@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tenterhook_core::{Access, Cadence, Event, Hook, HookExt, Policy, State, Tier};
+use tenterhook_core::{
+    Access, Cadence, Event, Hook, HookExt, Observer, Policy, State, Tier, TrainEpochEnd, hook,
+};
 
 use super::Recorder;
 
@@ -74,4 +76,29 @@ fn a_state_of_another_shape_or_version_is_refused() {
     assert_eq!(other, "state has version 9, this program reads version 3");
     let error = wrapped.load_state_dict(&State::of(3, &"five").unwrap()).unwrap_err().to_string();
     assert!(error.starts_with("state does not fit its type"), "{error}");
+}
+
+/// Prints a line at the end of each epoch.
+#[derive(Clone)]
+struct Printer;
+
+#[hook]
+impl Observer for Printer {
+    fn access(&self) -> Access {
+        Access::none().prints_epochs()
+    }
+
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {}
+}
+
+#[test]
+fn a_hook_prints_every_epoch_only_where_the_end_of_every_epoch_passes() {
+    fn prints(hook: &impl Hook) -> bool {
+        hook.access().prints_epochs
+    }
+    assert!(prints(&Printer) && prints(&Printer.reads("a")) && prints(&Printer.sampled(0.1)));
+    assert!(prints(&Printer.every("5 steps").unwrap()) && prints(&Printer.every("1 epoch").unwrap()));
+    assert!(!prints(&Printer.every("2 epochs").unwrap()));
+    assert!(!prints(&Printer.once()) && !prints(&Printer.when(|_| true)));
+    assert!(!prints(&Printer.after("1 epoch").unwrap()) && !prints(&Printer.after("5 steps").unwrap()));
 }
