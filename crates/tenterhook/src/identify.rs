@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use tenterhook_core::{Failure, Stage};
+use tenterhook_core::Failure;
 
 use crate::config::refusal;
 use crate::data::{Loaders, Split};
@@ -18,16 +18,12 @@ use crate::session::Session;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl<M: Module> Session<'_, M> {
-    /// Fingerprints the program and the training data, and refuses other data than that of the checkpoint.
+    /// Fingerprints the program and the training data.
     pub(crate) fn identify_training(&mut self) -> Result<(), Failure> {
         let Some(feed) = self.feed.take() else { return Ok(()) };
         let identified = self.identify(Split::Train, feed.loaders());
         self.feed = Some(feed);
-        identified?;
-        if let Some(text) = self.checkpoint_identity.other_machinery(&self.run.identity) {
-            self.run.note(Notice::Said { hook: "trainer".into(), text });
-        }
-        self.check_data()
+        identified
     }
 
     /// The same for the data that this call evaluates on.
@@ -35,15 +31,37 @@ impl<M: Module> Session<'_, M> {
         let loaders = std::mem::take(&mut self.evaluation.0);
         let identified = self.identify(self.evaluation_split(), &loaders);
         self.evaluation.0 = loaders;
-        identified?;
-        self.check_data()
+        identified
+    }
+
+    /// Fingerprints the program and all data of a fit, and refuses other data than that of the checkpoint. The loaders are
+    /// made for this alone: those to train with may depend on a state of the data module that is restored later.
+    pub(crate) fn check_data(&mut self, saved: &Identity) -> Result<(), Failure> {
+        if !self.keeps_identity() {
+            return Ok(());
+        }
+        for split in [Split::Train, Split::Validate] {
+            let (loaders, _) = self.loaders(split)?;
+            self.identify(split, &loaders)?;
+        }
+        self.identified = true;
+        self.changes.extend(saved.other_machinery(&self.run.identity));
+        let other = saved.other_data(&self.run.identity);
+        match refusal("data", &other).filter(|_| !self.accepts_changes) {
+            Some(refused) => self.refuse(refused),
+            None => Ok(()),
+        }
     }
 
     /// Nothing is read for a run that leaves nothing behind.
-    fn identify(&mut self, split: Split, loaders: &Loaders<M::Batch>) -> Result<(), Failure> {
+    fn keeps_identity(&self) -> bool {
         let run = &self.run.shared.run;
         let keeps = self.run.recording.is_some() || self.run.saves.kept;
-        if run.rehearsal || run.fast_dev_run || !keeps {
+        keeps && !run.rehearsal && !run.fast_dev_run
+    }
+
+    fn identify(&mut self, split: Split, loaders: &Loaders<M::Batch>) -> Result<(), Failure> {
+        if self.identified || !self.keeps_identity() {
             return Ok(());
         }
         self.run.at(Who::Data, "fingerprint");
@@ -64,17 +82,6 @@ impl<M: Module> Session<'_, M> {
         self.run.identity = found;
         self.run.identity.data.extend(data);
         Ok(())
-    }
-
-    /// Training with other data than before makes another run of it.
-    fn check_data(&mut self) -> Result<(), Failure> {
-        if self.run.stage != Stage::Fit || self.accepts_changes {
-            return Ok(());
-        }
-        let other = self.checkpoint_identity.other_data(&self.run.identity);
-        let Some(refused) = refusal("data", &other) else { return Ok(()) };
-        self.run.at(Who::Trainer, "restore");
-        Err(self.run.failed(refused.into(), false))
     }
 }
 

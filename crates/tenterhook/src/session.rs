@@ -10,14 +10,14 @@ use tenterhook_core::{
     Teardown, Weights,
 };
 
-use crate::checkpoint::Position;
+use crate::checkpoint::{Contents, Position};
 use crate::config::ChangeRules;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
 use crate::failures::Then;
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
-use crate::run::{FileMark, Identity};
+use crate::run::FileMark;
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 use crate::tensors::TensorMap;
@@ -39,8 +39,14 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) accepts_other_hooks: bool,
     /// Its configuration need not be this one.
     pub(crate) accepts_changes: bool,
-    /// The data, program and processor that wrote it.
-    pub(crate) checkpoint_identity: Identity,
+    /// The checkpoint that was read and may be restored.
+    pub(crate) admitted: Option<(PathBuf, Contents)>,
+    /// It is being decided whether the checkpoint may be restored; no hook has been called.
+    admitting: bool,
+    /// What changed since the checkpoint, until it is reported.
+    pub(crate) changes: Vec<String>,
+    /// All data of this call has been fingerprinted.
+    pub(crate) identified: bool,
     /// What judges its configuration.
     pub(crate) change_rules: Option<ChangeRules>,
     /// What it holds of the optimizers, until they exist.
@@ -95,7 +101,10 @@ impl<'t, M: Module> Session<'t, M> {
             restore_from: None,
             accepts_other_hooks: false,
             accepts_changes: false,
-            checkpoint_identity: Identity::default(),
+            admitted: None,
+            admitting: false,
+            changes: Vec::new(),
+            identified: false,
             change_rules: None,
             optimizers_to_restore: None,
             resumed_at: None,
@@ -112,7 +121,8 @@ impl<'t, M: Module> Session<'t, M> {
     }
 
     /// Runs the call to its end. After a failure: `on_exception`, then whatever of teardown is left,
-    /// exactly once. The first failure is returned, with those that came after it.
+    /// exactly once. The first failure is returned, with those that came after it. Where the checkpoint is refused, only
+    /// the data module has been set up, and only it is torn down.
     pub(crate) fn run(
         &mut self,
         body: impl FnOnce(&mut Session<'t, M>) -> Result<(), Failure>,
@@ -149,9 +159,14 @@ impl<'t, M: Module> Session<'t, M> {
         // What an evaluation was aggregating is void, and the next call logs for itself.
         self.run.shared.metrics.end_evaluation();
         self.run.closing = true;
-        self.report(&failure, &mut later);
-        self.tear_down_the_rest(&mut later);
-        later.extend(self.finish_hooks());
+        if self.admitting {
+            let stage = self.run.stage;
+            self.guarded(Who::Data, "teardown", &mut later, |session| session.data.teardown(stage));
+        } else {
+            self.report(&failure, &mut later);
+            self.tear_down_the_rest(&mut later);
+            later.extend(self.finish_hooks());
+        }
         for failure in &later {
             self.run.note_failure(failure, Then::Afterwards { disabled: false });
         }
@@ -200,6 +215,9 @@ impl<'t, M: Module> Session<'t, M> {
         let done = self.data.setup(stage);
         self.run.checked(done)?;
         self.run.saves.data = self.data.state();
+        self.admitting = true;
+        self.admit()?;
+        self.admitting = false;
         self.run.at(Who::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
@@ -395,7 +413,9 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        self.run.begin_recording(self.seed, self.resumed_from.as_deref(), &self.marks)
+        self.run.begin_recording(self.seed, self.resumed_from.as_deref(), &self.marks)?;
+        self.report_changes();
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tenterhook::checkpoint::{OnUnreadable, newest_whole, read_state, verify};
+use tenterhook::checkpoint::{OnUnreadable, newest_whole, read_state, refused_hook_states, verify};
 use tenterhook::config::{Resolved, refusal};
 use tenterhook::run::RunLock;
 use tenterhook::run::resume::{Finished, Target, find};
@@ -65,7 +65,12 @@ impl GoingOn {
             let refused = refusal("configuration", &rules.differences(&state.config, &config))
                 .filter(|_| finished.is_none());
             if let Some(refused) = refused.filter(|_| !accepts.changes) {
-                return Err(format!("cannot go on from {}: {refused}", checkpoint.display()));
+                return Err(format!("cannot resume from {}: {refused}", checkpoint.display()));
+            }
+            if finished.is_none()
+                && let Some(damaged) = refused_hook_states(checkpoint, &config, &app.registry).first()
+            {
+                return Err(damaged.to_string());
             }
         }
         let finished = finished.map(|finished| Done { finished, directory: run_dir });

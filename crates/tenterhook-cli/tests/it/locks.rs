@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook::run::RunLock;
 
+use crate::fuzz::runs::copied;
 use crate::tenter::Place;
 
 const CONFIG: &str = r#"
@@ -121,4 +122,36 @@ fn a_refused_resume_changes_no_byte_of_the_run_and_calls_no_hook() {
         "{}",
         resumed.stderr
     );
+}
+
+#[test]
+fn a_refused_resume_calls_no_hook_and_changes_no_byte_of_the_run() {
+    let place = Place::new();
+    let exec = "[[hooks]]\nuse = \"exec\"\non = [\"setup\", \"on_exception\", \"teardown\"]\ncommand = \"echo called >> called\"\n";
+    let config = format!("{CONFIG}{exec}");
+    place.write("c.toml", &config);
+    place.write("more.toml", format!("{config}[[hooks]]\nuse = \"timer\"\n"));
+    place.run(&["train", "c.toml", "--quiet"]).succeeded();
+    fs::remove_file(place.path().join("called")).expect("it was called");
+    let run = place.path().join("runs/latest").canonicalize().expect("a run");
+    let refused = |config: &str, more: &[&str], why: &str| {
+        let before = contents(&run);
+        let resume = ["train", config, "--resume", "latest", "--set", "trainer.max_epochs=3"];
+        let ran = place.run(&[&resume[..], more].concat());
+        assert!(!ran.stderr.contains("resuming") && !ran.stderr.contains("other settings"), "{}", ran.stderr);
+        ran.refused(&[why]);
+        assert!(contents(&run) == before, "{why}: the run has changed");
+        assert!(!place.path().join("called").exists(), "{why}: a hook was called");
+    };
+    refused("more.toml", &[], "`timer` is registered and not in the checkpoint");
+    refused("c.toml", &["--set", "trainer.seed=7"], "trainer.seed: 0 -> 7");
+    let checkpoint = run.join("checkpoints/latest").canonicalize().expect("a checkpoint");
+    let state = fs::read(checkpoint.join("state.json")).expect("a state");
+    let mut state: serde_json::Value = serde_json::from_slice(&state).expect("JSON");
+    state["hooks"]["checkpoint"]["data"]["last"] = "../up".into();
+    let forged = place.path().join("forged");
+    copied(&checkpoint, &forged, state.to_string().as_bytes());
+    fs::remove_dir_all(&checkpoint).expect("it is removed");
+    fs::rename(forged, &checkpoint).expect("it is in its place");
+    refused("c.toml", &[], "is not a path below its directory");
 }

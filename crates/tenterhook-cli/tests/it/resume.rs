@@ -398,6 +398,7 @@ fn a_text_of_other_bytes_and_the_same_length_is_refused() {
     place.write("text.txt", text.replacen("Jack", "Jill", 1));
     let longer = ["--no-test", "--quiet", "--set", "trainer.max_epochs=2"];
     let refused = place.run(&[&["resume", "latest"], &longer[..]].concat());
+    assert!(!refused.stderr.contains("other settings"), "{}", refused.stderr);
     refused.refused(&["the data is not that of the checkpoint:\n  train/train: ", "`--force`"]);
     place.run(&[&["resume", "latest", "--force"], &longer[..]].concat()).succeeded();
     place.run(&trained).succeeded();

@@ -3,6 +3,7 @@
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the places from which a run can go on
 //! (`position.rs`), and the writer (`writer.rs`) makes it durable (`store/`) while training goes on.
 
+mod admit;
 mod afterwards;
 mod contents;
 mod disk;
@@ -19,7 +20,7 @@ mod writer;
 pub use afterwards::Afterwards;
 pub use contents::Contents;
 pub use disk::{problems, read, read_state};
-pub use hook_states::hook_problems;
+pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;
 pub use position::{Place, Position};
 pub use roots::{CheckpointPath, Save};

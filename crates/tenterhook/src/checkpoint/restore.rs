@@ -4,16 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, State, Weights};
+use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
 
 use super::afterwards::LeftOpen;
 use super::contents::Contents;
 use super::position::{Place, Position};
-use super::read;
 use super::store::STATE;
-use crate::config;
 use crate::module::Module;
-use crate::notice::Notice;
 use crate::running::{Running, Who};
 use crate::session::Session;
 
@@ -40,16 +37,9 @@ impl<M: Module> Session<'_, M> {
         Ok(())
     }
 
-    /// Restores a checkpoint: the module, the data module, where the run stood, then the hooks.
+    /// Restores the admitted checkpoint: the module, the data module, where the run stood, then the hooks.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
-        let Some(path) = self.restore_from.take() else { return Ok(()) };
-        self.run.at(Who::Trainer, "restore");
-        let contents = read(&path);
-        let mut contents = self.run.checked(contents)?;
-        if !contents.weights_only {
-            self.check_config(&contents)?;
-            self.check_hooks(&contents)?;
-        }
+        let Some((path, mut contents)) = self.admitted.take() else { return Ok(()) };
         let entries = Entries::new(std::mem::take(&mut contents.entries));
         self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
@@ -61,32 +51,13 @@ impl<M: Module> Session<'_, M> {
         if contents.weights_only {
             return Ok(());
         }
-        self.restore_data(contents.data.as_ref())?;
-        self.restore_run(contents, &entries)
-    }
-
-    /// Restores the state of the data module. A state on one side only would get lost, or begin anew, without a word.
-    fn restore_data(&mut self, saved: Option<&State>) -> Result<(), Failure> {
-        let refusal = match (saved, &self.run.saves.data) {
-            (None, None) => return Ok(()),
-            (Some(saved), Some(_)) => {
-                self.run.at(Who::Data, "load_state");
-                let loaded = self.data.load_state(saved);
-                self.run.checked(loaded)?;
-                self.run.saves.data = self.data.state();
-                return Ok(());
-            }
-            (Some(_), None) => {
-                "the checkpoint holds a state of the data module, and this data module has none"
-            }
-            (None, Some(_)) => "the data module has a state, and the checkpoint holds none of it",
-        };
-        if self.accepts_changes || self.run.stage != Stage::Fit {
-            return Ok(());
+        if let Some(saved) = contents.data.as_ref().filter(|_| self.run.saves.data.is_some()) {
+            self.run.at(Who::Data, "load_state");
+            let loaded = self.data.load_state(saved);
+            self.run.checked(loaded)?;
+            self.run.saves.data = self.data.state();
         }
-        self.run.at(Who::Trainer, "restore");
-        let error = format!("{refusal}; accept that with `--force` (`Trainer::accepting_changes`)");
-        Err(self.run.failed(error.into(), false))
+        self.restore_run(contents, &entries)
     }
 
     /// Everything but the weights; the optimizers wait until they exist.
@@ -136,50 +107,6 @@ impl<M: Module> Session<'_, M> {
             failure
         })?;
         run.after_event(self.module)
-    }
-
-    /// A run that goes on with another model or other data would be another run without a word.
-    fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
-        if self.run.stage != Stage::Fit {
-            return Ok(());
-        }
-        let rules = self.change_rules.take().unwrap_or_default();
-        let differences = rules.differences(&contents.config, &self.run.shared.run.config);
-        self.checkpoint_identity = contents.identity.clone();
-        if let Some(refusal) =
-            config::refusal("configuration", &differences).filter(|_| !self.accepts_changes)
-        {
-            self.run.at(Who::Trainer, "restore");
-            return Err(self.run.failed(refusal.into(), false));
-        }
-        if let Some(text) = config::remark(&differences) {
-            self.run.note(Notice::Said { hook: "trainer".into(), text });
-        }
-        Ok(())
-    }
-
-    /// A hook on one side only would begin anew, or be forgotten, without a word. An evaluation goes on with nothing.
-    fn check_hooks(&mut self, contents: &Contents) -> Result<(), Failure> {
-        if self.accepts_other_hooks || self.run.stage != Stage::Fit {
-            return Ok(());
-        }
-        let (saved, then) = (&contents.hooks, &contents.runner);
-        let registered = self.run.hooks.stateful();
-        let gone = saved.keys().filter(|name| !registered.contains(name) && !then.was_added(name));
-        let new = registered.iter().filter(|name| !saved.contains_key(*name) && !then.was_removed(name));
-        let gone = gone.map(|name| format!("`{name}` is in the checkpoint and not registered"));
-        let new = new.map(|name| format!("`{name}` is registered and not in the checkpoint"));
-        let all: Vec<_> = gone.chain(new).collect();
-        if all.is_empty() {
-            return Ok(());
-        }
-        self.run.at(Who::Trainer, "restore");
-        let error = format!(
-            "the hooks are not those of the checkpoint: {}; register the same ones, or accept it with \
-             `--accept-hook-changes` (`Trainer::accepting_other_hooks`)",
-            all.join(", ")
-        );
-        Err(self.run.failed(error.into(), false))
     }
 }
 

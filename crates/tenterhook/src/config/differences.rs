@@ -209,7 +209,7 @@ pub fn remark(differences: &[Difference]) -> Option<String> {
             Harm::Bits => Some(format!("{difference} (results may differ in their last bits)")),
         })
         .collect();
-    (!texts.is_empty()).then(|| format!("goes on with other settings: {}", texts.join(", ")))
+    (!texts.is_empty()).then(|| format!("resumes with other settings: {}", texts.join(", ")))
 }
 
 /// `1` and `1.0` are the same number.
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(
             remark(&all).as_deref(),
             Some(
-                "goes on with other settings: device: \"cpu\" -> \"gpu\" (results may differ in their last bits), \
+                "resumes with other settings: device: \"cpu\" -> \"gpu\" (results may differ in their last bits), \
                  trainer.max_steps: 9 -> 10"
             )
         );

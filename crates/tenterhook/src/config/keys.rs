@@ -181,7 +181,7 @@ impl HookKeys {
 
     /// The hook behind the gates that are asked for. The last one is asked first, so that `once` and `every`
     /// count only what the others let pass.
-    pub(super) fn gate(&self, mut hook: AnyHook) -> AnyHook {
+    pub(crate) fn gate(&self, mut hook: AnyHook) -> AnyHook {
         if self.once {
             hook = hook.gated(Once::default());
         }

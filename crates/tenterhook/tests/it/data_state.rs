@@ -122,7 +122,9 @@ fn a_state_of_the_data_module_on_one_side_of_a_resume_is_refused_unless_that_is_
         }
         trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data)
     };
+    let before = tape.rows();
     let Err(RunError::Failed { failure, .. }) = resumed(false) else { panic!("it was lost without a word") };
+    assert_eq!(tape.rows(), before, "no hook and no module was called");
     let text = failure.to_string();
     assert!(text.contains("holds a state of the data module") && text.contains("--force"), "{text}");
     resumed(true).unwrap();

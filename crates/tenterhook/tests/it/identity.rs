@@ -38,7 +38,7 @@ impl Dataset for Points {
     }
 }
 
-fn data(train: Option<&'static str>, validate: Option<&'static str>) -> Loading<ToyBatch> {
+pub fn data(train: Option<&'static str>, validate: Option<&'static str>) -> Loading<ToyBatch> {
     let batches = |name: &str, known| {
         let points = Points(vec![([1.0, 2.0], 3.0); 4], known);
         Batches::new(name, points, |points| Ok(ToyBatch::of(points))).size(2)

@@ -60,6 +60,7 @@ mod points;
 mod rates_and_plateaus;
 mod reaching;
 mod reading;
+mod refused;
 mod rehearsals;
 mod resume;
 mod roster;

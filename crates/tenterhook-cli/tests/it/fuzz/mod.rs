@@ -7,6 +7,6 @@ mod answers;
 mod files;
 mod harness;
 mod mutate;
-mod runs;
+pub(crate) mod runs;
 mod schema;
 mod texts;

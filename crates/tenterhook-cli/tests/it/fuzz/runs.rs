@@ -37,7 +37,7 @@ fn trained(root: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// A copy of a checkpoint with another `state.json`, as whole as the original.
-fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
+pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(checkpoint).unwrap().flatten() {

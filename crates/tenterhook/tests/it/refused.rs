@@ -1,0 +1,114 @@
+//! A refused resume calls no hook, reports no change and writes nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tenterhook::data::Loading;
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, Jsonl, JsonlOptions};
+use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::toy::{Toy, ToyBatch};
+use tenterhook::{FromOptions, Notice, RunError, Trainer};
+
+use crate::foreign_checkpoints::forge;
+use crate::identity::data;
+use crate::lab::{Lab, epochs, trainer};
+use crate::run_directory::plan;
+use crate::tape::{Recorder, Tape};
+
+/// Every file below a directory, with its bytes.
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        match path {
+            link if link.is_symlink() => {
+                let to = fs::read_link(&link).unwrap();
+                all.push((link, to.into_os_string().into_encoded_bytes()));
+            }
+            directory if directory.is_dir() => all.extend(contents(&directory)),
+            file => {
+                let bytes = fs::read(&file).unwrap();
+                all.push((file, bytes));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// A trainer of the run with this configuration, whose hooks note their calls.
+fn recorded(root: &Path, config: Value, tape: &Tape, resume: bool) -> Trainer {
+    let id = "the-run";
+    let resume = resume.then(|| RunLock::take(root.join("runs").join(id)).unwrap());
+    let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
+    let mut trainer = trainer(epochs(2)).with_config(config).with_run_directory(plan);
+    trainer.add_hook(Recorder::new("all", tape)).unwrap();
+    trainer.add_hook(Jsonl::from_options(JsonlOptions::default()).unwrap()).unwrap();
+    trainer
+        .add_hook(Checkpoint::new(CheckpointOptions { save_top_k: Some(-1), ..Default::default() }).unwrap())
+        .unwrap();
+    trainer
+}
+
+fn config(epochs: u64, seed: u64) -> Value {
+    json!({ "trainer": { "max_epochs": epochs, "seed": seed } })
+}
+
+type Resumed = Result<(), RunError>;
+
+#[test]
+fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let known = || data(Some("one"), Some("two"));
+    let from = root.path().join("runs/the-run/checkpoints/epoch=0-step=2");
+    let none = Tape::default();
+    recorded(root.path(), config(1, 0), &none, false)
+        .fit(&mut Lab::new(Toy::default(), &none), &mut known())
+        .unwrap();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let resumed =
+        |config: Value, tape: &Tape, more: Option<Recorder>, mut data: Loading<ToyBatch>| -> Resumed {
+            let told = said.clone();
+            let trainer = recorded(root.path(), config, tape, true).restoring(&from);
+            let mut trainer =
+                trainer.with_notices(move |notice: &Notice| told.lock().unwrap().push(notice.to_string()));
+            more.into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
+            trainer.fit(&mut Lab::new(Toy::default(), tape), &mut data).map(drop)
+        };
+    let refused = |why: &str, resume: &dyn Fn(&Tape) -> Resumed| {
+        let (before, tape) = (contents(root.path()), Tape::default());
+        let error = resume(&tape).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+        assert_eq!(tape.rows(), [], "{why}: neither a hook nor the module is called");
+        let said = std::mem::take(&mut *said.lock().unwrap());
+        assert!(
+            !said.iter().any(|text| text.contains("resum") || text.contains("last bits")),
+            "{why}: {said:?}"
+        );
+        assert_eq!(contents(root.path()), before, "{why}");
+    };
+    // Each also changes a setting that does no harm, which an accepted resume reports.
+    refused("the hooks are not those of the checkpoint", &|tape| {
+        resumed(config(2, 0), tape, Some(Recorder::new("more", tape)), known())
+    });
+    refused("the data is not that of the checkpoint", &|tape| {
+        resumed(config(2, 0), tape, None, data(Some("ONE"), Some("two")))
+    });
+    refused("val/b: \"two\" -> \"TWO\"", &|tape| {
+        resumed(config(2, 0), tape, None, data(Some("one"), Some("TWO")))
+    });
+    refused("the configuration is not that of the checkpoint", &|tape| {
+        resumed(config(2, 7), tape, None, known())
+    });
+    refused("the disk is gone", &|tape| resumed(config(2, 0), tape, None, data(Some("unreadable"), None)));
+    let state = fs::read(from.join("state.json")).unwrap();
+    let manifest = fs::read(from.join("manifest.json")).unwrap();
+    forge(&from, |state| state["afterwards"]["link"] = json!({ "path": "../up" }));
+    refused("is not a path below its directory", &|tape| resumed(config(2, 0), tape, None, known()));
+    fs::write(from.join("state.json"), state).unwrap();
+    fs::write(from.join("manifest.json"), manifest).unwrap();
+    resumed(config(2, 0), &Tape::default(), None, known()).unwrap();
+    let said = said.lock().unwrap().join("\n");
+    assert!(said.contains("resumes with other settings: trainer.max_epochs: 1 -> 2"), "{said}");
+}
