@@ -15,6 +15,7 @@ use tenterhook_core::{
 };
 
 use crate::accounts::Spent;
+use crate::checkpoint::Best;
 use crate::config::ChangeRules;
 use crate::data::DataModule;
 use crate::module::Module;
@@ -326,6 +327,12 @@ impl Trainer {
     #[must_use]
     pub fn checkpoints(&self) -> &Path {
         &self.shared.run.checkpoints
+    }
+
+    /// The best checkpoint of the first hook that keeps one.
+    #[must_use]
+    pub fn best_checkpoint(&self) -> Option<Best> {
+        Best::of(&self.hooks, self.checkpoints())
     }
 
     /// The board on which hooks and the module leave values for each other, to preset or to read between calls.

@@ -91,7 +91,7 @@ impl GoingOn {
 }
 
 impl Done {
-    /// The final weights, where only their test is left to do.
+    /// The weights to test, if only their test is left to do.
     pub(crate) fn untested(&self) -> Option<&Path> {
         self.finished.untested.as_deref()
     }

@@ -240,6 +240,7 @@ fn untested(place: &Place) {
     let mut record = place.json("runs/latest/run.json");
     assert_eq!(record["trained"], Value::Null, "it is tested");
     (record["status"], record["trained"]) = ("running".into(), json!({ "status": "completed" }));
+    record["weights_to_test"] = "weights.safetensors".into();
     place.write("runs/latest/run.json", record.to_string());
 }
 
@@ -286,6 +287,38 @@ fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_has_its_final_weights
         assert!(said.contains("to train on, raise"), "{said}");
     }
     assert_eq!(runs(&place), 1);
+}
+
+#[test]
+fn a_resumed_test_uses_the_weights_and_the_data_of_the_run() {
+    let place = Place::new();
+    let rows = |pixel: &str| -> String {
+        (0..60).map(|row| format!("{},{}\n", [pixel; 16].join(","), row % 3)).collect()
+    };
+    place.write("data.csv", rows("1"));
+    // Later epochs are worse, so that the best weights are not the final ones.
+    let config = "task = \"digits\"\n[trainer]\nmax_epochs = 3\n[data]\npath = \"data.csv\"\n[optimizer]\nlr = 0.5\n\
+                  [[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nsave_weights_only = true\n\
+                  filename = \"epoch={epoch}\"\nsave_top_k = -1\nmode = \"MODE\"\n";
+    let tested = |mode: &str| {
+        place.write("c.toml", config.replace("MODE", mode));
+        let breaks = "[[hooks]]\nuse = \"exec\"\non = [\"on_test_start\"]\non_error = \"abort\"\ncommand = [\"false\"]\n";
+        let all = document(place.run(&["train", "c.toml", "--json"]));
+        place.write("c.toml", config.replace("MODE", mode) + breaks);
+        assert_eq!(place.run(&["train", "c.toml"]).code, 1);
+        let record = place.json("runs/latest/run.json");
+        let weights = record["weights_to_test"].as_str().unwrap_or_default().to_owned();
+        assert!(weights.starts_with("checkpoints/epoch="), "{record}");
+        place.write("data.csv", rows("2"));
+        let refused = place.run(&["resume", "latest"]);
+        assert_eq!(refused.code, 1, "{}", refused.stderr);
+        assert!(refused.stderr.contains("the data is not that of the run:\n  test/"), "{}", refused.stderr);
+        place.write("data.csv", rows("1"));
+        let again = document(place.run(&["resume", "latest", "--json"]));
+        assert_eq!(again["metrics"]["test/loss"], all["metrics"]["test/loss"], "{again}");
+        (weights, again["metrics"]["test/loss"].clone())
+    };
+    assert_ne!(tested("min"), tested("max"));
 }
 
 #[test]

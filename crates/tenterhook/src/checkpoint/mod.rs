@@ -5,6 +5,7 @@
 
 mod admit;
 mod afterwards;
+mod best;
 mod contents;
 mod disk;
 mod emergency;
@@ -18,6 +19,7 @@ mod store;
 mod writer;
 
 pub use afterwards::Afterwards;
+pub use best::Best;
 pub use contents::Contents;
 pub use disk::{problems, read, read_state};
 pub use hook_states::{hook_problems, refused_hook_states};

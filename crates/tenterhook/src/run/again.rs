@@ -81,6 +81,15 @@ pub(super) fn test_again(
     if record.trained.is_none() {
         return Ok(Err(lock));
     }
+    let other = record.identity.other_data(beginning.identity);
+    if !other.is_empty() {
+        let lines: Vec<_> = other.iter().map(|difference| format!("\n  {difference}")).collect();
+        return Err(format!(
+            "the data is not that of the run:{}\nrestore it, or test the weights alone with `test --weights`",
+            lines.concat()
+        )
+        .into());
+    }
     whole_lines(&lock, EVENTS).map_err(cannot("cut", &lock.directory().join(EVENTS)))?;
     cut_test(&lock).map_err(cannot("cut", &lock.directory().join(METRICS)))?;
     record.status = RunStatus::Running;

@@ -140,6 +140,11 @@ impl Recorder for RunDirectory {
             self.open = Some(self.opened(beginning)?);
         }
         let Some(open) = &mut self.open else { return Ok(()) };
+        if stage == Stage::Test && open.record.trained.is_some() {
+            // A resumed test is compared with it.
+            open.record.identity.data.extend(beginning.identity.data.clone());
+            open.write_record()?;
+        }
         self.waiting.drain(..).chain([start]).try_for_each(|entry| open.push(entry))
     }
 
@@ -198,7 +203,8 @@ impl Recorder for RunDirectory {
         let told = open.push(end);
         let flushed = open.flush().and_then(|()| open.sync());
         let is_the_run = *stage == open.made_for;
-        open.record.note(ending, is_the_run, self.plan.then_test);
+        let directory = open.path().to_owned();
+        open.record.note(ending, &directory, is_the_run, self.plan.then_test);
         let written = open.write_record();
         told?;
         flushed?;

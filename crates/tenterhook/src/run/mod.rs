@@ -177,6 +177,8 @@ pub struct Ending<'a> {
     pub metrics: &'a BTreeMap<String, f64>,
     /// The hooks, as they are now.
     pub hooks: Vec<HookInfo>,
+    /// The best checkpoint, if a hook keeps one.
+    pub best: Option<PathBuf>,
     /// Its data, program and processor.
     pub identity: &'a Identity,
     /// What failed in it.

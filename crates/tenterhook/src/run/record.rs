@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome, Stage};
-use tenterhook_files::create_own;
+use tenterhook_files::{RelPath, create_own};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
 use super::ownership::remember;
 use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
+use crate::checkpoint::WEIGHTS;
 use crate::config::hash::{of_bytes, of_json};
 use crate::failures::{FailureKind, Failures};
 
@@ -122,6 +123,10 @@ pub struct RunRecord {
     /// How its training ended, while the test that is to come after it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained: Option<RunStatus>,
+    /// The weights of that test, below the run directory: the best checkpoint, or else the final weights. Unset if
+    /// they are elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights_to_test: Option<RelPath>,
     /// When it began.
     pub created: String,
     /// When it ended.
@@ -200,6 +205,7 @@ impl RunRecord {
             id: run.id.clone(),
             status: RunStatus::Running,
             trained: None,
+            weights_to_test: None,
             created: started,
             ended: None,
             seconds: None,
@@ -272,16 +278,18 @@ impl RunRecord {
     /// Notes how a call ended. A training that came to its own end is under way all the same while a test is to come, so
     /// that one that is killed in its test is not taken for finished. An evaluation after training leaves the training's
     /// outcome, unless it went wrong.
-    pub(super) fn note(&mut self, ending: &Ending<'_>, is_the_run: bool, then_test: bool) {
+    pub(super) fn note(&mut self, ending: &Ending<'_>, directory: &Path, is_the_run: bool, then_test: bool) {
         let status = RunStatus::from(ending.outcome);
         if then_test && ending.stage == Stage::Fit && status.is_finished() {
             self.trained = Some(status);
+            let weights = ending.best.clone().unwrap_or_else(|| directory.join(WEIGHTS));
+            self.weights_to_test = RelPath::of(&weights, directory);
         } else if is_the_run || status != RunStatus::Completed {
             self.status = status;
         } else if ending.stage == Stage::Test
             && let Some(trained) = self.trained.take()
         {
-            self.status = trained;
+            (self.status, self.weights_to_test) = (trained, None);
         }
         if is_the_run {
             self.hook_costs.clone_from(&ending.hook_costs);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
 
 use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Recorder};
+use crate::checkpoint::Best;
 use crate::failures::Then;
 use crate::module::Module;
 use crate::notice::Notice;
@@ -241,8 +242,10 @@ impl<M: Module> Running<M> {
         let (outcome, hook_costs, sinks) = (self.outcome.clone(), self.hook_costs(), self.sinks());
         let failures = std::mem::take(&mut self.notices.failures);
         let identity = self.identity.clone();
+        let best = Best::of(&self.hooks, &self.shared.run.checkpoints).map(|best| best.path);
         let ending = Ending {
             stage,
+            best,
             identity: &identity,
             outcome: &outcome,
             progress,

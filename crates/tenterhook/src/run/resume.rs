@@ -45,7 +45,7 @@ pub struct Finished {
     pub steps: u64,
     /// Epochs whose batches are done.
     pub epochs: u64,
-    /// The final weights of a run whose test was cut off and that has no checkpoint: the test is left to do.
+    /// The weights to test of a run whose test was cut off and that has no checkpoint: the test is left to do.
     pub untested: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Finished {
         match untested {
             None => f.write_str("to train on, raise `max_epochs`, `max_steps` or `max_time`"),
             Some(weights) => {
-                write!(f, "its test was cut off; its final weights are in {}", weights.display())
+                write!(f, "its test was cut off; the weights to test are in {}", weights.display())
             }
         }
     }
@@ -142,6 +142,13 @@ fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) ->
             run.directory.display()
         ));
     }
+    if checkpoint.is_none() && run.record.trained.is_some() && run.record.weights_to_test.is_none() {
+        return Err(format!(
+            "the test of run {} was cut off, and its best weights are outside of its directory; test them with \
+             `test --weights`",
+            run.name
+        ));
+    }
     // A test that was cut off is left to do.
     let lock = Some(lock).filter(|_| finished.as_ref().is_none_or(|finished| finished.untested.is_some()));
     Ok(Target { run_dir, lock, checkpoint, skipped, finished })
@@ -164,10 +171,11 @@ fn is_raised(difference: &Difference) -> bool {
 fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Option<Finished> {
     let record = &run.record;
     let status = ended(run)?.clone();
-    let untested = record.trained.is_some().then(|| run.directory.join(WEIGHTS));
-    if untested.is_some() && goes_on {
+    if record.trained.is_some() && goes_on {
         return None;
     }
+    let untested = record.trained.as_ref().and(record.weights_to_test.as_ref());
+    let untested = untested.map(|weights| weights.below(&run.directory));
     let old = config_of(run).unwrap_or_default();
     let other_limit = |(new, rules): Config<'_>| {
         let changed = rules.differences(&old, new);

@@ -75,6 +75,7 @@ fn end_of(stage: Stage, recorder: &mut RunDirectory, outcome: &Outcome, time: f6
     let (metrics, progress) = (BTreeMap::new(), Progress::default());
     recorder
         .end(&Ending {
+            best: None,
             stage,
             outcome,
             progress,

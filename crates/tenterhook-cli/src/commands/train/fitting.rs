@@ -16,7 +16,7 @@ use super::super::going_on::GoingOn;
 use super::super::weights::Weights;
 use super::super::{FAILED, WRONG_INPUT, accepted, costs, failed_midway, print, resume_command, tell};
 use super::init::Initialized;
-use super::summary::{Summary, best};
+use super::summary::Summary;
 use crate::app::App;
 use crate::arguments::Output;
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ impl Fitting<'_> {
         };
         let seconds = start.elapsed().as_secs_f64();
         let is_interrupted = |report: &Report| matches!(report.outcome, Outcome::Interrupted { .. });
-        let best = best(&trainer);
+        let best = trainer.best_checkpoint();
         let mut tested = None;
         if self.tests() && !is_interrupted(&fitted) {
             watch.begins("the test ends after this batch");

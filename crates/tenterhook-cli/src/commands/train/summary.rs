@@ -1,10 +1,10 @@
 //! What a training came to, for people and for programs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
-use tenterhook::hooks::Checkpoint;
+use tenterhook::checkpoint::Best;
 use tenterhook::run::SentByHook;
 use tenterhook::{Failures, Outcome, Report, Trainer};
 
@@ -15,22 +15,6 @@ use crate::app::App;
 use crate::arguments::Output;
 use crate::progress::{duration, is_followed, metric};
 use crate::table::{counted, json_number};
-
-/// The best checkpoint of the first hook that keeps one.
-pub(super) struct Best {
-    pub(super) path: PathBuf,
-    pub(super) score: Option<(String, f64)>,
-}
-
-pub(super) fn best(trainer: &Trainer) -> Option<Best> {
-    trainer.list_hooks().iter().find_map(|hook| {
-        let checkpoint = trainer.hook::<Checkpoint>(&hook.name)?;
-        let (path, score) = checkpoint.best()?;
-        let score = checkpoint.monitor().map(str::to_owned).zip(score);
-        // A path that the hook was given stays as it is; its own are below the checkpoints' root.
-        Some(Best { path: trainer.checkpoints().join(path), score })
-    })
-}
 
 pub(super) struct Summary<'a> {
     pub(super) fitted: &'a Report,
