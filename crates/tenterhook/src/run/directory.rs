@@ -223,7 +223,7 @@ impl Recorder for RunDirectory {
         if let Err(error) = open.flush() {
             self.untold.get_or_insert(error.into());
         }
-        Ok(open.marks())
+        Ok(open.marks()?)
     }
 
     fn earlier_part_ended(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A run directory that exists and is written to, and how it is made.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -92,11 +93,11 @@ impl Open {
     }
 
     /// How long the files are that a resumed run cuts back. One that was not made yet has no mark.
-    pub(super) fn marks(&self) -> Vec<FileMark> {
-        let later = [(HISTOGRAMS, self.histograms.written()), (UPDATES, self.updates.written())];
+    pub(super) fn marks(&self) -> Result<Vec<FileMark>, String> {
+        let later = [(HISTOGRAMS, self.histograms.written()?), (UPDATES, self.updates.written()?)];
         let later = later.into_iter().filter_map(|(file, length)| Some((file, length?)));
         let all = [(METRICS, self.metrics.written())].into_iter().chain(later);
-        all.map(|(file, length)| FileMark { file: file.into(), length }).collect()
+        Ok(all.map(|(file, length)| FileMark { file: file.into(), length }).collect())
     }
 
     pub(super) fn push(&mut self, mut entry: Entry) -> Result<(), BoxError> {
@@ -179,9 +180,14 @@ impl Later {
     }
 
     /// How long the file is, if there is one: an earlier part of the run may have made it.
-    fn written(&self) -> Option<u64> {
-        let there = || Some(fs::metadata(&self.path).ok()?.len());
-        self.lines.as_ref().map(Lines::written).or_else(there)
+    fn written(&self) -> Result<Option<u64>, String> {
+        if let Some(lines) = &self.lines {
+            return Ok(Some(lines.written()));
+        }
+        match fs::metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            found => Ok(Some(found.map_err(cannot("read", &self.path))?.len())),
+        }
     }
 }
 
@@ -234,4 +240,21 @@ pub(super) fn create(
         // Nobody would write an end to it.
         let _ = fs::remove_dir_all(&path);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_no_mark_only_if_it_does_not_exist() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join(UPDATES);
+        assert_eq!(Later::at(path.clone()).written(), Ok(None));
+        fs::write(&path, "1\n").expect("it is written");
+        assert_eq!(Later::at(path.clone()).written(), Ok(Some(2)));
+        // Its status cannot be read.
+        let error = Later::at(path.join(UPDATES)).written().expect_err("not a directory");
+        assert!(error.contains("cannot read"), "{error}");
+    }
 }

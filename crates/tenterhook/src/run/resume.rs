@@ -27,7 +27,7 @@ pub struct Target {
     pub lock: Option<RunLock>,
     /// The checkpoint to restore; without one, training begins from the start.
     pub checkpoint: Option<PathBuf>,
-    /// Newer checkpoints that cannot be used, and why.
+    /// Newer checkpoints that cannot be used, runs that cannot be read, and why.
     pub skipped: Vec<(PathBuf, String)>,
     /// The run has nothing left to do.
     pub finished: Option<Finished>,
@@ -78,7 +78,7 @@ pub type Config<'a> = (&'a Value, &'a ChangeRules);
 ///
 /// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it,
 /// and what judges its differences; unset, it is the run's own. A run that somebody writes to is refused with who it is.
-/// A checkpoint that cannot be read is an error unless `on_unreadable` skips it.
+/// A checkpoint that cannot be read is an error unless `on_unreadable` skips it; for `auto`, so is a run.
 pub fn find(
     runs_dir: &Path,
     what: &str,
@@ -86,8 +86,12 @@ pub fn find(
     on_unreadable: OnUnreadable,
 ) -> Result<Target, String> {
     if what == AUTO {
-        let Some(run) = newest_fitting(runs_dir, config)? else { return Ok(Target::default()) };
-        return of_run(&run, config, on_unreadable);
+        let (run, unreadable) = newest_fitting(runs_dir, config, on_unreadable)
+            .map_err(|error| with_flag(&error, on_unreadable))?;
+        let Some(run) = run else { return Ok(Target::default()) };
+        let mut target = of_run(&run, config, on_unreadable)?;
+        target.skipped.extend(unreadable);
+        return Ok(target);
     }
     let path = Path::new(what);
     if is_checkpoint(path) {
@@ -119,21 +123,16 @@ fn of_checkpoint(path: &Path) -> Result<Target, String> {
 fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) -> Result<Target, String> {
     lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))?;
     let run_dir = Some(run.directory.clone());
-    if let Some(finished) = finished(run, config, true) {
+    if let Some(finished) = finished(run, config, true).map_err(|error| error.to_string())? {
         return Ok(Target { run_dir, finished: Some(finished), ..Target::default() });
     }
     let lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
     // It may have ended between the reading and the locking.
     let run = &Run::read(&run.directory).map_err(|error| error.to_string())?;
     let root = run.directory.join("checkpoints");
-    let found = newest_whole(&root, on_unreadable).map_err(|error| match on_unreadable {
-        OnUnreadable::Stop => {
-            format!("{error}; `--skip-unreadable` resumes from the newest one that can be read")
-        }
-        OnUnreadable::Skip => error.to_string(),
-    })?;
+    let found = newest_whole(&root, on_unreadable).map_err(|error| with_flag(&error, on_unreadable))?;
     let Newest { path: checkpoint, skipped } = found;
-    let finished = finished(run, config, checkpoint.is_some());
+    let finished = finished(run, config, checkpoint.is_some()).map_err(|error| error.to_string())?;
     // To begin from the start would lose what the run has come to.
     if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {
         return Err(format!(
@@ -154,6 +153,16 @@ fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) ->
     Ok(Target { run_dir, lock, checkpoint, skipped, finished })
 }
 
+/// An error that names the flag to get past it.
+fn with_flag(error: &impl std::fmt::Display, on_unreadable: OnUnreadable) -> String {
+    match on_unreadable {
+        OnUnreadable::Stop => {
+            format!("{error}; `--skip-unreadable` resumes from the newest one that can be read")
+        }
+        OnUnreadable::Skip => error.to_string(),
+    }
+}
+
 /// How its training came to its own end, be it that the test after it did not.
 fn ended(run: &Run) -> Option<&RunStatus> {
     run.record.trained.as_ref().or(Some(&run.record.status)).filter(|status| status.is_finished())
@@ -168,36 +177,44 @@ fn is_raised(difference: &Difference) -> bool {
     }
 }
 
-fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Option<Finished> {
+fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Result<Option<Finished>, ReadError> {
     let record = &run.record;
-    let status = ended(run)?.clone();
+    let Some(status) = ended(run).cloned() else { return Ok(None) };
     if record.trained.is_some() && goes_on {
-        return None;
+        return Ok(None);
     }
     let untested = record.trained.as_ref().and(record.weights_to_test.as_ref());
     let untested = untested.map(|weights| weights.below(&run.directory));
-    let old = config_of(run).unwrap_or_default();
-    let other_limit = |(new, rules): Config<'_>| {
-        let changed = rules.differences(&old, new);
-        changed.iter().any(|difference| LIMITS.contains(&difference.key.as_str()) && is_raised(difference))
-    };
-    if config.is_some_and(other_limit) {
-        return None;
+    if let Some((new, rules)) = config {
+        let changed = rules.differences(&config_of(run)?, new);
+        let is_limit = |difference: &Difference| LIMITS.contains(&difference.key.as_str());
+        if changed.iter().any(|difference| is_limit(difference) && is_raised(difference)) {
+            return Ok(None);
+        }
     }
     let (run, steps, epochs) = (run.name.clone(), record.steps, record.epochs);
-    Some(Finished { run, status, steps, epochs, untested })
+    Ok(Some(Finished { run, status, steps, epochs, untested }))
 }
 
 /// The configuration that a run has left, as JSON.
-fn config_of(run: &Run) -> Option<Value> {
-    serde_json::to_value(run.config().ok()?).ok()
+fn config_of(run: &Run) -> Result<Value, ReadError> {
+    let config = serde_json::to_value(run.config()?);
+    config.map_err(|error| ReadError::damaged(&run.directory.join("config.toml"), &error))
 }
 
-/// The training that was started last, of those that could have been started with this configuration.
-fn newest_fitting(runs_dir: &Path, config: Option<Config<'_>>) -> Result<Option<Run>, String> {
+/// The training that was started last, of those that could have been started with this configuration, and the runs that
+/// were skipped because they cannot be read. Damaged runs are passed over.
+///
+/// # Errors
+/// Where a run cannot be read that may be newer, unless it is skipped, and where none is left after skipping.
+fn newest_fitting(
+    runs_dir: &Path,
+    config: Option<Config<'_>>,
+    on_unreadable: OnUnreadable,
+) -> Result<(Option<Run>, Vec<(PathBuf, String)>), ReadError> {
     let runs = match Runs::below(runs_dir) {
-        Err(ReadError::NoDirectory { .. }) => return Ok(None),
-        read => read.map_err(|error| error.to_string())?,
+        Err(ReadError::NoDirectory { .. }) => return Ok((None, Vec::new())),
+        read => read?,
     };
     let started = |run: &Run| {
         let last = run.record.parts.last().map(|part| part.started.clone());
@@ -206,21 +223,39 @@ fn newest_fitting(runs_dir: &Path, config: Option<Config<'_>>) -> Result<Option<
     let mut candidates: Vec<_> = runs.list().iter().map(|run| (started(run), run)).collect();
     // The order of the list decides among equals.
     candidates.sort_by(|a, b| a.0.cmp(&b.0));
-    let fits = |run: &&Run| is_training(run) && config.is_none_or(|config| goes_with(run, config));
-    Ok(candidates.into_iter().rev().map(|(_, run)| run).find(fits).cloned())
+    let newest_first = candidates.into_iter().rev().map(|(_, run)| Ok(run));
+    let (mut skipped, mut unreadable) = (Vec::new(), None);
+    // When a run was started that cannot be read is not known.
+    for run in runs.damaged().cloned().map(Err).chain(newest_first) {
+        match run.and_then(|run| Ok((run, is_training(run)? && goes_with(run, config)?))) {
+            Ok((run, true)) => return Ok((Some(run.clone()), skipped)),
+            Err(ReadError::Unreadable { path, source }) => {
+                let error = ReadError::Unreadable { path: path.clone(), source };
+                if on_unreadable == OnUnreadable::Stop {
+                    return Err(error);
+                }
+                skipped.push((path, error.to_string()));
+                unreadable = unreadable.or(Some(error));
+            }
+            Ok((_, false)) | Err(_) => {}
+        }
+    }
+    // That there is none is known only if all could be read.
+    unreadable.map_or(Ok((None, Vec::new())), Err)
 }
 
-fn goes_with(run: &Run, (config, rules): Config<'_>) -> bool {
-    let Some(old) = config_of(run) else { return false };
-    rules.differences(&old, config).iter().all(|difference| difference.harm != Harm::Harmful)
+fn goes_with(run: &Run, config: Option<Config<'_>>) -> Result<bool, ReadError> {
+    let Some((config, rules)) = config else { return Ok(true) };
+    let differences = rules.differences(&config_of(run)?, config);
+    Ok(differences.iter().all(|difference| difference.harm != Harm::Harmful))
 }
 
 /// Not an evaluation by itself. One that was killed before it could write what it is has lost nothing.
-fn is_training(run: &Run) -> bool {
-    let Ok(happened) = run.happenings() else { return false };
+fn is_training(run: &Run) -> Result<bool, ReadError> {
+    let happened = run.happenings()?;
     let mut stages = happened.entries.iter().filter_map(|entry| match entry.what {
         Happening::Start { stage, .. } => Some(stage),
         _ => None,
     });
-    stages.next().is_none_or(|first| first == Stage::Fit)
+    Ok(stages.next().is_none_or(|first| first == Stage::Fit))
 }

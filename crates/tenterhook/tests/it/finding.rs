@@ -262,3 +262,45 @@ fn an_evaluation_is_no_training_to_go_on_with() {
     drop(trainer);
     assert!(nothing(&auto(root.path(), &[])));
 }
+
+#[test]
+fn auto_stops_at_a_run_that_cannot_be_read_and_passes_over_a_damaged_one() {
+    for file in ["run.json", "config.toml", "events.jsonl"] {
+        let root = tempfile::tempdir().unwrap();
+        let older = failed(root.path(), &[]);
+        let run = failed(root.path(), &[]);
+        let path = run.join(file);
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = find_with(root.path(), "auto", &[]).unwrap_err();
+        assert!(error.contains(&format!("cannot read {}: is a directory", path.display())), "{error}");
+        assert!(error.contains("`--skip-unreadable`"), "{error}");
+        let skipping = || {
+            let resolved = resolved(root.path(), &[]);
+            let rules = resolved.change_rules(&Registry::default());
+            let config = Some((&resolved.to_json(), &rules));
+            find_or_skip(&root.path().join("runs"), "auto", config, OnUnreadable::Skip)
+        };
+        let found = skipping().unwrap();
+        assert_eq!((found.run_dir.as_ref(), found.skipped.len()), (Some(&older), 1), "{file}");
+        assert_eq!(found.skipped[0].0, path);
+        drop(found);
+        fs::remove_dir_all(&older).unwrap();
+        skipping().expect_err("that no run fits is not known");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        let found = auto(root.path(), &[]);
+        assert_eq!(found.run_dir, (file == "events.jsonl").then_some(run), "{file} is damaged");
+    }
+}
+
+#[test]
+fn a_finished_run_whose_configuration_cannot_be_read_is_not_resumed_as_if_it_had_none() {
+    let root = tempfile::tempdir().unwrap();
+    let path = completed(root.path(), &[]).join("config.toml");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = find_with(root.path(), "latest", &[]).unwrap_err();
+    assert!(error.contains(&format!("cannot read {}", path.display())), "{error}");
+}

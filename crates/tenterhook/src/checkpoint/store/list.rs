@@ -12,6 +12,8 @@ use super::{DEPTH, looks_like_one};
 
 /// The name of the link to the newest that a run can be resumed from.
 pub(crate) const LATEST: &str = "latest";
+/// The name of the link to the last save of a checkpoint hook with `save_last`.
+pub(crate) const LAST: &str = "last";
 /// What the names of those begin with that were written on a signal.
 pub(crate) const EMERGENCY: &str = "emergency-";
 
@@ -172,7 +174,7 @@ pub fn newest_whole(root: &Path, on_unreadable: OnUnreadable) -> Result<Newest, 
 
 /// Where the checkpoints are in a directory, whole or not; links to them are not named.
 pub(crate) fn paths(root: &Path) -> Result<Vec<PathBuf>, Unreadable> {
-    Ok(found(root)?.into_iter().map(|found| found.path).collect())
+    Ok(found(root)?.into_iter().map(|found| found.path).filter(|path| !path.is_symlink()).collect())
 }
 
 /// The largest number of a checkpoint in a directory; the next save there has a larger one.
@@ -225,7 +227,7 @@ fn found(root: &Path) -> Result<Vec<Found>, Unreadable> {
             }
         };
         for path in entries {
-            match kind(&path) {
+            match kind(root, &path) {
                 Ok(Kind::Directory) if depth < DEPTH => open.push((path, depth + 1)),
                 Ok(Kind::Nothing | Kind::Directory) => {}
                 Ok(Kind::Checkpoint) => {
@@ -258,10 +260,10 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(visible.map(fs::DirEntry::path).collect())
 }
 
-fn kind(path: &Path) -> io::Result<Kind> {
-    let there = match path.metadata() {
-        // Gone meanwhile, or a link that leads nowhere.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Kind::Nothing),
+fn kind(root: &Path, path: &Path) -> io::Result<Kind> {
+    // A run may point the link elsewhere and remove its old target between the two lookups of the first call.
+    let there = match path.metadata().or_else(|_| path.metadata()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return dangling(root, path),
         there => there?,
     };
     if !there.is_dir() {
@@ -273,4 +275,17 @@ fn kind(path: &Path) -> io::Result<Kind> {
         (false, true) => Kind::Nothing,
         (false, false) => Kind::Directory,
     })
+}
+
+/// A link of ours that leads nowhere stands for a checkpoint that cannot be read if it leads out of `root`: its disk may
+/// not be mounted. Below `root`, which can be read, the checkpoint was removed.
+fn dangling(root: &Path, path: &Path) -> io::Result<Kind> {
+    let is_ours = [LATEST, LAST].iter().any(|name| path.file_name().is_some_and(|found| found == *name));
+    match fs::read_link(path) {
+        Ok(target) if is_ours && target.is_absolute() && !target.starts_with(root.canonicalize()?) => {
+            let text = format!("it leads to {}, which is not there (is its disk mounted?)", target.display());
+            Err(io::Error::new(ErrorKind::NotFound, text))
+        }
+        _ => Ok(Kind::Nothing),
+    }
 }

@@ -104,7 +104,7 @@ impl ReadError {
         move |source| ReadError::Unreadable { path: path.to_owned(), source: Arc::new(source) }
     }
 
-    fn damaged(path: &Path, why: &(impl ToString + ?Sized)) -> ReadError {
+    pub(super) fn damaged(path: &Path, why: &(impl ToString + ?Sized)) -> ReadError {
         ReadError::Damaged { path: path.to_owned(), why: why.to_string() }
     }
 }

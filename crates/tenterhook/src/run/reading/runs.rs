@@ -34,16 +34,27 @@ impl Runs {
         })?;
         let (mut runs, mut damaged, mut pending) = (Vec::new(), Vec::new(), Vec::new());
         for entry in entries {
-            let path = entry.map_err(ReadError::unreadable(&directory))?.path();
+            let entry = entry.map_err(ReadError::unreadable(&directory))?;
+            let path = entry.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             pending.extend(starting::pending(&path));
             // A run that is being made has a name with a dot, and is renamed once it is whole.
-            if path.is_symlink() || !path.is_dir() || name.starts_with('.') {
+            if name.starts_with('.') {
                 continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => {}
+                Ok(_) => continue,
+                Err(error) => {
+                    damaged.push((name, ReadError::unreadable(&path)(error)));
+                    continue;
+                }
             }
             match Run::read(&path) {
                 Ok(run) => runs.push(run),
+                // The second: it was removed meanwhile.
                 Err(ReadError::NotARun { .. }) => {}
+                Err(ReadError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => damaged.push((name, error)),
             }
         }

@@ -71,7 +71,31 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
     let found = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
     assert_eq!(found, Newest { path: Some(at("c")), skipped: Vec::new() });
     remove(&Faulty::never(), &at("b")).unwrap();
-    assert_eq!(newest(), Some(at("c")), "a link that leads nowhere is passed over");
+    std::os::unix::fs::symlink("/nowhere", at("mine")).unwrap();
+    assert_eq!(newest(), Some(at("c")), "links to what was removed, and links of others, are passed over");
+}
+
+#[test]
+fn a_link_of_ours_that_leads_out_and_nowhere_is_a_checkpoint_that_cannot_be_read() {
+    for name in ["latest", "last"] {
+        let root = tempfile::tempdir().unwrap();
+        let link = root.path().join(name);
+        std::os::unix::fs::symlink("/not-mounted/epoch=7", &link).unwrap();
+        let newest = |on_unreadable| newest_whole(root.path(), on_unreadable);
+        let error = newest(OnUnreadable::Stop).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{}", link.display())) && error.contains("/not-mounted/epoch=7"),
+            "{error}"
+        );
+        newest(OnUnreadable::Skip).expect_err("that there is none is not known");
+        let near = root.path().join("near");
+        save(&Faulty::never(), &near, 1).unwrap();
+        newest(OnUnreadable::Stop).expect_err("it may be newer");
+        let found = newest(OnUnreadable::Skip).unwrap();
+        assert_eq!((found.path, &found.skipped[0].0), (Some(near.clone()), &link));
+        assert!(matches!(&list(root.path()).unwrap()[1].condition, Condition::Unreadable(_)));
+        assert_eq!(paths(root.path()).unwrap(), [near], "a link is no checkpoint itself");
+    }
 }
 
 #[test]
