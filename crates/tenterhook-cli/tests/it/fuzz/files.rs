@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook::TensorMap;
 use tenterhook_tasks::digits::data::{DataOptions, load};
 
-use super::harness::Fuzz;
+use super::harness::{Fuzz, SAFETENSORS};
 
 fn loaded(path: &Path) -> Result<(), String> {
     match load(&DataOptions { path: Some(path.to_owned()), ..DataOptions::default() }) {
@@ -50,19 +50,19 @@ fn idx_files_are_read_or_refused() {
     let images = idx(3, &[40, 4, 4], vec![7; 640]);
     let labels = idx(1, &[40], (0..40).map(|n| n % 3).collect());
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("train-images-idx3-ubyte");
-    std::fs::write(directory.path().join("train-labels-idx1-ubyte"), &labels).unwrap();
-    Fuzz {
-        name: "idx",
-        corpus: vec![images, labels],
-        words: &["\u{8}\u{3}", "\0\0\0\0"],
-        format: None,
-        inputs: 800,
+    let path = |file: &str| directory.path().join(file);
+    let files = [("train-images-idx3-ubyte", &images), ("train-labels-idx1-ubyte", &labels)];
+    for ((fuzzed, right), name) in files.into_iter().zip(["idx-images", "idx-labels"]) {
+        for (file, right) in files {
+            std::fs::write(path(file), right).unwrap();
+        }
+        let corpus = vec![right.clone(), images.clone(), labels.clone()];
+        let words = ["\u{8}\u{3}", "\0\0\0\0"];
+        Fuzz { name, corpus, words: &words, format: None, inputs: 400 }.run(|input| {
+            std::fs::write(path(fuzzed), input).unwrap();
+            loaded(&path(files[0].0))
+        });
     }
-    .run(|input| {
-        std::fs::write(&path, input).unwrap();
-        loaded(&path)
-    });
 }
 
 #[test]
@@ -72,13 +72,12 @@ fn weights_are_read_or_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fuzzed.safetensors");
     let words = ["\"shape\":[", "18446744073709551615", "\"dtype\":\"F64\"", "BF16", "[0,0]"];
-    Fuzz { name: "safetensors", corpus: vec![file], words: &words, format: None, inputs: 1_000 }.run(
-        |input| {
+    Fuzz { name: "safetensors", corpus: vec![file], words: &words, format: Some(SAFETENSORS), inputs: 1_000 }
+        .run(|input| {
             std::fs::write(&path, input).unwrap();
             if let Ok(tensors) = TensorMap::read(&path) {
                 tensors.write(&directory.path().join("again")).map_err(|error| error.to_string())?;
             }
             Ok(())
-        },
-    );
+        });
 }

@@ -19,7 +19,7 @@ const SHRINKS: usize = 400;
 pub(super) struct Fuzz<'a> {
     /// The name of the target.
     pub(super) name: &'a str,
-    /// Inputs to begin with.
+    /// Inputs to begin with, besides the files in `corpus/<name>/`.
     pub(super) corpus: Vec<Vec<u8>>,
     /// Words of the format.
     pub(super) words: &'a [&'a str],
@@ -48,6 +48,18 @@ pub(super) const JSON: Format = Format {
     write: |value| match value.get("lines").and_then(Value::as_array) {
         Some(lines) => Some(lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()),
         None => Some(value.to_string().into_bytes()),
+    },
+};
+
+/// The header of a safetensors file, with the right length before it and a few bytes of data after it.
+pub(super) const SAFETENSORS: Format = Format {
+    read: |bytes| {
+        let length = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        serde_json::from_slice(bytes.get(8..)?.get(..usize::try_from(length).ok()?)?).ok()
+    },
+    write: |header| {
+        let header = header.to_string().into_bytes();
+        Some([&(header.len() as u64).to_le_bytes()[..], &header, &[0; 20]].concat())
     },
 };
 
@@ -94,14 +106,15 @@ impl Fuzz<'_> {
         }
         let began = Instant::now();
         let watch = Watch::start(self.name);
-        let mut rng =
-            Rng(self.name.bytes().fold(seed(), |mixed, byte| mixed.wrapping_mul(31) + u64::from(byte)));
+        let mixed = |mixed: u64, byte: u8| mixed.wrapping_mul(31).wrapping_add(byte.into());
+        let mut rng = Rng(self.name.bytes().fold(seed(), mixed));
+        let corpus = [self.corpus.clone(), files(self.name)].concat();
         let goes_on = |tried: usize| time().map_or(tried < self.inputs, |time| began.elapsed() < time);
         let mut tried = 0;
-        while tried < self.corpus.len() || goes_on(tried) {
-            let input = match self.corpus.get(tried) {
+        while tried < corpus.len() || goes_on(tried) {
+            let input = match corpus.get(tried) {
                 Some(input) => input.clone(),
-                None => self.input(&mut rng),
+                None => self.input(&mut rng, &corpus),
             };
             watch.tries(&input);
             if let Err(wrong) = attempt(&check, &input) {
@@ -112,8 +125,8 @@ impl Fuzz<'_> {
         println!("fuzzed {} with {tried} inputs, seed {}", self.name, seed());
     }
 
-    fn input(&self, rng: &mut Rng) -> Vec<u8> {
-        let (base, other) = (rng.pick(&self.corpus).clone(), rng.pick(&self.corpus).clone());
+    fn input(&self, rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+        let (base, other) = (rng.pick(corpus).clone(), rng.pick(corpus).clone());
         let structured = self.format.filter(|_| rng.below(4) > 0);
         let document = structured.and_then(|format| Some((format, (format.read)(&base)?)));
         let written =
@@ -147,6 +160,18 @@ impl Fuzz<'_> {
             file.display()
         );
     }
+}
+
+/// The inputs of a target that are kept in files, such as those that failed once.
+fn files(target: &str) -> Vec<Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fuzz/corpus").join(target);
+    if !directory.is_dir() {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(&directory).expect("the corpus is read");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).expect("an input is read")).collect()
 }
 
 /// What panicked in a call of the trainer, which contains panics.

@@ -1,5 +1,6 @@
 //! Checkpoints and run directories.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,42 +54,60 @@ pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     fs::write(to.join("manifest.json"), text.replace(&zeros, &hash(text.as_bytes()))).unwrap();
 }
 
-/// Paths that lead elsewhere are tested apart, where nothing can be lost.
-fn leads_elsewhere(value: &Value) -> bool {
+/// Whether a path leads elsewhere than to these places, which nobody would miss.
+fn leads_elsewhere(value: &Value, but: &[String]) -> bool {
     match value {
-        Value::String(text) => text.starts_with('/') || text.contains(".."),
-        Value::Array(items) => items.iter().any(leads_elsewhere),
-        Value::Object(map) => map.values().any(leads_elsewhere),
+        Value::String(text) => (text.starts_with('/') || text.contains("..")) && !but.contains(text),
+        Value::Array(items) => items.iter().any(|item| leads_elsewhere(item, but)),
+        Value::Object(map) => map.values().any(|value| leads_elsewhere(value, but)),
         _ => false,
     }
 }
 
+/// Every file and directory below this one, without what is below `but`.
+fn all_files(directory: &Path, but: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+    let mut found = BTreeMap::new();
+    for path in entries.filter(|path| path != but) {
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(all_files(&path, but));
+        }
+        let content = fs::read(&path).unwrap_or_default();
+        found.insert(path, content);
+    }
+    found
+}
+
 #[test]
-fn a_state_is_resumed_from_or_refused() {
+fn a_state_is_resumed_from_or_refused_and_changes_nothing_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let (run, checkpoint) = trained(directory.path());
     let text = fs::read_to_string(checkpoint.join("state.json")).unwrap();
     let text = text.replace(&format!("{}/", run.display()), "");
     let state: Value = serde_json::from_str(&text).unwrap();
-    assert!(!leads_elsewhere(&state), "the corpus itself would be left out: {state:#}");
-    let fuzz = Fuzz {
-        name: "state",
-        corpus: vec![text.into_bytes()],
-        words: &["\"step\":", "null"],
-        format: Some(JSON),
-        inputs: 80,
-    };
+    assert!(!leads_elsewhere(&state, &[]), "the corpus itself would be left out: {state:#}");
+    let (scratch, victim) = (directory.path().join("scratch"), directory.path().join("victim"));
+    // A directory that looks like a checkpoint, which may be removed where it belongs to the run.
+    copied(&checkpoint, &victim, text.as_bytes());
+    let before = all_files(directory.path(), &scratch);
+    let elsewhere = [victim.display().to_string(), "../victim".to_owned()];
+    let saved = "\"epoch=0-step=3\"";
+    assert!(text.contains(saved), "{text}");
+    let hostile = elsewhere.iter().map(|path| text.replace(saved, &format!("\"{path}\"")));
+    let corpus = [text.clone()].into_iter().chain(hostile).map(String::into_bytes).collect();
+    let fuzz = Fuzz { name: "state", corpus, words: &["\"step\":", "null"], format: Some(JSON), inputs: 80 };
     fuzz.run(|input| {
-        if serde_json::from_slice(input).is_ok_and(|state| leads_elsewhere(&state)) {
+        if serde_json::from_slice(input).is_ok_and(|state| leads_elsewhere(&state, &elsewhere)) {
             return Ok(());
         }
-        let scratch = directory.path().join("scratch");
         let _ = fs::remove_dir_all(&scratch);
         let copy = scratch.join("epoch=0-step=6");
         copied(&checkpoint, &copy, input);
         let _ = read(&copy);
         let mut trainer = trainer(2).with_checkpoints_in(&scratch).restoring(&copy).accepting_changes();
-        no_panic(trainer.fit(&mut Toy::default(), &mut ToyData::default()))
+        no_panic(trainer.fit(&mut Toy::default(), &mut ToyData::default()))?;
+        let same = all_files(directory.path(), &scratch) == before;
+        if same { Ok(()) } else { Err("something outside of the checkpoints' root has changed".into()) }
     });
 }
 

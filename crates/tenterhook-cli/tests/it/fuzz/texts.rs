@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use serde_json::json;
 use tenterhook::condition::{Condition, Operand};
 use tenterhook::config::{ConfigError, Sources};
-use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::hooks::{Checkpoint, CheckpointOptions, Notify, NotifyOptions, Secret};
 use tenterhook::registry::Registry;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
-use tenterhook::{Pattern, Settings, Trainer};
+use tenterhook::{FromOptions, Pattern, Settings, Trainer};
 use tenterhook_tasks::digits::Digits;
 use tenterhook_tasks::text::Text;
 
@@ -149,23 +148,38 @@ fn a_pattern_is_matched_at_once() {
 }
 
 #[test]
-fn a_checkpoint_is_named_below_its_directory_or_the_name_is_refused() {
-    let corpus =
-        ["{epoch}-{step}", "epoch_{epoch}_loss_{val/loss:.2f}", "{val/loss:>9.3e}/{step:04d}", "a{{b}}"];
+fn a_template_is_filled_in_or_refused_and_names_a_checkpoint_below_its_directory() {
+    let corpus = [
+        "{epoch}-{step}",
+        "epoch_{epoch}_loss_{val/loss:.2f}",
+        "{val/loss:>9.3e}/{step:04d}",
+        "a{{b}}",
+        "{run}: {outcome} ({reason}), {epoch_label}, {val/loss:.4}, {best}",
+    ];
     let corpus = corpus.map(|text| text.as_bytes().to_vec()).to_vec();
     let words =
         ["{epoch}", "{step", ":.2f}", ":>9", ":.999999999f}", "/", "..", "{", "}", "{{", "train/loss"];
     Fuzz { name: "template", corpus, words: &words, format: None, inputs: 100 }.run(|input| {
         let text = String::from_utf8_lossy(input).into_owned();
-        let templates = json!({ "url_env": "X", "templates": { "training_end": text } });
-        let _ = Registry::default().hook("notify", &templates);
+        let mut message = NotifyOptions::of("X");
+        (message.retries, message.templates.training_end) = (0, Some(text.clone()));
+        let notify = Notify::from_options(message);
         let options = CheckpointOptions { filename: Some(text), ..CheckpointOptions::default() };
-        let Ok(hook) = Checkpoint::new(options) else { return Ok(()) };
+        let checkpoint = Checkpoint::new(options);
+        if notify.is_err() && checkpoint.is_err() {
+            return Ok(());
+        }
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
         let settings = Settings { max_epochs: Some(1), num_sanity_val_steps: 0, ..Settings::default() };
         let mut trainer = Trainer::new(settings).unwrap().with_notices(|_| {}).with_checkpoints_in(&root);
-        trainer.add_hook(hook).unwrap();
+        if let Ok(hook) = checkpoint {
+            trainer.add_hook(hook).unwrap();
+        }
+        if let Ok(hook) = notify {
+            // Nothing listens there; the message is written all the same.
+            trainer.add_hook(hook.to(Secret::new("http://127.0.0.1:1/"))).unwrap();
+        }
         let mut data = ToyData { train: vec![1], validate: vec![1], ..ToyData::default() };
         no_panic(trainer.fit(&mut Toy::default(), &mut data))?;
         let outside =
