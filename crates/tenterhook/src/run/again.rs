@@ -19,10 +19,10 @@ use crate::checkpoint::LATEST;
 /// start does the same again.
 pub(super) fn go_on(
     plan: &RunDirectoryPlan,
-    lock: RunLock,
+    mut lock: RunLock,
     beginning: &Beginning<'_>,
 ) -> std::result::Result<Open, BoxError> {
-    let path = lock.directory();
+    let path = &lock.directory().to_owned();
     let mut lacks = Vec::new();
     whole_lines(&lock, EVENTS).map_err(cannot("cut", &path.join(EVENTS)))?;
     let happened = Happenings::read(&path.join(EVENTS))?;
@@ -56,6 +56,7 @@ pub(super) fn go_on(
         let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
         lacks.extend(cut(&lock, file, length).map_err(cannot("cut", &path.join(file)))?);
     }
+    lacks.extend(lock.set_aside_skipped()?);
     let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::again(plan, beginning, earlier, path);

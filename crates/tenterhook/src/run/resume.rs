@@ -126,12 +126,13 @@ fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) ->
     if let Some(finished) = finished(run, config, true).map_err(|error| error.to_string())? {
         return Ok(Target { run_dir, finished: Some(finished), ..Target::default() });
     }
-    let lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
+    let mut lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
     // It may have ended between the reading and the locking.
     let run = &Run::read(&run.directory).map_err(|error| error.to_string())?;
     let root = run.directory.join("checkpoints");
     let found = newest_whole(&root, on_unreadable).map_err(|error| with_flag(&error, on_unreadable))?;
-    let Newest { path: checkpoint, skipped } = found;
+    let Newest { path: checkpoint, skipped, unreadable } = found;
+    lock.set_aside(unreadable);
     let finished = finished(run, config, checkpoint.is_some()).map_err(|error| error.to_string())?;
     // To begin from the start would lose what the run has come to.
     if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {

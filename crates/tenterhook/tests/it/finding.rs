@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tenterhook::checkpoint::OnUnreadable;
@@ -155,6 +156,40 @@ fn a_damaged_checkpoint_is_passed_over_and_named() {
     fs::remove_dir_all(run.join("checkpoints")).unwrap();
     let found = auto(root.path(), &[]);
     assert_eq!((found.run_dir, found.checkpoint), (Some(run), None), "it begins from the start, there");
+}
+
+#[test]
+fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_name() {
+    let root = tempfile::tempdir().unwrap();
+    let run = failed(root.path(), &[]);
+    let checkpoints = run.join("checkpoints");
+    let newest = checkpoints.join("epoch=0-step=2");
+    fs::remove_file(newest.join("manifest.json")).unwrap();
+    fs::create_dir(newest.join("manifest.json")).unwrap();
+    let found = find_or_skip(&root.path().join("runs"), "latest", None, OnUnreadable::Skip).unwrap();
+    assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
+    assert!(newest.is_dir(), "nothing changes before the resume is accepted");
+    let resolved = resolved(root.path(), &[]);
+    let plan = RunDirectoryPlan {
+        config: resolved.to_toml(),
+        resume: found.lock,
+        ..RunDirectoryPlan::below(root.path().join("runs"))
+    };
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&notices);
+    let trainer = trainer(root.path(), &[]).with_run_directory(plan).restoring(found.checkpoint.unwrap());
+    let mut trainer = trainer
+        .accepting_other_hooks()
+        .with_notices(move |notice| told.lock().unwrap().push(notice.to_string()));
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    drop(trainer);
+    let aside = checkpoints.join(".epoch=0-step=2.unreadable");
+    assert!(aside.join("manifest.json").is_dir(), "it is kept");
+    let notices = notices.lock().unwrap().join("\n");
+    assert!(notices.contains(&format!("was set aside as {}", aside.display())), "{notices}");
+    tenterhook::checkpoint::verify(&newest).expect("saved again");
+    let found = auto(root.path(), &[]);
+    assert!(found.finished.is_some() && found.skipped.is_empty(), "the next resume finds nothing unreadable");
 }
 
 #[test]

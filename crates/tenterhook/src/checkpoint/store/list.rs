@@ -91,6 +91,8 @@ pub struct Newest {
     pub path: Option<PathBuf>,
     /// Newer ones that cannot be used, and why.
     pub skipped: Vec<(PathBuf, String)>,
+    /// Those of them that cannot be read, and the links to them.
+    pub unreadable: Vec<PathBuf>,
 }
 
 /// The checkpoints in a directory, the newest first. Each is read whole to see whether it is.
@@ -146,7 +148,7 @@ pub fn newest_whole(root: &Path, on_unreadable: OnUnreadable) -> Result<Newest, 
         let number = age.map(|(number, _)| number);
         (Reverse(damaged), Reverse(number), Reverse(latest), Reverse(age), found.path.clone())
     });
-    let (mut newest, mut unreadable) = (Newest::default(), None);
+    let (mut newest, mut first) = (Newest::default(), None);
     for (glance, found) in candidates {
         let problem = glance.problem.or_else(|| open(&found.path).err());
         match problem {
@@ -159,14 +161,17 @@ pub fn newest_whole(root: &Path, on_unreadable: OnUnreadable) -> Result<Newest, 
                 return Err(problem);
             }
             Some(problem) => {
-                newest.skipped.push((found.path, problem.to_string()));
-                let is_io = matches!(problem, Unreadable::Io { .. });
-                unreadable = unreadable.or(is_io.then_some(problem));
+                newest.skipped.push((found.path.clone(), problem.to_string()));
+                if matches!(problem, Unreadable::Io { .. }) {
+                    newest.unreadable.extend(found.links.iter().map(|link| root.join(link)));
+                    newest.unreadable.push(found.path);
+                    first = first.or(Some(problem));
+                }
             }
         }
     }
     // That there is none is known only if all could be read.
-    match (&newest.path, unreadable) {
+    match (&newest.path, first) {
         (None, Some(problem)) => Err(problem),
         _ => Ok(newest),
     }

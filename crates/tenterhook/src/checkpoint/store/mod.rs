@@ -3,7 +3,8 @@
 //! Knows nothing of hooks or modules. Whatever happens to the process, at every instant a checkpoint's name leads
 //! to a whole checkpoint or to nothing; what is being written or removed has a hidden name beside it:
 //! `.<name>.unfinished` (also the one that was just replaced, until it is gone), `.<name>.removed`, and, where the
-//! system cannot exchange two directories, for a moment `.<name>.replaced`.
+//! system cannot exchange two directories, for a moment `.<name>.replaced`. `.<name>.unreadable` is a checkpoint that a
+//! resume has skipped; it is never removed.
 
 mod disk;
 mod glance;
@@ -26,7 +27,7 @@ pub use list::{About, Condition, Listed, Newest, OnUnreadable, list, newest_whol
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, verify};
 pub(crate) use open::{Verified, open, problems};
-pub(crate) use tidy::tidy;
+pub(crate) use tidy::{set_aside, tidy};
 pub(crate) use write::{Content, point, remove, write};
 
 /// The version of the format that this program writes.
@@ -54,6 +55,7 @@ const DEPTH: usize = 8;
 const UNFINISHED: &str = "unfinished";
 const REMOVED: &str = "removed";
 const REPLACED: &str = "replaced";
+const UNREADABLE: &str = "unreadable";
 
 /// The hidden name beside this one, for what is not, or no longer, a checkpoint.
 fn beside(path: &Path, suffix: &str) -> PathBuf {

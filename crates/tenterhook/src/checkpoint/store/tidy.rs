@@ -1,14 +1,15 @@
-//! Removing what a process left that was killed while it wrote or removed a checkpoint.
+//! Removing what a process left that was killed while it wrote or removed a checkpoint, and setting aside what cannot be
+//! read.
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tenterhook_core::BoxError;
 
 use super::disk::{Disk, DiskError};
 use super::place::clear;
-use super::{DEPTH, hidden_for, looks_like_one};
+use super::{DEPTH, UNREADABLE, beside, exists, hidden_for, looks_like_one, parent_of};
 
 /// Tidies a directory of checkpoints. Nobody else may be writing there.
 pub(crate) fn tidy(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
@@ -32,4 +33,20 @@ fn tidy_below(disk: &dyn Disk, directory: &Path, depth: usize) -> io::Result<()>
         }
     }
     Ok(())
+}
+
+/// Renames what cannot be read to a hidden name beside it, so that its name is free. Returns the new name.
+pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BoxError> {
+    let renamed = || {
+        let mut aside = beside(path, UNREADABLE);
+        let mut count = 1;
+        while exists(&aside)? {
+            count += 1;
+            aside = beside(path, &format!("{UNREADABLE}-{count}"));
+        }
+        disk.rename(path, &aside)?;
+        disk.sync_directory(parent_of(path))?;
+        Ok(aside)
+    };
+    Ok(renamed().map_err(DiskError::of("set aside checkpoint", path))?)
 }
