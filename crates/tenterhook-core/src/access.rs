@@ -100,6 +100,12 @@ impl Access {
         self
     }
 
+    /// Whether it declares to write what has this name.
+    #[must_use]
+    pub fn writes_to(&self, name: &str) -> bool {
+        self.writes.iter().any(|written| crate::pattern::overlap(written, name))
+    }
+
     /// It holds this, which is no metric; where another hook does too, this is what to do about it.
     #[must_use]
     pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> Access {

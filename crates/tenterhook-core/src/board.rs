@@ -92,6 +92,8 @@ pub struct Board {
     slots: RefCell<BTreeMap<String, Slot>>,
     /// The places where the module, a controller or an update hook put what is there.
     kept: RefCell<BTreeSet<String>>,
+    /// The places whose value was taken away.
+    taken: RefCell<BTreeSet<String>>,
     /// The places about which an observer was told that they are not its own.
     told: RefCell<BTreeSet<String>>,
 }
@@ -101,6 +103,7 @@ impl Board {
     pub fn put<T: BoardValue>(&self, key: Key<T>, value: T) {
         self.slots.borrow_mut().insert(key.name.to_owned(), Slot::Live(Box::new(value)));
         self.kept.borrow_mut().insert(key.name.to_owned());
+        self.taken.borrow_mut().remove(key.name);
     }
 
     /// The value that stands there; `None` when there is none or it is of another type.
@@ -123,6 +126,7 @@ impl Board {
         let value = self.get(key)?;
         self.slots.borrow_mut().remove(key.name);
         self.kept.borrow_mut().remove(key.name);
+        self.taken.borrow_mut().insert(key.name.to_owned());
         Some(value)
     }
 
@@ -133,9 +137,15 @@ impl Board {
         self.kept.borrow().clone()
     }
 
-    /// Keeps observers from taking away what is in these places and in no other.
+    /// Keeps observers from taking away what is in these places.
     pub fn keep_from_observers(&self, names: BTreeSet<String>) {
-        *self.kept.borrow_mut() = names;
+        self.kept.borrow_mut().extend(names);
+    }
+
+    /// The places whose value was taken away; a checkpoint holds their names.
+    #[must_use]
+    pub fn taken(&self) -> BTreeSet<String> {
+        self.taken.borrow().clone()
     }
 
     /// Everything on the board, as a checkpoint holds it.
@@ -151,11 +161,15 @@ impl Board {
         json.collect()
     }
 
-    /// Puts back what a checkpoint held, and nothing else.
-    pub fn restore(&self, values: BTreeMap<String, Value>) {
-        self.kept.take();
-        *self.slots.borrow_mut() =
-            values.into_iter().map(|(name, json)| (name, Slot::Restored(json))).collect();
+    /// Restores the values of a checkpoint, and empties the places that were `taken` before it. Other places keep their
+    /// values, such as those that a program presets.
+    pub fn restore(&self, values: BTreeMap<String, Value>, taken: BTreeSet<String>) {
+        let stays = |name: &str| !values.contains_key(name) && !taken.contains(name);
+        self.kept.borrow_mut().retain(|name| stays(name));
+        let mut slots = self.slots.borrow_mut();
+        slots.retain(|name, _| stays(name));
+        slots.extend(values.into_iter().map(|(name, json)| (name, Slot::Restored(json))));
+        *self.taken.borrow_mut() = taken;
     }
 }
 
@@ -258,7 +272,7 @@ mod tests {
         assert_eq!(by(controller).get(BEST), Some(0.5), "nor replaces it");
         assert_eq!(run.said.borrow().len(), 1, "which is said once");
         let resumed = shared();
-        resumed.board.restore(run.board.to_json().expect("it serialises"));
+        resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
         resumed.board.keep_from_observers(run.board.kept_from_observers());
         assert_eq!(Places { shared: &resumed }.take(BEST), None, "nor after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
@@ -272,8 +286,32 @@ mod tests {
         board.put(BEST, 0.1 + 0.2);
         board.put(NAMES, vec!["a".to_owned()]);
         let copy = Board::default();
-        copy.restore(board.to_json().expect("it serialises"));
+        copy.restore(board.to_json().expect("it serialises"), board.taken());
         assert_eq!(copy.get(BEST), Some(0.1 + 0.2));
         assert_eq!(copy.to_json().expect("it serialises"), board.to_json().expect("it serialises"));
+    }
+
+    #[test]
+    fn a_preset_value_survives_a_restore_unless_the_checkpoint_has_another_or_it_was_taken() {
+        let preset = || {
+            let board = Board::default();
+            board.put(BEST, 0.5);
+            board.put(NAMES, vec!["a".to_owned()]);
+            board
+        };
+        let restored = |from: &Board| {
+            let board = preset();
+            board.restore(from.to_json().expect("it serialises"), from.taken());
+            board.keep_from_observers(from.kept_from_observers());
+            (board.get(BEST), board.get(NAMES), board.kept_from_observers().len())
+        };
+        let all = Some(vec!["a".to_owned()]);
+        let empty = Board::default();
+        assert_eq!(restored(&empty), (Some(0.5), all.clone(), 2), "the checkpoint has none of them");
+        let run = preset();
+        run.put(BEST, 0.75);
+        assert_eq!(restored(&run), (Some(0.75), all, 2), "the checkpoint has another value");
+        run.take(NAMES);
+        assert_eq!(restored(&run), (Some(0.75), None, 1), "it was taken before the checkpoint");
     }
 }

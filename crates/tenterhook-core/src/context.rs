@@ -311,7 +311,8 @@ contexts! {
         root: &'a Path,
         /// It was the best at the save, by the metric that its checkpoint hook monitors.
         best: bool,
-        /// The event may have been delivered before: the process that saved the checkpoint was killed.
+        /// The event may have been delivered before: the process that saved the checkpoint was killed, or there is no run
+        /// directory that shows a clean end.
         again: bool,
     }
     /// See [`Event::CheckpointLoaded`].

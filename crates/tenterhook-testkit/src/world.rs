@@ -239,7 +239,7 @@ impl World {
         shared.elapsed_before = self.shared.elapsed();
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
-            shared.board.restore(board);
+            shared.board.restore(board, self.shared.board.taken());
             shared.board.keep_from_observers(self.shared.board.kept_from_observers());
         }
         let positions = self.shared.streams.borrow().positions();

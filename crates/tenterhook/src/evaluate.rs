@@ -10,6 +10,7 @@ use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
 use crate::module::Module;
 use crate::outputs::Outputs;
+use crate::refuse::Unlogged;
 use crate::running::{BatchPlace, Who};
 use crate::session::Session;
 use crate::settings::Check;
@@ -137,6 +138,9 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.saves.before_validation = None;
         self.run.batch = self.run.train_batch;
+        if phase == Phase::Validate && self.run.stage == Stage::Fit {
+            self.report_unlogged(Unlogged::AfterValidation);
+        }
         // Only now: what is logged on the way no longer belongs to it.
         if phase == Phase::SanityCheck { Ok(()) } else { self.run.record_all_metrics(self.module, phase) }
     }

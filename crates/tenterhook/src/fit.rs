@@ -12,6 +12,7 @@ use crate::checkpoint::{Place, Position};
 use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
+use crate::refuse::Unlogged;
 use crate::running::Who;
 use crate::session::Session;
 use crate::settings::Check;
@@ -112,7 +113,7 @@ impl<M: Module> Session<'_, M> {
         self.run.saves.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take().as_ref())?;
-            self.report_unlogged();
+            self.report_unlogged(Unlogged::AfterEpoch);
             // Its end has been told, so that everybody can finish; it is not done.
             self.run.progress.epochs_done -= u64::from(self.run.cut_short);
             self.run.progress.epoch += 1;

@@ -9,6 +9,15 @@ use crate::notice::Notice;
 use crate::running::{Running, Who};
 use crate::session::Session;
 
+/// When the next report of metrics that hooks read and nobody logs is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Unlogged {
+    #[default]
+    AfterValidation,
+    AfterEpoch,
+    Reported,
+}
+
 impl<M: Module> Session<'_, M> {
     /// Refuses what cannot work, before step 1.
     pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
@@ -46,21 +55,37 @@ impl<M: Module> Session<'_, M> {
         failures.next().map_or(Ok(refused), |first| Err((first, failures.collect())))
     }
 
-    /// Reports once what hooks read and nobody has logged by the end of the first epoch that validates, where there is
-    /// validation. The plan refuses it earlier only for modules that say what they log.
-    pub(crate) fn report_unlogged(&mut self) {
+    /// Reports once what hooks read and has not been logged by the end of the first validation. Metrics of training, and
+    /// what a hook declares to write, may come until the end of the epoch; so may everything where there is no validation. The
+    /// plan refuses earlier only for modules that declare what they log.
+    pub(crate) fn report_unlogged(&mut self, after: Unlogged) {
         let Running { shared, progress, .. } = &self.run;
-        let validation = &shared.run.validation;
-        let early = validation.enabled && !validation.due_in(progress.epoch);
-        if self.reported_unlogged || early || self.run.signals.interrupted.is_some() {
+        let expected = if shared.run.validation.enabled { self.unlogged } else { Unlogged::AfterEpoch };
+        if after != expected || self.unlogged == Unlogged::Reported || self.run.signals.interrupted.is_some()
+        {
             return;
         }
-        self.reported_unlogged = true;
-        let logged = shared.metrics.names();
-        let is_there =
-            |name: &str| name == TRAIN_LOSS || shared.metrics.get(name).is_some() || shared.board.has(name);
-        let label = epoch_label(progress.epoch, shared.run.total_epochs);
-        for missing in plan::not_logged(&self.run.hooks.declared(), &label, &logged, is_there) {
+        let declared = self.run.hooks.declared();
+        let comes_later = |name: &str| {
+            name.starts_with("train/") || declared.iter().any(|(_, access)| access.writes_to(name))
+        };
+        let had_validation = self.unlogged == Unlogged::AfterEpoch;
+        let is_there = |name: &str| {
+            let waits = comes_later(name);
+            let is_due = match after {
+                Unlogged::AfterValidation => !waits,
+                _ => waits || !had_validation,
+            };
+            !is_due || name == TRAIN_LOSS || shared.metrics.get(name).is_some() || shared.board.has(name)
+        };
+        let epoch = epoch_label(progress.epoch, shared.run.total_epochs);
+        let (label, next) = match after {
+            Unlogged::AfterValidation => (format!("the validation in {epoch}"), Unlogged::AfterEpoch),
+            _ => (epoch, Unlogged::Reported),
+        };
+        let missing = plan::not_logged(&declared, &label, &shared.metrics.names(), is_there);
+        self.unlogged = next;
+        for missing in missing {
             self.run.note(Notice::WouldRefuse(missing));
         }
     }

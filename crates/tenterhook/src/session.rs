@@ -17,6 +17,7 @@ use crate::data::{DataModule, Loaders, Split};
 use crate::failures::Then;
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
+use crate::refuse::Unlogged;
 use crate::run::FileMark;
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
@@ -66,8 +67,8 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) deterministic: bool,
     /// What the plan refuses is only reported.
     pub(crate) lenient: bool,
-    /// What hooks read and nobody logs has been reported.
-    pub(crate) reported_unlogged: bool,
+    /// When metrics that hooks read and nobody logs are reported next.
+    pub(crate) unlogged: Unlogged,
     torn: Torn,
 }
 
@@ -115,7 +116,7 @@ impl<'t, M: Module> Session<'t, M> {
             seed: 0,
             deterministic: false,
             lenient: false,
-            reported_unlogged: false,
+            unlogged: Unlogged::default(),
             torn: Torn::default(),
         }
     }

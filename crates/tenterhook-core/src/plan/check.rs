@@ -136,7 +136,7 @@ pub enum PlanError {
         hook: String,
         /// The metric.
         name: String,
-        /// The epoch by whose end it should be there.
+        /// The validation or epoch by whose end it should be there.
         label: String,
         /// What to do about it.
         hint: String,
@@ -243,7 +243,7 @@ fn never_fires(
     Some(PlanError::NeverFires { hook: hook.to_owned(), when, total, observer: !access.steers })
 }
 
-/// What hooks read or monitor and is not there by the end of this epoch. `logged`: the names there are.
+/// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
 #[must_use]
 pub fn not_logged(
     hooks: &[(String, Access)],

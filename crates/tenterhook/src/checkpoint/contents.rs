@@ -68,6 +68,9 @@ pub struct Contents {
     /// The places on it that no observer may take from.
     #[serde(default)]
     pub board_kept: BTreeSet<String>,
+    /// The places whose value was taken away.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub board_taken: BTreeSet<String>,
     /// Where the random streams stood.
     pub streams: Positions,
     /// The configuration of the run.
@@ -126,6 +129,7 @@ impl<M: Module> Running<M> {
             losses: self.losses.state(),
             board: self.shared.board.to_json()?,
             board_kept: self.shared.board.kept_from_observers(),
+            board_taken: self.shared.board.taken(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),
             identity: self.identity.clone(),

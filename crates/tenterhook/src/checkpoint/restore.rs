@@ -96,7 +96,7 @@ impl<M: Module> Session<'_, M> {
         run.shared.elapsed_before = contents.elapsed;
         run.shared.metrics.restore(contents.metrics);
         run.losses.restore(contents.losses);
-        run.shared.board.restore(contents.board);
+        run.shared.board.restore(contents.board, contents.board_taken);
         run.shared.board.keep_from_observers(contents.board_kept);
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });

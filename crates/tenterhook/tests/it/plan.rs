@@ -4,11 +4,11 @@ use tenterhook::hooks::{
     EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, GradientMonitor,
     GradientMonitorOptions, LrMonitor, LrMonitorOptions, Mode,
 };
-use tenterhook::settings::Amount;
+use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Access, AnyHook, Controller, Decision, HookExt, HookResult, Notice, Observer, Origin, Outcome,
-    Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, hook,
+    Access, AnyHook, Controller, Decision, HookExt, HookResult, Notice, Observer, Origin, Outcome, PlanError,
+    Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -104,7 +104,7 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
     trainer.add_console_logging(50).unwrap();
     trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
     let mut lab = Lab::new(Toy::default(), &Tape::default());
-    assert!(trainer.refusals(&mut lab, &mut data(4, 1)).unwrap().is_empty());
+    assert!(trainer.refusals(&mut lab, &mut data(4, 1)).unwrap().iter().all(PlanError::is_warning));
     let too_short = |hook: &str, batches| {
         format!(
             "hook `{hook}` needs {batches} batches by its `log_every_n_batches`, but this run has only 8 batches, so \
@@ -126,11 +126,45 @@ fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_fir
         // It does not say what it logs, so the plan cannot know.
         warnings(&mut trainer, &mut Lab::new(Toy::default(), &Tape::default()))
     };
-    let expected = "hook `curious` reads `val/los`, which nobody has logged by the end of epoch 1/3; did you mean \
-                    `val/loss`?";
+    let expected = "hook `curious` reads `val/los`, which nobody has logged by the end of the validation in epoch 1/3; \
+                    did you mean `val/loss`?";
     assert_eq!(told("val/los"), [expected]);
-    assert!(told("f1")[0].ends_with("there are: `train/loss`, `val/loss`"), "{:?}", told("f1"));
+    assert!(told("f1")[0].ends_with("there are: `val/loss`"), "{:?}", told("f1"));
     assert!(told("val/loss").is_empty() && told("train/loss").is_empty());
+}
+
+#[test]
+fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_epoch() {
+    use std::sync::{Arc, Mutex};
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let noted = |what: &'static str| {
+        let order = order.clone();
+        move || order.lock().unwrap().push(what.to_owned())
+    };
+    let (validated, ended, told) = (noted("validated"), noted("epoch ended"), order.clone());
+    let settings = Settings { val_check_interval: Some(Check::Amount(Amount::Count(2))), ..epochs(2) };
+    let mut trainer = trainer(settings).with_notices(move |notice: &Notice| {
+        if let Notice::WouldRefuse(PlanError::NotLogged { name, label, .. }) = notice {
+            told.lock().unwrap().push(format!("{name} by {label}"));
+        }
+    });
+    trainer.add_hook(Curious("val/los")).unwrap();
+    // It can still be logged at the end of the epoch.
+    trainer
+        .register(Curious("train/f1"), Registration { name: Some("later".into()), ..Registration::default() })
+        .unwrap();
+    trainer.add_hook(closure::on_validation_start("validations", move |_| validated())).unwrap();
+    trainer.add_hook(closure::on_train_epoch_end("epochs", move |_| ended())).unwrap();
+    trainer.fit(&mut Lab::new(Toy::default(), &Tape::default()), &mut data(4, 1)).unwrap();
+    let epoch = ["validated", "validated", "epoch ended"];
+    let first = [
+        "validated",
+        "val/los by the validation in epoch 1/2",
+        "validated",
+        "epoch ended",
+        "train/f1 by epoch 1/2",
+    ];
+    assert_eq!(*order.lock().unwrap(), [&first[..], &epoch].concat());
 }
 
 #[test]
@@ -201,7 +235,8 @@ fn what_a_built_in_logs_by_name_can_be_monitored() {
         let options = EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::of(monitor) };
         trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
         let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
-        refusals.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let refusals = refusals.iter().filter(|refusal| !refusal.is_warning());
+        refusals.map(ToString::to_string).collect::<Vec<_>>()
     };
     for monitor in ["lr/sgd", "grad_norm/fc1.weight", "update_ratio/bias"] {
         assert_eq!(refusals(monitor), Vec::<String>::new(), "{monitor}");
@@ -218,7 +253,8 @@ fn two_of_one_kind_that_would_write_the_same_are_refused_once() {
             trainer.register(make(), how).unwrap();
         }
         let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
-        refusals.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let refusals = refusals.iter().filter(|refusal| !refusal.is_warning());
+        refusals.map(ToString::to_string).collect::<Vec<_>>()
     };
     let by_both = |what: &str| {
         let fix = "remove one of them, or set its `enabled = false`";
