@@ -65,8 +65,7 @@ impl<M: Module> Session<'_, M> {
             return Ok(());
         }
         self.run.at(Who::Data, "fingerprint");
-        let text =
-            "reads data and program to fingerprint them; those of large files are kept for the next start";
+        let text = "computing fingerprints of data and program; those of large files are cached";
         let notice = Notice::Said { hook: "trainer".into(), text: text.into() };
         let collected = told_if_long(&self.run.notices.tell, &notice, || {
             let mut found = Identity::of_this_process();

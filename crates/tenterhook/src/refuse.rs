@@ -37,6 +37,13 @@ impl<M: Module> Session<'_, M> {
         Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
     }
 
+    /// Reports hooks that cannot work before an evaluation begins. It needs none of them, so it is not refused.
+    pub(crate) fn report_lacks(&mut self) {
+        for lack in plan::lacks(&self.run.hooks.declared()) {
+            self.run.note(Notice::WouldRefuse(lack));
+        }
+    }
+
     /// What cannot work, and what is only reported ([`PlanError::is_warning`]), without running anything but the data's
     /// set-up.
     pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {

@@ -437,6 +437,7 @@ impl Trainer {
         self.call(stage, module, data, |session| {
             session.run.status = Status::Training;
             session.announce_restored()?;
+            session.report_lacks();
             session.prepare_evaluation()?;
             session.identify_evaluation()?;
             session.begin_recording()?;

@@ -8,7 +8,7 @@ use tenterhook::Effect;
 use tenterhook::config::Resolved;
 use tenterhook::run::ownership::confirm;
 
-use super::resolve;
+use super::{RUNS, resolve};
 use crate::app::App;
 use crate::arguments::{Changes, Trust};
 
@@ -64,6 +64,8 @@ fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, Stri
     let of_hooks = declared.iter().flat_map(|(hook, access)| {
         access.effects.iter().map(move |effect| format!("hook `{hook}` {effect}"))
     });
-    let runs = Effect::of_writing(&resolved.runs_dir).filter(|_| act == Act::Evaluate);
+    // A relative one is below the working directory, which is not the run's.
+    let elsewhere = act == Act::Evaluate && resolved.runs_dir != Path::new(RUNS);
+    let runs = elsewhere.then(|| Effect::Write(resolved.runs_dir.clone()));
     Ok(of_hooks.chain(runs.map(|effect| format!("`runs_dir` {effect}"))).collect())
 }

@@ -192,10 +192,10 @@ impl Scenario {
         (RecordingModule::new(&self.module, tape.clone()), RecordingData::new(toy_data, tape.clone()))
     }
 
-    /// Runs it with checkpoints in the given directory; the rows are on the tape whatever happens.
-    pub(crate) fn run(&self, checkpoints: &Path) -> Result<(Tape, Option<RunError>), String> {
+    /// Rehearses it in the given directory; the rows are on the tape whatever happens.
+    pub(crate) fn run(&self, scratch: &Path) -> Result<(Tape, Option<RunError>), String> {
         let tape = Tape::new(self.inject.clone());
-        let mut trainer = self.trainer(&tape)?.with_checkpoints_in(checkpoints);
+        let mut trainer = self.trainer(&tape)?.rehearsing_in(scratch);
         let (mut module, mut data) = self.parts(&tape);
         let ran = match self.entry {
             Entry::Fit => trainer.fit(&mut module, &mut data).map(|_| ()),

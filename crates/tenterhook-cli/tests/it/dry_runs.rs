@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
 use tenterhook::registry::Registry;
 
 use crate::loopback::{Answer, Server};
@@ -63,7 +64,18 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
         command.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME").env("TMPDIR", scratch.path());
         command.env("TEST_URL", server.url("/")).output().expect("it runs").into()
     };
-    let dry_runs: [&[&str]; 5] = [
+    // A scenario may come from anybody, too.
+    let touch = outside.path().join("scenario");
+    let hooks = json!([
+        { "use": "exec", "on": ["setup", "on_train_start"], "command": ["touch", touch] },
+        { "use": "csv", "path": outside.path().join("scenario.csv") },
+    ]);
+    place.write(
+        "s.json",
+        json!({ "entry": "fit", "trainer": { "max_epochs": 1 }, "hooks": hooks }).to_string(),
+    );
+    let dry_runs: [&[&str]; 6] = [
+        &["trace", "s.json"],
         &["train", "c.toml", "--set", "trainer.fast_dev_run=2"],
         &["trace", "c.toml"],
         &["plan", "c.toml"],
@@ -72,7 +84,7 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
     ];
     for arguments in dry_runs {
         let ran = run(arguments).succeeded();
-        assert_eq!(entries(place.path()), ["c.toml"], "{arguments:?}\n{}", ran.stderr);
+        assert_eq!(entries(place.path()), ["c.toml", "s.json"], "{arguments:?}\n{}", ran.stderr);
         for (what, directory) in [("outside", &outside), ("home", &home), ("scratch", &scratch)] {
             let found = entries(directory.path());
             assert!(found.is_empty(), "{arguments:?} left in {what}: {found:?}\n{}", ran.stderr);

@@ -192,11 +192,24 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
             let (hook, needed, observer) = (hook.clone(), needed.to_string(), !access.steers);
             errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total, observer }));
         }
-        for Lack { key, problem, fix } in access.lacks.clone() {
-            errors.push(PlanError::Lacks { hook: hook.clone(), key, problem, fix });
-        }
+        errors.extend(lacks_of(hook, access));
     }
     errors
+}
+
+/// What hooks need and this machine lacks: all that can be wrong with them in an evaluation.
+#[must_use]
+pub fn lacks(hooks: &[(String, Access)]) -> Vec<PlanError> {
+    hooks.iter().flat_map(|(hook, access)| lacks_of(hook, access)).collect()
+}
+
+fn lacks_of<'a>(hook: &'a str, access: &'a Access) -> impl Iterator<Item = PlanError> + 'a {
+    access.lacks.iter().cloned().map(|Lack { key, problem, fix }| PlanError::Lacks {
+        hook: hook.to_owned(),
+        key,
+        problem,
+        fix,
+    })
 }
 
 fn hint(name: &str, known: &[&str]) -> String {

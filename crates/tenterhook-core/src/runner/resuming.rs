@@ -87,7 +87,8 @@ impl HookRunner {
 
     /// Gives the hooks their states and standing back; what waited for an event is held until
     /// [`take_up_event`](HookRunner::take_up_event). What was registered in another way than then, enabled or not,
-    /// stays as it is registered now; so does what has failed too often since.
+    /// stays as it is registered now; so does what has failed too often since. A checkpoint never enables a hook with
+    /// effects that is registered as disabled: it may come from anybody.
     pub fn restore(
         &mut self,
         state: RunnerState,
@@ -95,13 +96,14 @@ impl HookRunner {
         at: &Progress,
         shared: &Shared,
     ) -> Result<(), Failure> {
+        let barred = self.barred();
         for (name, stood) in &state.standings {
             if stood.removed {
                 // It may not have been registered this time.
                 let _ = self.remove(name);
             } else if let Some(standing) = self.standing_mut(name) {
                 if standing.registered == stood.registered {
-                    standing.enabled = stood.enabled && !standing.given_up;
+                    standing.enabled = stood.enabled && !standing.given_up && !barred.contains(name);
                 }
                 standing.failures = standing.failures.max(stood.failures);
             } else if stood.added {
@@ -121,9 +123,21 @@ impl HookRunner {
             Decided { decision, ..decided }
         };
         let decisions = state.decisions.into_iter().map(with_weights).collect();
-        self.held = Held { decisions, changes: state.changes };
+        let enables_barred =
+            |change: &RosterRequest| matches!(change, RosterRequest::Enable(name) if barred.contains(name));
+        let changes = state.changes.into_iter().filter(|(_, change)| !enables_barred(change)).collect();
+        self.held = Held { decisions, changes };
         self.publish(shared);
         Ok(())
+    }
+
+    /// The hooks that are registered as disabled and have effects outside of the run directory.
+    fn barred(&self) -> Vec<String> {
+        let slots = self.slots.iter().filter(|slot| !slot.removed);
+        let slots = slots.map(|slot| (&slot.standing, slot.hook.0.access()));
+        let all = slots.chain(self.updates.iter().map(|slot| (&slot.standing, slot.hook.access())));
+        let barred = all.filter(|(standing, access)| !standing.registered && !access.effects.is_empty());
+        barred.map(|(standing, _)| standing.name.clone()).collect()
     }
 
     /// Lets wait again what waited for the event at hand when the checkpoint was taken, now that its delivery goes on.
@@ -146,8 +160,9 @@ impl HookRunner {
     /// A hook that was added while the run went on has been added again: it gets back what it had.
     pub(super) fn take_up(&mut self, name: &str) {
         let Some(Awaited { stood, state }) = self.awaited.remove(name) else { return };
+        let enabled = stood.enabled && !self.barred().iter().any(|barred| barred == name);
         if let Some(standing) = self.standing_mut(name) {
-            (standing.enabled, standing.failures) = (stood.enabled, stood.failures);
+            (standing.enabled, standing.failures) = (enabled, stood.failures);
         }
         let states = HookStates::from([(name.to_owned(), state)]);
         if let Err(failure) = self.load_states(&states, &Progress::default()) {

@@ -2,8 +2,8 @@
 
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{
-    Gradients, HookResult, Observer, Policy, Progress, State, Tier, TrainEpochEnd, TrainEpochStart, Update,
-    UpdateHook, hook,
+    Access, Effect, Gradients, HookResult, Observer, Policy, Progress, Registration, State, Tier,
+    TrainEpochEnd, TrainEpochStart, Update, UpdateHook, hook,
 };
 
 use crate::bench::{Bench, Log};
@@ -151,4 +151,38 @@ fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     strict.runner.add_update(Amnesiac(Policy::ABORT)).unwrap();
     let failure = strict.runner.states(&Progress::default()).unwrap_err();
     assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 1, step 0): where am I");
+}
+
+/// Reaches outside.
+struct Reaches;
+
+#[hook]
+impl Observer for Reaches {
+    fn access(&self) -> Access {
+        Access::none().effect(Effect::Command(vec!["true".to_owned()]))
+    }
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {}
+}
+
+#[test]
+fn a_checkpoint_enables_no_hook_with_effects_that_is_registered_as_disabled() {
+    let state = |enabled: bool| {
+        let mut bench = Bench::new();
+        let how = || Registration { disabled: true, ..Registration::default() };
+        bench.runner.register(Reaches, how()).unwrap();
+        let how = Registration { name: Some("harmless".to_owned()), ..how() };
+        bench.runner.register(bench.actor("harmless"), how).unwrap();
+        for name in ["reaches", "harmless"] {
+            assert!(!bench.is_enabled(name));
+            if enabled {
+                bench.runner.enable(name).unwrap();
+            }
+        }
+        bench
+    };
+    let (saved, mut resumed) = (state(true), state(false));
+    let (kept, states) = (saved.runner.state(&saved.shared), HookStates::new());
+    resumed.runner.restore(kept, &states, &Progress::default(), &resumed.shared).unwrap();
+    assert!(!resumed.is_enabled("reaches"));
+    assert!(resumed.is_enabled("harmless"), "nothing else changes");
 }

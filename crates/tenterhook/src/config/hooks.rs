@@ -148,7 +148,8 @@ fn called_schema<'a>(table: &Table, registry: &'a Registry) -> Option<&'a serde_
     registry.hook_named(name).map(|listed| listed.schema)
 }
 
-/// Makes the hook and notes everything that is wrong with its options. What is made then is without those options.
+/// Makes the hook and notes everything that is wrong with its options. A wrong option is replaced by that of the hook's
+/// example, or left out, so that the next problem shows.
 fn make(
     name: &str,
     options: &Table,
@@ -161,20 +162,33 @@ fn make(
         Err(Unmade::Misread(misread)) => Err(misread),
         other => Ok(other),
     };
+    let example = registry.hook_named(name).and_then(|listed| listed.example?.parse::<Table>().ok());
+    let example = example.unwrap_or_default();
     let (mut options, known) = (options.clone(), (place.known)(&[]));
-    // What was taken out or filled in. A message about such a key may be about our change, so it is left out.
-    let mut touched: Vec<String> = Vec::new();
+    // The options that were replaced. A message about one of them may be about our change, so it is left out.
+    let mut replaced: Vec<String> = Vec::new();
+    let replace = |options: &mut Table, key: &str| match example.get(key) {
+        Some(value) => options.insert(key.to_owned(), value.clone()),
+        None => options.remove(key),
+    };
     loop {
         let (made, misread) = read_repairing(Value::Table(options.clone()), &try_out);
-        let new =
-            misread.iter().filter(|misread| !misread.path.first().is_some_and(|key| touched.contains(key)));
-        found.extend(new.map(|misread| place.found(misread)));
-        let keys: Vec<_> = misread.iter().filter_map(|misread| misread.path.first().cloned()).collect();
-        // A misspelt key stands for the one that was meant.
-        touched.extend(
-            keys.iter().filter_map(|key| nearest(key, known.iter().map(String::as_str)).map(str::to_owned)),
-        );
-        touched.extend(keys);
+        let mut news = false;
+        for misread in &misread {
+            let key = misread.path.first().cloned().unwrap_or_default();
+            if replaced.contains(&key) {
+                continue;
+            }
+            found.push(place.found(misread));
+            replace(&mut options, &key);
+            // A misspelt key stands for the one that was meant.
+            replaced.extend(nearest(&key, known.iter().map(String::as_str)).map(str::to_owned));
+            replaced.push(key);
+            news = true;
+        }
+        if news {
+            continue;
+        }
         let message = match made? {
             Ok(hook) => return Some(hook),
             Err(Unmade::Unknown(problem)) => {
@@ -185,14 +199,17 @@ fn make(
             Err(Unmade::Misread(_)) => return None,
         };
         let mut keys = message.split('`').skip(1).step_by(2);
-        if keys.clone().any(|key| touched.iter().any(|touched| touched == key)) {
+        if keys.clone().any(|key| replaced.iter().any(|replaced| replaced == key)) {
             return None;
         }
-        // The key it is about is the first one it names. Without that key, the next problem shows.
+        // The key it is about is the first one it names.
         let named = keys.find(|key| options.contains_key(*key)).unwrap_or_default().to_owned();
         found.push(written.problem(Problem::new(&named, &message)).into());
-        options.remove(&named)?;
-        touched.push(named);
+        if named.is_empty() {
+            return None;
+        }
+        replace(&mut options, &named);
+        replaced.push(named);
     }
 }
 

@@ -58,8 +58,10 @@ impl Place<'_> {
         let message = format!("unknown key `{name}` in {}", self.table(parents));
         let elsewhere = match self.key {
             "trainer" => lightning::setting(name),
-            // At the top a slip comes first: `devices` is `device`.
-            "" if nearest(name, known.iter().copied()).is_none() => lightning::setting(name),
+            // At the top, a plural comes first: `devices` is `device`.
+            "" if !known.iter().any(|known| name.strip_suffix('s') == Some(known)) => {
+                lightning::setting(name)
+            }
             _ => None,
         };
         let fix = elsewhere.filter(|_| parents.is_empty()).or_else(|| suggestion(name, &known));

@@ -24,7 +24,7 @@ pub(crate) struct Maker<T> {
 }
 
 /// The purpose of what its author has not described.
-const UNDESCRIBED: &str = "has no description; the doc comment of its options would stand here";
+const UNDESCRIBED: &str = "no description (add a doc comment to its options)";
 
 /// Why something was not made.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! run exists is the `latest` of a start that was killed in between, and one whose run does not exist is a leftover.
 
 use std::fs::{self, File};
-use std::io::Result;
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,8 +71,13 @@ pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
 
 /// Points `latest` at a run, at one instant.
 pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
+    let latest = runs.join("latest");
+    if latest.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+        let text = format!("{} is not a link, and is not replaced", latest.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, text));
+    }
     let link = announce(runs, id)?;
-    fs::rename(&link, runs.join("latest")).inspect_err(|_| {
+    fs::rename(&link, latest).inspect_err(|_| {
         let _ = fs::remove_file(&link);
     })
 }
@@ -83,7 +88,8 @@ fn tidy(runs: &Path) -> Result<()> {
     names.sort();
     for path in names.into_iter().map(|name| runs.join(name)) {
         match pending(&path) {
-            Some(id) if runs.join(&id).join("run.json").is_file() => point(runs, &id)?,
+            // Where it cannot be, the start that tidies up reports it for its own run.
+            Some(id) if runs.join(&id).join("run.json").is_file() => drop(point(runs, &id)),
             Some(_) => fs::remove_file(&path)?,
             None if is_unfinished(&path) => fs::remove_dir_all(&path)?,
             None => {}
@@ -172,5 +178,14 @@ mod tests {
         drop(Starting::below(runs));
         assert_eq!(fs::read_link(runs.join("latest")).expect("a link"), Path::new("b"));
         assert_eq!(names(runs), ["a", "b", "latest"]);
+    }
+
+    #[test]
+    fn what_is_called_latest_and_is_not_a_link_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("latest"), "notes").expect("it is written");
+        assert_eq!(point(dir.path(), "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(dir.path().join("latest")).expect("it is there"), "notes");
+        assert_eq!(names(dir.path()), ["latest"]);
     }
 }

@@ -20,6 +20,10 @@ const fn hook(names: &'static [&'static str], hook: &'static str, text: &'static
     Answer { names, hook: Some(hook), text }
 }
 
+/// The answer to every kind of tuner.
+const NO_TUNER: &str =
+    "not supported; there is no tuner: try values with `--set` and compare the runs with `tenter compare`";
+
 /// Keys of `[trainer]` elsewhere.
 const SETTINGS: &[Answer] = &[
     no(
@@ -58,9 +62,18 @@ const SETTINGS: &[Answer] = &[
     hook(&["enablemodelsummary", "weightssummary"], "model_summary", ""),
     hook(&["enablecheckpointing", "checkpointcallback", "savesteps", "savestrategy"], "checkpoint", ""),
     no(
-        &["autolrfind", "autoscalebatchsize", "benchmark", "tuner"],
-        "not supported; there is no tuner: try values with `--set` and compare the runs with `tenter compare`",
+        &[
+            "autolrfind",
+            "autoscalebatchsize",
+            "tuner",
+            "lrfinder",
+            "lrfind",
+            "learningratefinder",
+            "batchsizefinder",
+        ],
+        NO_TUNER,
     ),
+    no(&["benchmark"], "not supported; `device` alone decides which kernels run"),
     hook(&["detectanomaly", "terminateonnan"], "nan_guard", ""),
     hook(&["trackgradnorm"], "gradient_monitor", ""),
     hook(&["stochasticweightavg"], "ema_weights", "it keeps an exponential moving average of the weights; "),
@@ -127,10 +140,7 @@ const HOOKS: &[Answer] = &[
     hook(&["gradientclipping"], "clip_by_norm", "or the setting `gradient_clip_val`; "),
     hook(&["slackwebhook", "webhook"], "notify", ""),
     hook(&["lambdacallback"], "exec", "or a closure in a program of your own, `closure::on_step_end`; "),
-    no(
-        &["lrfinder", "learningratefinder", "batchsizefinder"],
-        "not supported; there is no tuner: try values with `--set` and compare the runs with `tenter compare`",
-    ),
+    no(&["lrfinder", "learningratefinder", "batchsizefinder"], NO_TUNER),
     no(
         &["gradientaccumulationscheduler"],
         "not supported: `accumulate_grad_batches` in [trainer] is constant for a run",
@@ -146,7 +156,7 @@ const HOOKS: &[Answer] = &[
             "neptunelogger",
             "clearml",
         ],
-        "not supported; `jsonl`, `csv` and `tensorboard` write files that it imports, and `exec` runs a command at an event",
+        "not supported; `jsonl`, `csv` and `tensorboard` write files, and `exec` runs a command of yours at an event",
     ),
     no(
         &["modelpruning", "pruning", "quantizationawaretraining", "lambdalayer"],
@@ -158,7 +168,7 @@ const HOOKS: &[Answer] = &[
     ),
     no(
         &["learningratescheduler", "lrscheduler", "lrschedulercallback"],
-        "schedules are no hooks: write a table that begins with [[schedulers]]",
+        "a schedule is not a hook; write a [[schedulers]] table",
     ),
 ];
 

@@ -1,7 +1,7 @@
 //! What cannot work is refused before the first step, with what to do about it.
 
 use tenterhook::hooks::{
-    EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, GradientMonitor,
+    EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, Exec, GradientMonitor,
     GradientMonitorOptions, LrMonitor, LrMonitorOptions, Mode,
 };
 use tenterhook::settings::{Amount, Check};
@@ -104,7 +104,8 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
     trainer.add_console_logging(50).unwrap();
     trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
     let mut lab = Lab::new(Toy::default(), &Tape::default());
-    assert!(trainer.refusals(&mut lab, &mut data(4, 1)).unwrap().iter().all(PlanError::is_warning));
+    let found = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
+    assert!(found.len() == 3 && found.iter().all(PlanError::is_warning), "{found:?}");
     let too_short = |hook: &str, batches| {
         format!(
             "hook `{hook}` needs {batches} batches by its `log_every_n_batches`, but this run has only 8 batches, so \
@@ -116,6 +117,16 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
     let mut told = warnings(&mut trainer, &mut lab);
     told.sort();
     assert_eq!(told, [too_short("console_log", 50), never.to_owned(), too_short("json_log", 100)]);
+}
+
+#[test]
+fn an_evaluation_names_hooks_that_cannot_work_before_it_begins() {
+    let mut trainer = trainer(epochs(1));
+    let options = toml::from_str("command = [\"/no/such/program\"]\non = [\"on_test_end\"]").unwrap();
+    trainer.add_hook_type::<Exec>(options).unwrap();
+    let report = trainer.test(&mut Lab::new(Toy::default(), &Tape::default()), &mut data(4, 1)).unwrap();
+    let first = report.notices.first().map(ToString::to_string).unwrap_or_default();
+    assert!(first.contains("hook `exec` cannot work") && first.contains("/no/such/program"), "{first}");
 }
 
 #[test]

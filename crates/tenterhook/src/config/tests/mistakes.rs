@@ -209,6 +209,10 @@ fn names_of_other_trainers_are_answered() {
         ("[trainer]\nprofiler = \"simple\"", "it is the hook `profiler`; see `tenter hooks profiler`"),
         ("[trainer]\ndefault_root_dir = \"x\"", "`runs_dir`"),
         ("precision = 16", "not supported: training computes"),
+        ("[trainer]\nstrategy = \"ddp\"", "`Trainer::with_strategy`"),
+        ("[trainer]\nlr_finder = true", "there is no tuner"),
+        ("lr_finder = true", "there is no tuner"),
+        ("devices = 2", "did you mean `device`?"),
         ("[[hooks]]\nuse = \"lr_finder\"", "there is no tuner"),
         ("[[hooks]]\nuse = \"swa\"", "`ema_weights`"),
         ("[[hooks]]\nuse = \"wandb\"", "not supported; `jsonl`, `csv` and `tensorboard`"),
@@ -230,6 +234,15 @@ fn names_of_other_trainers_are_answered() {
 fn every_problem_of_one_hooks_table_is_reported() {
     let shown = error(
         "[[hooks]]\nuse = \"loss_spike\"\nfactor = 7.0\nmin_lr = -1.0\ncolour = 1\nthreshold = nan\nbudget = \"0%\"",
+        &[],
+        &[],
+    );
+    for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
+        assert!(shown.contains(place), "{place}: {shown}");
+    }
+    // A wrong option that must be there does not hide the others.
+    let shown = error(
+        "[[hooks]]\nuse = \"notify\"\nurl_env = \"https://x\"\ntimeout = \"never\"\ncolour = 1\nretries = -1",
         &[],
         &[],
     );
