@@ -7,6 +7,9 @@ use crate::pattern;
 /// What a hook [provides](Access::provides) that finds where a number stopped being finite.
 pub const FINDS_NAN: &str = "the search for numbers that are not finite";
 
+/// What a hook [provides](Access::provides) that saves checkpoints.
+pub const SAVES_CHECKPOINTS: &str = "the saving of checkpoints";
+
 /// What a hook reads and writes in the metrics and on the board, and how often it fires.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Access {

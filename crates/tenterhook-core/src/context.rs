@@ -305,12 +305,15 @@ contexts! {
         saved_epoch: u64,
         /// The latest value of every metric at the save.
         saved_metrics: &'a BTreeMap<String, f64>,
+        /// The step that each of them belongs to. It may be an earlier one than the checkpoint's:
+        /// [`fresh_metric`](CheckpointSaved::fresh_metric).
+        saved_metric_steps: &'a BTreeMap<String, u64>,
         /// The checkpoint.
         path: &'a Path,
         /// The directory of all checkpoints.
         root: &'a Path,
-        /// It was the best at the save, by the metric that its checkpoint hook monitors.
-        best: bool,
+        /// Its score where it was the best at the save, by the metric that its checkpoint hook monitors.
+        best_score: Option<f64>,
         /// The event may have been delivered before: the process that saved the checkpoint was killed, or there is no run
         /// directory that shows a clean end.
         again: bool,
@@ -392,6 +395,15 @@ impl Activation<'_> {
     #[must_use]
     pub fn tensor(&self) -> Tensor<'_> {
         self.values.first()
+    }
+}
+
+impl CheckpointSaved<'_> {
+    /// A metric at the save, where its value belongs to the checkpoint's own step and so to its weights.
+    #[must_use]
+    pub fn fresh_metric(&self, name: &str) -> Option<f64> {
+        let is_fresh = self.saved_metric_steps.get(name) == Some(&self.saved_step);
+        self.saved_metrics.get(name).copied().filter(|_| is_fresh)
     }
 }
 

@@ -88,7 +88,7 @@ impl std::fmt::Debug for Weights {
 }
 
 /// Where and how to save.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SaveRequest {
     /// The checkpoint's directory below the checkpoints' root, or an absolute one below the directory that the hook
     /// declares with [`Access::effect`](crate::Access::effect); `None` names it by epoch and step.
@@ -99,9 +99,9 @@ pub struct SaveRequest {
     pub replaces: Vec<PathBuf>,
     /// A link to make to it once it is durable.
     pub link: Option<PathBuf>,
-    /// It is the best so far, for whoever is told of it.
-    #[serde(default)]
-    pub best: bool,
+    /// Its score where it is the best so far, for `on_checkpoint_saved`.
+    #[serde(default, with = "crate::number::option")]
+    pub best_score: Option<f64>,
 }
 
 /// A controller's answer to an event. Saying nothing costs nothing.

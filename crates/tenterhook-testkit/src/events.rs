@@ -104,9 +104,10 @@ made_up! { world;
         saved_step: world.checkpoint.step,
         saved_epoch: world.checkpoint.epoch,
         saved_metrics: &world.checkpoint.metrics,
+        saved_metric_steps: &world.checkpoint.metric_steps,
         path: &world.checkpoint.path,
         root: &world.checkpoint.root,
-        best: world.checkpoint.best,
+        best_score: world.checkpoint.best_score,
         again: world.checkpoint.again,
     }
     CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }

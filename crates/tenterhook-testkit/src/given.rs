@@ -295,9 +295,11 @@ impl<H> Rig<H> {
         self
     }
 
-    /// A metric of that checkpoint.
+    /// A metric of that checkpoint, logged at its step. For a later checkpoint it is an old value, until it is set again.
     pub fn saved_metric(&mut self, name: impl Into<String>, value: f64) -> &mut Rig<H> {
-        self.world.checkpoint.metrics.insert(name.into(), value);
+        let (name, saved) = (name.into(), &mut self.world.checkpoint);
+        saved.metric_steps.insert(name.clone(), saved.step);
+        saved.metrics.insert(name, value);
         self
     }
 
@@ -307,9 +309,9 @@ impl<H> Rig<H> {
         self
     }
 
-    /// That checkpoint is the best so far, or not.
-    pub fn best(&mut self, best: bool) -> &mut Rig<H> {
-        self.world.checkpoint.best = best;
+    /// The score of that checkpoint where it is the best so far.
+    pub fn best_score(&mut self, score: Option<f64>) -> &mut Rig<H> {
+        self.world.checkpoint.best_score = score;
         self
     }
 

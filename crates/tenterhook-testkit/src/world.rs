@@ -91,9 +91,10 @@ pub(crate) struct Checkpoint {
     pub(crate) step: u64,
     pub(crate) epoch: u64,
     pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) metric_steps: BTreeMap<String, u64>,
     pub(crate) path: PathBuf,
     pub(crate) root: PathBuf,
-    pub(crate) best: bool,
+    pub(crate) best_score: Option<f64>,
     pub(crate) again: bool,
 }
 
@@ -132,9 +133,10 @@ impl Default for World {
                 step: 0,
                 epoch: 0,
                 metrics: BTreeMap::new(),
+                metric_steps: BTreeMap::new(),
                 path: "checkpoints/made-up".into(),
                 root: "checkpoints".into(),
-                best: false,
+                best_score: None,
                 again: false,
             },
             line: Line::default(),

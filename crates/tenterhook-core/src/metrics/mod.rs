@@ -118,10 +118,10 @@ impl MetricsState {
         &self.latest
     }
 
-    /// The optimizer step that the metric's latest value belongs to.
+    /// The optimizer step that each of the latest values belongs to.
     #[must_use]
-    pub fn step_of(&self, name: &str) -> Option<u64> {
-        self.steps.get(name).copied()
+    pub fn steps(&self) -> &BTreeMap<String, u64> {
+        &self.steps
     }
 }
 

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Access, Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, Moment, OptionError,
-    Phase, Policy, Request, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
-    ValidationEnd, hook,
+    Phase, Policy, Request, SAVES_CHECKPOINTS, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
+    TrainStart, ValidationEnd, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -194,14 +194,15 @@ impl Checkpoint {
         let replaces: Vec<_> = replaces.iter().map(|old| self.at(old)).collect();
         leave_names(moment, &replaces);
         self.memory.ledger.add(path.clone(), score);
-        let best = score.is_some() && self.memory.ledger.best(self.mode).is_some_and(|best| *best.0 == path);
+        let is_best = self.memory.ledger.best(self.mode).is_some_and(|best| *best.0 == path);
+        let best_score = score.filter(|_| is_best);
         self.memory.made_way.push((path.clone(), leaving));
         // Of older ones it has long been known whether they were written.
         let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
         self.memory.made_way.drain(..known);
         self.publish_best(moment);
         let path = Some(self.at(&path));
-        self.file(moment, SaveRequest { path, replaces, best, ..SaveRequest::default() }, saves);
+        self.file(moment, SaveRequest { path, replaces, best_score, ..SaveRequest::default() }, saves);
         Ok(())
     }
 
@@ -248,11 +249,14 @@ impl Controller for Checkpoint {
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
         let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
         let access = named.fold(Access::none(), Access::reads);
-        let access = self
-            .options
-            .monitor
-            .iter()
-            .fold(access, |access, monitor| access.monitors(monitor).provides(PROVIDED));
+        let mut access = self.options.monitor.iter().fold(access, Access::monitors);
+        let keeps_best = self.options.keeps() != 0;
+        if keeps_best && self.options.monitor.is_some() {
+            access = access.provides(PROVIDED);
+        }
+        if keeps_best || self.options.save_last.is_on() || self.options.save_on_exception {
+            access = access.provides(SAVES_CHECKPOINTS);
+        }
         let outside = self.options.dirpath.as_deref().and_then(Effect::of_writing);
         let access = outside.into_iter().fold(access, Access::effect);
         match self.rhythm {

@@ -126,7 +126,7 @@ impl Tells for Exception<'_> {
 impl Tells for CheckpointSaved<'_> {
     fn own(&self) -> Own {
         let (path, root) = (absolute(self.path), absolute(self.root));
-        Own::Saved { path, root, best: self.best, again: self.again }
+        Own::Saved { path, root, best: self.best_score.is_some(), again: self.again }
     }
 
     fn place(&self) -> Place {

@@ -30,7 +30,7 @@ fn a_command_is_told_the_event_and_what_belongs_to_it() {
     let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
     rig.step(4).epoch(1).metric("val/loss", 0.5).metric("bad", f64::NAN).on_train_start();
     rig.checkpoint(3, "/runs/a", "/runs").saved_epoch(0).saved_metric("val/loss", 0.75);
-    rig.best(true).again(true).on_checkpoint_saved();
+    rig.best_score(Some(0.75)).again(true).on_checkpoint_saved();
     rig.disabled("console_log", "it failed").on_hook_disabled();
     rig.on_exception();
     rig.outcome(Outcome::Stopped { by: "me".into(), reason: "enough".into() }).on_train_end();

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Access, CheckpointLoaded, CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled,
-    HookResult, Moment, Observer, OptionError, Outcome, Sent, Setup, State, Teardown, TrainEnd, epoch_label,
-    hook,
+    HookResult, Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown,
+    TrainEnd, epoch_label, hook,
 };
 
 use limit::Limit;
@@ -36,7 +36,8 @@ use crate::worker::outbox::{self, Outbox};
 /// - **Fires** at `on_train_end` (`training_end`, `early_stop`), `on_exception`, `on_checkpoint_saved` (`best_model`,
 ///   `checkpoint`) and `on_hook_disabled`, where `notify_on` has it. Nothing is sent in a dry run or a rehearsal.
 /// - **Reads** the metrics that the template names; of a checkpoint those of its save. `best_model` is about the checkpoint that is
-///   the best by `monitor`, or by the checkpoint hook's; where neither monitors anything, the run is refused. **Writes** nothing. The address of the webhook is in the
+///   the best by `monitor`, or by the checkpoint hook's; where neither monitors anything, or no hook saves checkpoints, the run is
+///   refused. After a kill a message about a checkpoint may come twice; the second one is marked. **Writes** nothing. The address of the webhook is in the
 ///   environment variable `url_env` and appears nowhere else: not in the configuration, the run directory, messages or
 ///   errors. A redirect is not followed.
 /// - **Cost**: copying a few words; sending, and trying again, is done by a thread of its own. The end of the run waits
@@ -69,8 +70,12 @@ pub struct Notify {
     queue: Queue,
     /// Which direction of the own `monitor` is better.
     mode: Option<Mode>,
-    /// The best checkpoint so far by that.
+    /// The best checkpoint that has been announced.
     best: Option<Best>,
+    /// The best by the checkpoint that training resumes from, until checkpoints are announced again.
+    loaded: Option<Best>,
+    /// A checkpoint had no value of `monitor` of its own step.
+    unjudged: bool,
     limit: Limit,
     /// The address that the program gave.
     given: Option<Secret>,
@@ -94,7 +99,7 @@ struct Best {
     path: String,
 }
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 impl FromOptions for Notify {
     type Options = NotifyOptions;
@@ -108,8 +113,20 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
 
     fn from_options(options: NotifyOptions) -> Result<Notify, OptionError> {
         let Settled { mode, templates, timeout, limit, queue } = options.check()?;
-        let (given, address, best, outbox) = (None, None, None, Outbox::default());
-        Ok(Notify { options, templates, timeout, queue, mode, best, limit, given, address, outbox })
+        Ok(Notify {
+            options,
+            templates,
+            timeout,
+            queue,
+            mode,
+            best: None,
+            loaded: None,
+            unjudged: false,
+            limit,
+            given: None,
+            address: None,
+            outbox: Outbox::default(),
+        })
     }
 }
 
@@ -152,33 +169,45 @@ impl Notify {
             epoch_label: epoch_label(cx.saved_epoch, cx.run.total_epochs),
             metrics: names.map(|name| cx.saved_metrics.get(name).copied()).collect(),
             path: Some(cx.path.display().to_string()),
+            again: cx.again,
             ..Facts::default()
         }
     }
 
-    /// The best checkpoint so far: by the own `monitor`, or by the checkpoint hook's.
-    fn best(&self, cx: &Moment<'_>) -> Option<Best> {
-        if self.mode.is_some() {
-            return self.best.clone();
-        }
-        let BestCheckpoint { score, path, .. } = cx.board().get(BEST)?;
-        Some(Best { score, path: cx.run.checkpoints.join(path).display().to_string() })
+    /// The best checkpoint that has been announced.
+    fn best(&self) -> Option<&Best> {
+        self.loaded.as_ref().or(self.best.as_ref())
     }
 
-    /// Whether a checkpoint with these metrics is the best so far, which is noted where the own `monitor` says so. One
-    /// that may have been told before is told again.
-    fn is_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
-        let (Some(mode), Some(monitor)) = (self.mode, &self.options.monitor) else { return cx.best };
-        let Some(score) = cx.saved_metrics.get(monitor).copied().filter(|score| !score.is_nan()) else {
-            return false;
+    /// Whether there are messages that depend on the best checkpoint.
+    fn follows_best(&self) -> bool {
+        let names_best = |on: &NotifyOn| self.wants(*on) && self.templates.of(*on).names_best();
+        self.wants(NotifyOn::BestModel) || NotifyOn::ALL.iter().any(names_best)
+    }
+
+    fn is_better(&self, score: f64, mode: Mode) -> bool {
+        !score.is_nan() && self.best.as_ref().is_none_or(|best| mode.is_better(score, best.score))
+    }
+
+    /// Notes an announced checkpoint where it is the best so far: by a value of its own step of `monitor`, or by the
+    /// checkpoint hook.
+    fn note_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
+        let loaded = self.loaded.take();
+        if !cx.again {
+            self.best = loaded.or(self.best.take());
+        }
+        let score = match (self.mode, &self.options.monitor) {
+            (Some(mode), Some(monitor)) => {
+                let fresh = cx.fresh_metric(monitor);
+                self.unjudged |= fresh.is_none();
+                fresh.filter(|score| self.is_better(*score, mode))
+            }
+            _ => cx.best_score,
         };
-        let before = self.best.as_ref().map(|best| best.score);
-        let is_best = before
-            .is_none_or(|before| mode.is_better(score, before) || cx.again && !mode.is_better(before, score));
-        if is_best {
+        if let Some(score) = score {
             self.best = Some(Best { score, path: cx.path.display().to_string() });
         }
-        is_best
+        score.is_some()
     }
 
     fn called(&self) -> String {
@@ -193,7 +222,7 @@ impl Notify {
         if !self.limit.lets_through(cx.elapsed(), on.is_an_end()) {
             return Ok(());
         }
-        let best = self.best(cx);
+        let best = self.best().cloned();
         let message = Message {
             on,
             facts: Facts {
@@ -231,21 +260,24 @@ fn ending(outcome: &Outcome) -> (String, Option<String>) {
 impl Observer for Notify {
     fn access(&self) -> Access {
         let access = Access::none().effect(secret::effect(&self.options.url_env));
-        let of_checkpoint = self.wants(NotifyOn::BestModel) && self.options.monitor.is_none();
-        if !of_checkpoint {
-            return access;
+        let access = self.options.monitor.iter().fold(access, Access::monitors);
+        if self.wants(NotifyOn::BestModel) && self.options.monitor.is_none() {
+            return access.requires(checkpoint::PROVIDED, "set `monitor` here, or in a checkpoint hook");
         }
-        let fix = "set `monitor` here, or in a checkpoint hook";
-        access.requires(checkpoint::PROVIDED, fix)
+        if self.wants(NotifyOn::BestModel) || self.wants(NotifyOn::Checkpoint) {
+            let fix = "add a hook `checkpoint`, or remove `best_model` and `checkpoint` from `notify_on`";
+            return access.requires(SAVES_CHECKPOINTS, fix);
+        }
+        access
     }
 
     fn idle(&self) -> Events {
         let ends = self.wants(NotifyOn::TrainingEnd) || self.wants(NotifyOn::EarlyStop);
-        let saves = self.wants(NotifyOn::BestModel) || self.wants(NotifyOn::Checkpoint);
+        let best = self.follows_best();
         let wanted = [
             (Event::TrainEnd, ends),
-            (Event::CheckpointSaved, saves),
-            (Event::CheckpointLoaded, self.mode.is_some()),
+            (Event::CheckpointSaved, best || self.wants(NotifyOn::Checkpoint)),
+            (Event::CheckpointLoaded, best),
             (Event::Exception, self.wants(NotifyOn::Exception)),
             (Event::HookDisabled, self.wants(NotifyOn::HookDisabled)),
         ];
@@ -268,13 +300,22 @@ impl Observer for Notify {
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
-        // Its own announcement does not come again where the run had ended.
-        let score = self.options.monitor.as_ref().and_then(|monitor| cx.metrics().get(monitor));
-        if let (Some(mode), Some(score)) = (self.mode, score.filter(|score| !score.is_nan()))
-            && self.best.as_ref().is_none_or(|best| mode.is_better(score, best.score))
-        {
-            self.best = Some(Best { score, path: cx.path.display().to_string() });
+        // Where the run had ended, its last checkpoints are not announced again.
+        self.loaded = match (self.mode, &self.options.monitor) {
+            (Some(mode), Some(monitor)) => {
+                let is_fresh = cx.metrics().step_of(monitor) == Some(cx.step);
+                let score = cx.metrics().get(monitor);
+                let score = score.filter(|score| is_fresh && self.is_better(*score, mode));
+                score.map(|score| (score, cx.path.to_owned()))
+            }
+            _ => {
+                let best = cx.board().get(BEST);
+                let best =
+                    best.map(|BestCheckpoint { score, path, .. }| (score, cx.run.checkpoints.join(path)));
+                best.filter(|(_, path)| path.is_dir())
+            }
         }
+        .map(|(score, path)| Best { score, path: path.display().to_string() });
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
@@ -292,7 +333,7 @@ impl Observer for Notify {
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
-        let best = self.is_best(cx);
+        let best = self.note_best(cx);
         let Some(on) = self.first_of(&[(best, NotifyOn::BestModel), (true, NotifyOn::Checkpoint)]) else {
             return Ok(());
         };
@@ -305,6 +346,12 @@ impl Observer for Notify {
     }
 
     fn teardown(&mut self, cx: &Teardown) {
+        if let (true, None, Some(monitor)) = (self.unjudged, self.best(), &self.options.monitor) {
+            cx.say(format!(
+                "no checkpoint was saved with a value of `{monitor}` of its own step, so none is the best; set \
+                 `monitor` in the checkpoint hook, which then waits for the value"
+            ));
+        }
         let held_back = self.limit.take_held_back();
         if held_back > 0 {
             let messages = text::many(held_back, "message");
@@ -321,12 +368,12 @@ impl Observer for Notify {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &Memory { best: self.best.clone(), limit: self.limit.memory.clone() })?)
+        Ok(State::of(VERSION, &Memory { best: self.best().cloned(), limit: self.limit.memory.clone() })?)
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
-        (self.best, self.limit.memory) = (memory.best, memory.limit);
+        (self.best, self.loaded, self.limit.memory) = (memory.best, None, memory.limit);
         Ok(())
     }
 }

@@ -27,7 +27,8 @@ pub struct NotifyOptions {
     #[serde(default = "ends")]
     #[schemars(length(min = 1))]
     pub notify_on: Vec<NotifyOn>,
-    /// The metric by which a checkpoint is the best model. Unset, the checkpoint hook decides.
+    /// The metric by which a checkpoint is the best model. A checkpoint is judged only by a value of its own step, so it
+    /// must be saved after the validation. Unset, the checkpoint hook decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1))]
     pub monitor: Option<String>,
@@ -86,8 +87,8 @@ pub enum NotifyOn {
 }
 
 /// What messages say. Every one knows `{run}`, `{step}`, `{epoch}` (from 0), `{epoch_label}` (such as `epoch 1/30`),
-/// `{best}` and `{best_path}` (the score and the path of the best checkpoint so far), and metrics such as `{val/loss}` or
-/// `{val/loss:.4}`; what has no value is `n/a`. Of a checkpoint, step, epoch and metrics are those of its save.
+/// `{best}` and `{best_path}` (the score and the path of the best checkpoint that has been announced), and metrics such as
+/// `{val/loss}` or `{val/loss:.4}`; what has no value is `n/a`. Of a checkpoint, step, epoch and metrics are those of its save.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyTemplates {
@@ -95,7 +96,7 @@ pub struct NotifyTemplates {
     #[schemars(example = &"{run}: {outcome}, val/loss {val/loss:.4}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training_end: Option<String>,
-    /// Besides, there is `{path}`.
+    /// Besides, there are `{path}` and `{again}`: `(may have been sent before)` after a kill, else empty.
     #[schemars(example = &"{run}: val/loss {val/loss:.4} in {path}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_model: Option<String>,
@@ -107,7 +108,7 @@ pub struct NotifyTemplates {
     #[schemars(example = &"{run}: {hook} stopped it: {reason}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<String>,
-    /// Besides, there is `{path}`.
+    /// Besides, there are `{path}` and `{again}`, as for `best_model`.
     #[schemars(example = &"{run}: {path}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
@@ -246,12 +247,14 @@ impl NotifyTemplates {
             NotifyOn::TrainingEnd => {
                 (&self.training_end, "{run}: training {outcome} at step {step} ({epoch_label}): {reason}")
             }
-            NotifyOn::BestModel => (&self.best_model, "{run}: the best model so far, of step {step}: {path}"),
+            NotifyOn::BestModel => {
+                (&self.best_model, "{run}: the best model so far, of step {step}: {path} {again}")
+            }
             NotifyOn::Exception => (&self.exception, "{run}: failed at step {step} ({epoch_label}): {error}"),
             NotifyOn::EarlyStop => {
                 (&self.early_stop, "{run}: stopped at step {step} ({epoch_label}) by {hook}: {reason}")
             }
-            NotifyOn::Checkpoint => (&self.checkpoint, "{run}: a checkpoint of step {step}: {path}"),
+            NotifyOn::Checkpoint => (&self.checkpoint, "{run}: a checkpoint of step {step}: {path} {again}"),
             NotifyOn::HookDisabled => {
                 (&self.hook_disabled, "{run}: {hook} is disabled at step {step}: {reason}")
             }

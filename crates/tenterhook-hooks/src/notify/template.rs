@@ -13,6 +13,9 @@ const LONGEST: usize = 4000;
 /// What stands for a value that is not there.
 const NOTHING: &str = "n/a";
 
+/// The mark of a message that a killed process may have sent.
+const AGAIN: &str = "(may have been sent before)";
+
 /// What can be put in besides metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
@@ -26,10 +29,11 @@ enum Word {
     Reason,
     Error,
     Path,
+    Again,
     Hook,
 }
 
-const WORDS: [(&str, Word); 11] = [
+const WORDS: [(&str, Word); 12] = [
     ("run", Word::Run),
     ("step", Word::Step),
     ("epoch", Word::Epoch),
@@ -40,6 +44,7 @@ const WORDS: [(&str, Word); 11] = [
     ("reason", Word::Reason),
     ("error", Word::Error),
     ("path", Word::Path),
+    ("again", Word::Again),
     ("hook", Word::Hook),
 ];
 
@@ -53,7 +58,7 @@ impl NotifyOn {
                 matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop | NotifyOn::HookDisabled)
             }
             Word::Error => self == NotifyOn::Exception,
-            Word::Path => matches!(self, NotifyOn::BestModel | NotifyOn::Checkpoint),
+            Word::Path | Word::Again => matches!(self, NotifyOn::BestModel | NotifyOn::Checkpoint),
             Word::Hook => matches!(self, NotifyOn::HookDisabled | NotifyOn::EarlyStop),
         }
     }
@@ -72,6 +77,8 @@ pub(super) struct Facts {
     pub(super) reason: Option<String>,
     pub(super) error: Option<String>,
     pub(super) path: Option<String>,
+    /// The message may have been sent before.
+    pub(super) again: bool,
     pub(super) hook: Option<String>,
     /// The metrics that the template names, in its order.
     pub(super) metrics: Vec<Option<f64>>,
@@ -174,6 +181,12 @@ impl Template {
         &self.metrics
     }
 
+    /// Whether it names the best checkpoint or its score.
+    pub(super) fn names_best(&self) -> bool {
+        let is_best = |piece: &Piece| matches!(piece, Piece::Word { word: Word::Best | Word::BestPath, .. });
+        self.pieces.iter().any(is_best)
+    }
+
     /// The message. What is put in cannot be taken for mark-up: `Vec<f32>` is no link.
     pub(super) fn fill(&self, facts: &Facts) -> String {
         let mut filled = String::new();
@@ -187,6 +200,8 @@ impl Template {
                 }
             }
         }
+        // A mark that is empty leaves a blank behind.
+        filled.truncate(filled.trim_end().len());
         if filled.chars().count() > LONGEST {
             filled = filled.chars().take(LONGEST - 1).chain(['…']).collect();
         }
@@ -208,6 +223,7 @@ impl Facts {
             Word::Reason => or_nothing(&self.reason),
             Word::Error => or_nothing(&self.error),
             Word::Path => or_nothing(&self.path),
+            Word::Again => if self.again { AGAIN } else { "" }.to_owned(),
             Word::Hook => or_nothing(&self.hook),
         }
     }
@@ -285,7 +301,7 @@ mod tests {
             (
                 NotifyOn::Checkpoint,
                 "{setp}",
-                "did you mean {step}? there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {path} and",
+                "did you mean {step}? there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {path}, {again} and",
             ),
             (NotifyOn::Checkpoint, "{step", "`{` without its `}`"),
             (NotifyOn::Checkpoint, "step}", "`}` without its `{`"),

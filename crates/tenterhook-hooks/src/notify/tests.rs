@@ -41,8 +41,8 @@ fn everything_that_is_chosen_is_told() {
     let mut rig = rig(options(&NotifyOn::ALL), &server);
     rig.progress(Progress { step: 7, epoch: 2, batches: 1, ..Progress::default() });
     rig.checkpoint(6, "runs/r1/checkpoints/a", "runs/r1/checkpoints");
-    rig.best(true).on_checkpoint_saved();
-    rig.elapsed(seconds(5)).best(false).on_checkpoint_saved();
+    rig.best_score(Some(0.5)).on_checkpoint_saved();
+    rig.elapsed(seconds(5)).best_score(None).again(true).on_checkpoint_saved();
     rig.elapsed(seconds(10)).disabled("console_log", "it failed").on_hook_disabled();
     rig.on_exception();
     rig.on_train_end();
@@ -50,7 +50,7 @@ fn everything_that_is_chosen_is_told() {
     rig.outcome(Outcome::Interrupted { signal: "SIGINT".into() }).on_train_end();
     let expected = [
         "r1: the best model so far, of step 6: runs/r1/checkpoints/a",
-        "r1: a checkpoint of step 6: runs/r1/checkpoints/a",
+        "r1: a checkpoint of step 6: runs/r1/checkpoints/a (may have been sent before)",
         "r1: console_log is disabled at step 7: it failed",
         "r1: failed at step 7 (epoch 3): module failed in training_step (epoch 1, step 0): a made-up failure",
         "r1: training completed at step 7 (epoch 3): it came to its end",
@@ -113,33 +113,115 @@ fn a_message_about_a_checkpoint_has_the_numbers_of_its_save() {
     rig.step(9).epoch(2).metric("val/loss", 7.0);
     rig.checkpoint(3, "a", ".").saved_epoch(0).saved_metric("val/loss", 0.5).on_checkpoint_saved();
     rig.checkpoint(6, "b", ".").saved_epoch(1).saved_metric("val/loss", 0.75).on_checkpoint_saved();
-    rig.checkpoint(3, "a", ".").saved_epoch(0).saved_metric("val/loss", 0.5).on_checkpoint_saved();
-    rig.again(true).on_checkpoint_saved();
     rig.on_train_end();
-    let first = "3 0 epoch 1 0.5 best 0.50 a";
-    assert_eq!(texts(&mut rig, &server), [first, first, "7 best 0.5 a"], "a kill may double a message");
+    assert_eq!(texts(&mut rig, &server), ["3 0 epoch 1 0.5 best 0.50 a", "7 best 0.5 a"]);
 }
 
 #[test]
-fn the_best_checkpoint_is_the_checkpoint_hooks_where_nothing_else_is_said() {
+fn a_checkpoint_is_not_judged_by_a_value_of_older_weights() {
     let server = Server::start(&[Answer::Status(200)]);
-    let templates =
-        NotifyTemplates { training_end: Some("{best} {best_path}".into()), ..NotifyTemplates::default() };
-    let mut rig = rig(NotifyOptions { templates, ..options(&[NotifyOn::TrainingEnd]) }, &server);
-    rig.on_train_end();
-    let best = BestCheckpoint { hook: "c".into(), monitor: "val/loss".into(), score: 0.25, path: "a".into() };
-    rig.board().put(BEST, best);
-    rig.on_train_end();
-    assert_eq!(texts(&mut rig, &server), ["n/a n/a", "0.25 a"]);
+    let own = NotifyOptions {
+        monitor: Some("val/loss".into()),
+        min_interval: "0 s".into(),
+        ..options(&[NotifyOn::BestModel])
+    };
+    let mut rig = rig(own, &server);
+    rig.checkpoint(4, "a", ".").saved_metric("val/loss", 0.5).on_checkpoint_saved();
+    rig.saved_metric("val/loss", 0.25).checkpoint(6, "b", ".").on_checkpoint_saved();
+    rig.saved_metric("val/loss", 0.125).on_checkpoint_saved();
+    rig.teardown();
+    assert_eq!(rig.said(), []);
+    let told = ["r1: the best model so far, of step 4: a", "r1: the best model so far, of step 6: b"];
+    assert_eq!(texts(&mut rig, &server), told);
 }
 
 #[test]
-fn the_best_model_is_asked_of_a_hook_that_chooses_one() {
-    let requires = |options: NotifyOptions| notify(options).access().requires;
+fn a_metric_that_is_never_of_a_checkpoints_own_step_is_reported_at_the_end() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let mut rig =
+        rig(NotifyOptions { monitor: Some("val/loss".into()), ..options(&[NotifyOn::BestModel]) }, &server);
+    rig.checkpoint(4, "a", ".").saved_metric("val/loss", 0.5).checkpoint(6, "b", ".").on_checkpoint_saved();
+    rig.teardown();
+    let [(_, said)] = &rig.said()[..] else { panic!("{:?}", rig.said()) };
+    assert!(
+        said.contains("a value of `val/loss` of its own step") && said.contains("set `monitor`"),
+        "{said}"
+    );
+    assert_eq!(texts(&mut rig, &server), [""; 0]);
+}
+
+#[test]
+fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let text = Some("{step} {best} {best_path} {again}".to_owned());
+    let templates = NotifyTemplates {
+        training_end: Some("{step} {best} {best_path}".into()),
+        best_model: text.clone(),
+        checkpoint: text,
+        ..NotifyTemplates::default()
+    };
+    let on = [NotifyOn::TrainingEnd, NotifyOn::BestModel, NotifyOn::Checkpoint];
+    let options = NotifyOptions { templates, min_interval: "0 s".into(), ..options(&on) };
+    let mut first = rig(options.clone(), &server);
+    first.on_train_end();
+    // A later save is decided, and neither durable nor announced.
+    let best =
+        BestCheckpoint { hook: "c".into(), monitor: "val/loss".into(), score: 0.125, path: "c".into() };
+    first.board().put(BEST, best);
+    first.checkpoint(3, "a", ".").best_score(Some(0.5)).on_checkpoint_saved();
+    first.checkpoint(4, "b", ".").best_score(None).on_checkpoint_saved();
+    let mut resumed = first.resumed(notify(options).to(Secret::new(server.url("/T0K3N"))));
+    let told = texts(&mut first, &server);
+    assert_eq!(told, ["0 n/a n/a", "3 0.5 a", "4 0.5 a"]);
+    // The process was killed before the next checkpoints were announced: they come in their order.
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(directory.path().join("c")).expect("made");
+    resumed.run(RunInfo { checkpoints: directory.path().into(), ..RunInfo::default() }).setup();
+    resumed.on_checkpoint_loaded();
+    resumed.checkpoint(5, "d", ".").again(true).on_checkpoint_saved();
+    resumed.checkpoint(6, "c", ".").best_score(Some(0.125)).on_checkpoint_saved();
+    resumed.step(7).on_train_end();
+    let told = texts(&mut resumed, &server).split_off(told.len());
+    let again = "(may have been sent before)";
+    assert_eq!(told, [format!("5 0.5 a {again}"), format!("6 0.125 c {again}"), "7 0.125 c".into()]);
+}
+
+#[test]
+fn a_run_that_had_ended_resumes_with_the_best_of_its_checkpoint() {
+    let server = Server::start(&[Answer::Status(200)]);
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(directory.path().join("c")).expect("made");
+    let templates = NotifyTemplates { training_end: Some("{best}".into()), ..NotifyTemplates::default() };
+    let mut rig = rig(NotifyOptions { templates, ..options(&[NotifyOn::TrainingEnd]) }, &server);
+    rig.run(RunInfo { checkpoints: directory.path().into(), ..RunInfo::default() });
+    let best = |score, path: &str| BestCheckpoint {
+        hook: "c".into(),
+        monitor: "val/loss".into(),
+        score,
+        path: path.into(),
+    };
+    rig.board().put(BEST, best(0.125, "gone"));
+    rig.on_checkpoint_loaded();
+    rig.on_train_end();
+    rig.board().put(BEST, best(0.25, "c"));
+    rig.on_checkpoint_loaded();
+    rig.on_train_end();
+    assert_eq!(texts(&mut rig, &server), ["n/a", "0.25"]);
+}
+
+#[test]
+fn what_messages_about_checkpoints_need_is_declared() {
+    let access = |options: NotifyOptions| {
+        let Access { requires, monitors, .. } = notify(options).access();
+        (requires.into_iter().map(|required| required.what).collect::<Vec<_>>(), monitors)
+    };
     let best = || options(&[NotifyOn::BestModel]);
-    assert_eq!(requires(best()).len(), 1);
-    assert_eq!(requires(NotifyOptions { monitor: Some("val/loss".into()), ..best() }), []);
-    assert_eq!(requires(options(&[NotifyOn::Checkpoint])), []);
+    let (chosen, saved) = (checkpoint::PROVIDED.to_owned(), SAVES_CHECKPOINTS.to_owned());
+    let monitor = || Some("val/loss".to_owned());
+    assert_eq!(access(best()), (vec![chosen], None));
+    assert_eq!(access(NotifyOptions { monitor: monitor(), ..best() }), (vec![saved.clone()], monitor()));
+    assert_eq!(access(options(&[NotifyOn::Checkpoint])), (vec![saved], None));
+    assert_eq!(access(options(&[NotifyOn::TrainingEnd])), (vec![], None));
     let unclear = NotifyOptions { monitor: Some("score".into()), ..best() };
     assert!(
         Notify::from_options(unclear).expect_err("no direction").to_string().contains("`mode` must be set")

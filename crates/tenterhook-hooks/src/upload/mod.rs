@@ -164,7 +164,7 @@ impl Observer for Upload {
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
         self.tell(cx);
-        if self.options.only == UploadOnly::Best && !cx.best {
+        if self.options.only == UploadOnly::Best && cx.best_score.is_none() {
             return Ok(());
         }
         self.send(cx, cx.root.to_owned(), Some(cx.path.to_owned()))

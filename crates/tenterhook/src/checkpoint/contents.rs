@@ -91,15 +91,16 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The latest value of every metric. The training loss is that of the last step, which may not have been logged.
-    pub(super) fn latest_metrics(&self) -> BTreeMap<String, f64> {
-        let mut metrics = self.metrics.latest().clone();
-        if let Some(loss) =
-            self.losses.latest().filter(|_| self.metrics.step_of(TRAIN_LOSS) < Some(self.progress.step))
-        {
+    /// The latest value of every metric, and the step of each. The training loss is that of the last step, which may
+    /// not have been logged.
+    pub(super) fn latest_metrics(&self) -> (BTreeMap<String, f64>, BTreeMap<String, u64>) {
+        let (mut metrics, mut steps) = (self.metrics.latest().clone(), self.metrics.steps().clone());
+        let step = self.progress.step;
+        if let Some(loss) = self.losses.latest().filter(|_| steps.get(TRAIN_LOSS) < Some(&step)) {
             metrics.insert(TRAIN_LOSS.to_owned(), loss);
+            steps.insert(TRAIN_LOSS.to_owned(), step);
         }
-        metrics
+        (metrics, steps)
     }
 }
 

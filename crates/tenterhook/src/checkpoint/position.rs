@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// A place, and how far its event had come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// The place.
     pub place: Place,

@@ -32,7 +32,7 @@ impl From<RelPath> for CheckpointPath {
 }
 
 /// A [`SaveRequest`] whose paths have been checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Save {
     /// The checkpoint; `None` names it by epoch and step.
@@ -43,8 +43,9 @@ pub struct Save {
     pub replaces: Vec<CheckpointPath>,
     /// A link to point at it once it is durable.
     pub link: Option<CheckpointPath>,
-    /// The best checkpoint so far.
-    pub best: bool,
+    /// Its score where it is the best so far.
+    #[serde(with = "tenterhook_core::number::option")]
+    pub best_score: Option<f64>,
 }
 
 /// The directories in which a run keeps checkpoints. They come from the command line, the configuration and the program.
@@ -137,7 +138,7 @@ impl<M: Module> Running<M> {
 
     /// Checks the paths of a request. In a rehearsal they stay below its scratch directory.
     pub(crate) fn checked_save(&self, request: &SaveRequest) -> Result<Save, BoxError> {
-        let SaveRequest { path, weights_only, replaces, link, best } = request;
+        let SaveRequest { path, weights_only, replaces, link, best_score } = request;
         let roots = self.roots();
         let name = |path: &PathBuf| roots.name(&self.shared.run.contained(path));
         Ok(Save {
@@ -145,7 +146,7 @@ impl<M: Module> Running<M> {
             weights_only: *weights_only,
             replaces: replaces.iter().map(name).collect::<Result<_, _>>()?,
             link: link.as_ref().map(name).transpose()?,
-            best: *best,
+            best_score: *best_score,
         })
     }
 }

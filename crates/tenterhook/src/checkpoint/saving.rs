@@ -35,11 +35,14 @@ pub struct Announcement {
     /// The latest value of every metric at the save.
     #[serde(with = "tenterhook_core::number::map")]
     pub metrics: BTreeMap<String, f64>,
+    /// The step that each of them belongs to.
+    #[serde(default)]
+    pub metric_steps: BTreeMap<String, u64>,
     /// Its path.
     pub path: CheckpointPath,
-    /// It was the best at the save.
-    #[serde(default)]
-    pub best: bool,
+    /// Its score where it was the best at the save.
+    #[serde(default, with = "tenterhook_core::number::option")]
+    pub best_score: Option<f64>,
     /// It was read from a checkpoint, so a killed process may have announced it already.
     #[serde(skip)]
     pub again: bool,
@@ -245,12 +248,14 @@ impl<M: Module> Running<M> {
         self.at(Who::Trainer, "save");
         let name = self.checked(self.name_of(request))?;
         let Progress { step, epoch, .. } = contents.progress;
+        let (metrics, metric_steps) = contents.latest_metrics();
         let announcement = Announcement {
             step,
             epoch,
-            metrics: contents.latest_metrics(),
+            metrics,
+            metric_steps,
             path: name.clone(),
-            best: request.best,
+            best_score: request.best_score,
             again: false,
         };
         contents.weights_only = weights_only;
@@ -437,9 +442,10 @@ impl<M: Module> Session<'_, M> {
                     saved_step: saved.step,
                     saved_epoch: saved.epoch,
                     saved_metrics: &saved.metrics,
+                    saved_metric_steps: &saved.metric_steps,
                     path: &path,
                     root: &self.run.shared.run.checkpoints,
-                    best: saved.best,
+                    best_score: saved.best_score,
                     again: saved.again,
                 }
             );

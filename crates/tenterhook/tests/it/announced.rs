@@ -5,7 +5,7 @@ use std::path::Path;
 use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions, Notify, NotifyOn, NotifyOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, RunError, Trainer, closure};
+use tenterhook::{FromOptions, Registration, RunError, Trainer, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan};
@@ -59,6 +59,31 @@ fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
     trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
     let losses = seen.take();
     assert_eq!(losses[0].to_bits(), losses[1].to_bits());
+}
+
+#[test]
+fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weights() {
+    let root = tempfile::tempdir().unwrap();
+    let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
+    let (mut trainer, _) = listening(trainer(epochs(3)).with_checkpoints_in(root.path()), monitoring);
+    let at_steps = CheckpointOptions { every_n_train_steps: Some(3), ..CheckpointOptions::default() };
+    let steps = Registration { name: Some("steps".into()), ..Registration::default() };
+    trainer.register(Checkpoint::new(at_steps).unwrap(), steps).unwrap();
+    let seen = Seen::new();
+    let scores = seen.clone();
+    let note = closure::on_checkpoint_saved("scores", move |cx| {
+        let (loss, fresh) = (cx.saved_metrics.get("val/loss").copied(), cx.fresh_metric("val/loss"));
+        scores.push((cx.saved_step, cx.best_score, loss, fresh));
+    });
+    trainer.add_hook(note).unwrap();
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    let mut seen = seen.take();
+    seen.retain(|(step, ..)| [4, 6, 8].contains(step));
+    for (step, best, loss, fresh) in seen {
+        assert!(loss.is_some());
+        let own = if step == 6 { None } else { loss };
+        assert_eq!((best, fresh), (own, own), "at step {step}");
+    }
 }
 
 /// Goes on with the run, one epoch longer.
@@ -120,4 +145,22 @@ fn the_best_checkpoint_is_on_the_board_and_a_message_about_it_needs_somebody_to_
                     here, or in a checkpoint hook";
     assert!(error.contains(expected), "{error}");
     refused(Some("val/loss")).unwrap();
+
+    let alone = |on: NotifyOn, monitor: Option<&str>| {
+        let monitor = monitor.map(Into::into);
+        let options = NotifyOptions { notify_on: vec![on], monitor, ..NotifyOptions::of("NEVER_SET") };
+        let mut trainer = trainer(epochs(1));
+        trainer.add_hook(Notify::from_options(options).unwrap()).unwrap();
+        trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap_err().to_string()
+    };
+    let error = alone(NotifyOn::Checkpoint, None);
+    assert!(
+        error.contains("requires the saving of checkpoints, and no hook provides it; add a hook"),
+        "{error}"
+    );
+    let error = alone(NotifyOn::BestModel, Some("vall/loss"));
+    assert!(
+        error.contains("hook `notify` reads `vall/loss`, which nobody writes; did you mean `val/loss`?"),
+        "{error}"
+    );
 }

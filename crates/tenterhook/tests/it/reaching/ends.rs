@@ -44,7 +44,7 @@ fn an_interruption() {
             }
         }))
         .unwrap();
-    trainer.add_hook(notify(3).to(address(&server))).unwrap();
+    trainer.add_hook(notify(3, &[]).to(address(&server))).unwrap();
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();
     trainer.add_hook(exec(&ENDS, "cat >> $TENTER_RUN_DIR/told")).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(6, 2)).unwrap();
@@ -70,7 +70,7 @@ fn an_interruption() {
 fn a_failure() {
     let (server, root) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().unwrap());
     let mut trainer = recorded(root.path(), settings());
-    trainer.add_hook(notify(3).to(address(&server))).unwrap();
+    trainer.add_hook(notify(3, &[]).to(address(&server))).unwrap();
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();
     trainer.add_hook(exec(&ENDS, "cat >> $TENTER_RUN_DIR/told")).unwrap();
     let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(|lab, batch, cx| {

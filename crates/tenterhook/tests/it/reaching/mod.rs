@@ -28,14 +28,9 @@ pub fn address(server: &Server) -> Secret {
     Secret::new(server.url(&format!("/services/{TOKEN}")))
 }
 
-fn notify(retries: u32) -> Notify {
+fn notify(retries: u32, also_on: &[NotifyOn]) -> Notify {
     let options = NotifyOptions {
-        notify_on: vec![
-            NotifyOn::TrainingEnd,
-            NotifyOn::Exception,
-            NotifyOn::Checkpoint,
-            NotifyOn::HookDisabled,
-        ],
+        notify_on: [&[NotifyOn::TrainingEnd, NotifyOn::Exception, NotifyOn::HookDisabled], also_on].concat(),
         timeout: "1 s".into(),
         flush_timeout: "20 s".into(),
         retries,
@@ -89,7 +84,7 @@ fn compared(address: &Secret, retries: u32) -> Report {
     let trainer = recorded(root.path(), settings());
     let mut trainer = trainer.with_notices(move |notice| tell.push(format!("{notice} {notice:?}")));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
-    trainer.add_hook(notify(retries).to(address.clone())).unwrap();
+    trainer.add_hook(notify(retries, &[NotifyOn::Checkpoint]).to(address.clone())).unwrap();
     trainer.add_hook(heartbeat().to(address.clone())).unwrap();
     let report = trainer.fit(&mut toy, &mut data(6, 2)).unwrap();
     assert_eq!(outcome(root.path(), &toy), without());
@@ -193,7 +188,7 @@ fn a_server_that_wants_to_be_left_alone_for_a_while() {
     let server = Server::start(&[Answer::With(429, "Retry-After: 2"), Answer::Status(200)]);
     let (root, mut toy) = (tempfile::tempdir().unwrap(), Toy::default());
     let mut trainer = recorded(root.path(), settings());
-    trainer.add_hook(notify(1).to(address(&server))).unwrap();
+    trainer.add_hook(notify(1, &[]).to(address(&server))).unwrap();
     let report = trainer.fit(&mut toy, &mut data(6, 2)).unwrap();
     assert_eq!((report.sinks[0].delivered, server.received().len()), (1, 2), "{:?}", report.failures);
     assert!(report.sinks[0].flushed_s >= 1.9, "it asked for two seconds: {:?}", report.sinks);
