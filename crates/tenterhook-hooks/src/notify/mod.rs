@@ -301,21 +301,17 @@ impl Observer for Notify {
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
         // Where the run had ended, its last checkpoints are not announced again.
-        self.loaded = match (self.mode, &self.options.monitor) {
-            (Some(mode), Some(monitor)) => {
-                let is_fresh = cx.metrics().step_of(monitor) == Some(cx.step);
-                let score = cx.metrics().get(monitor);
-                let score = score.filter(|score| is_fresh && self.is_better(*score, mode));
-                score.map(|score| (score, cx.path.to_owned()))
-            }
-            _ => {
-                let best = cx.board().get(BEST);
-                let best =
-                    best.map(|BestCheckpoint { score, path, .. }| (score, cx.run.checkpoints.join(path)));
-                best.filter(|(_, path)| path.is_dir())
-            }
-        }
-        .map(|(score, path)| Best { score, path: path.display().to_string() });
+        let loaded = if let (Some(mode), Some(monitor)) = (self.mode, &self.options.monitor) {
+            let is_fresh = cx.metrics().step_of(monitor) == Some(cx.step);
+            let score = cx.metrics().get(monitor);
+            let score = score.filter(|score| is_fresh && self.is_better(*score, mode));
+            score.map(|score| (score, cx.path.to_owned()))
+        } else {
+            let best = cx.board().get(BEST);
+            let best = best.map(|BestCheckpoint { score, path, .. }| (score, cx.run.checkpoints.join(path)));
+            best.filter(|(_, path)| path.is_dir())
+        };
+        self.loaded = loaded.map(|(score, path)| Best { score, path: path.display().to_string() });
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
