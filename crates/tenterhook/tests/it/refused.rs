@@ -73,7 +73,9 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
             let trainer = recorded(root.path(), config, tape, true).restoring(&from);
             let mut trainer =
                 trainer.with_notices(move |notice: &Notice| told.lock().unwrap().push(notice.to_string()));
-            more.into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
+            if let Some(hook) = more {
+                trainer.add_hook(hook).unwrap();
+            }
             trainer.fit(&mut Lab::new(Toy::default(), tape), &mut data).map(drop)
         };
     let refused = |why: &str, resume: &dyn Fn(&Tape) -> Resumed| {
