@@ -11,10 +11,12 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod durable;
 mod fingerprint;
 mod read;
 mod rel_path;
 
+pub use durable::{create_directories, sync_parent};
 pub use fingerprint::Fingerprint;
 pub use read::{
     create_own, is_stream, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text,

@@ -7,6 +7,8 @@ use serde_json::json;
 use tenterhook::TensorMap;
 use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
+use tenterhook_files::sync_parent;
+
 use super::weights::Weights;
 use super::{cannot, print, print_data};
 use crate::arguments::Export;
@@ -96,5 +98,6 @@ fn write(weights: &TensorMap, file: &Path) -> Result<(), String> {
     let unfinished = file.with_file_name(hidden);
     let written = weights.write(&unfinished).map_err(|error| error.to_string());
     let placed = written.and_then(|()| std::fs::rename(&unfinished, file).map_err(cannot("write", file)));
-    placed.inspect_err(|_| drop(std::fs::remove_file(&unfinished)))
+    placed.inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
+    sync_parent(file).map_err(cannot("write", file))
 }

@@ -46,8 +46,11 @@ impl Weights {
 /// Where the weights of a run are: its own, which it leaves when it ends, or those of its newest checkpoint. After an
 /// end that was none, its own are missing, or those of an earlier end.
 fn of_run(directory: &Path) -> Result<PathBuf, String> {
-    let ended = Run::read(directory).is_ok_and(|run| {
-        let RunRecord { status, trained, .. } = run.record;
+    let run = Run::read(directory);
+    // `latest` may lead elsewhere after a start that was killed.
+    let directory = run.as_ref().map_or(directory, |run| &run.directory);
+    let ended = run.as_ref().is_ok_and(|run| {
+        let RunRecord { status, trained, .. } = &run.record;
         status.is_finished() || trained.is_some() || matches!(status, RunStatus::Interrupted { .. })
     });
     if ended && directory.join(WEIGHTS).is_file() {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tenterhook_core::{BoxError, Stage};
+use tenterhook_files::{create_directories, sync_parent};
 
 use super::lines::Lines;
 use super::lock::RunLock;
@@ -210,7 +211,7 @@ pub(super) fn create(
             runs.display()
         )
     };
-    fs::create_dir_all(runs).map_err(no_place)?;
+    create_directories(runs).map_err(no_place)?;
     let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
     let made = || -> Result<RunLock, BoxError> {
         fs::create_dir(&unfinished).map_err(no_place)?;
@@ -226,7 +227,7 @@ pub(super) fn create(
             // Where it cannot be made, that is told when `latest` is to be pointed at the run.
             let _ = announce(runs, id);
             fs::rename(&unfinished, &path)?;
-            File::open(runs)?.sync_all()
+            sync_parent(&path)
         };
         durable().map_err(cannot("make", &path))?;
         lock.moved_to(path.clone());

@@ -8,6 +8,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tenterhook_files::{create_directories, sync_parent};
+
 use super::lock::holder;
 use super::open::{EVENTS, METRICS};
 
@@ -15,6 +17,7 @@ use super::open::{EVENTS, METRICS};
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
+const LATEST: &str = "latest";
 const PENDING: &str = ".latest-";
 const UNFINISHED: &str = ".unfinished";
 
@@ -26,7 +29,7 @@ impl Starting {
     /// file system has no such locks, nothing is removed.
     pub(super) fn below(runs: &Path) -> Starting {
         // Who makes the run says why it cannot be made.
-        let Ok(file) = fs::create_dir_all(runs).and_then(|()| File::open(runs)) else {
+        let Ok(file) = create_directories(runs).and_then(|()| File::open(runs)) else {
             return Starting(None);
         };
         if file.try_lock().is_ok() {
@@ -57,6 +60,21 @@ pub(super) fn pending(link: &Path) -> Option<String> {
     (link.file_name()?.to_str()?.strip_prefix(PENDING)? == to).then_some(to)
 }
 
+/// The run that a link called `latest` will lead to, where a start was killed before it did.
+pub(super) fn pending_latest(link: &Path) -> Result<Option<PathBuf>> {
+    let runs = link.parent().filter(|runs| !runs.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if link.file_name().is_none_or(|name| name != LATEST) || !link.is_symlink() {
+        return Ok(None);
+    }
+    let mut newest = None;
+    for entry in fs::read_dir(runs)? {
+        let id = pending(&entry?.path()).filter(|id| runs.join(id).join("run.json").is_file());
+        // Ids begin with the time.
+        newest = newest.max(id);
+    }
+    Ok(newest.map(|id| link.with_file_name(id)))
+}
+
 /// Makes the link that will become `latest`.
 pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
     let link = runs.join(format!("{PENDING}{id}"));
@@ -71,15 +89,16 @@ pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
 
 /// Points `latest` at a run, at one instant.
 pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
-    let latest = runs.join("latest");
+    let latest = runs.join(LATEST);
     if latest.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
         let text = format!("{} is not a link, and is not replaced", latest.display());
         return Err(Error::new(ErrorKind::AlreadyExists, text));
     }
     let link = announce(runs, id)?;
-    fs::rename(&link, latest).inspect_err(|_| {
+    fs::rename(&link, &latest).inspect_err(|_| {
         let _ = fs::remove_file(&link);
-    })
+    })?;
+    sync_parent(&latest)
 }
 
 fn tidy(runs: &Path) -> Result<()> {
@@ -175,7 +194,11 @@ mod tests {
         }
         point(runs, "a").expect("it is linked");
         announce(runs, "b").expect("a link");
+        announce(runs, "gone").expect("a link");
+        let latest = |link: &str| pending_latest(&runs.join(link)).expect("it is read");
+        assert_eq!((latest("latest"), latest("a")), (Some(runs.join("b")), None));
         drop(Starting::below(runs));
+        assert_eq!(latest("latest"), None);
         assert_eq!(fs::read_link(runs.join("latest")).expect("a link"), Path::new("b"));
         assert_eq!(names(runs), ["a", "b", "latest"]);
     }

@@ -10,7 +10,7 @@ use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::resume::{Config, Target, find as find_or_skip};
-use tenterhook::run::{RunDirectoryPlan, RunLock, holder};
+use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
 use tenterhook::{Decision, Settings, Trainer, closure};
@@ -338,4 +338,20 @@ fn a_finished_run_whose_configuration_cannot_be_read_is_not_resumed_as_if_it_had
     fs::create_dir(&path).unwrap();
     let error = find_with(root.path(), "latest", &[]).unwrap_err();
     assert!(error.contains(&format!("cannot read {}", path.display())), "{error}");
+}
+
+#[test]
+fn a_path_to_latest_leads_to_the_run_whose_start_was_killed_before_the_link_did() {
+    let root = tempfile::tempdir().unwrap();
+    let [first, second] = [(); 2].map(|()| failed(root.path(), &[]));
+    let link = root.path().join("runs/latest");
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(name(&first), &link).unwrap();
+    let resolve = |what: &str| Runs::resolve(&root.path().join("runs"), what).unwrap().directory;
+    assert_eq!([resolve("latest"), resolve(link.to_str().unwrap())], [first.clone(), first]);
+    let pending = root.path().join(format!("runs/.latest-{}", name(&second)));
+    std::os::unix::fs::symlink(name(&second), pending).unwrap();
+    assert_eq!([resolve("latest"), resolve(link.to_str().unwrap())], [second.clone(), second.clone()]);
+    let found = find(root.path(), link.to_str().unwrap(), None).unwrap();
+    assert_eq!(found.run_dir, Some(second));
 }

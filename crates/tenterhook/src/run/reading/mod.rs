@@ -20,6 +20,7 @@ pub use runs::Runs;
 
 use super::lock::{LOCK, read_holder};
 use super::record::{FORMAT, RunRecord, RunStatus};
+use super::starting;
 use crate::checkpoint::Unreadable;
 
 /// A run, as its directory tells it.
@@ -112,7 +113,9 @@ impl ReadError {
 impl Run {
     /// The run in this directory, or behind this link to one.
     pub fn read(directory: impl AsRef<Path>) -> Result<Run, ReadError> {
-        let mut directory = directory.as_ref().to_owned();
+        let directory = directory.as_ref();
+        let pending = starting::pending_latest(directory).map_err(ReadError::unreadable(directory))?;
+        let mut directory = pending.unwrap_or_else(|| directory.to_owned());
         let real = directory.canonicalize().map_err(ReadError::unreadable(&directory))?;
         let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if directory.is_symlink() {
