@@ -66,12 +66,12 @@ pub struct CheckpointOptions {
     #[schemars(example = &"checkpoints")]
     pub dirpath: Option<PathBuf>,
     /// How to name them, such as `epoch_{epoch}_loss_{val/loss:.2f}`; unset is `{epoch}-{step}`.
-    #[schemars(example = &"epoch_{epoch}_loss_{val/loss:.2f}")]
+    #[schemars(example = &"epoch_{epoch}_loss_{val/loss:.2f}", length(min = 1))]
     pub filename: Option<String>,
     /// Write `epoch=3` for `{epoch}`.
     pub auto_insert_metric_name: bool,
     /// The metric that says which are the best.
-    #[schemars(example = &"val/loss")]
+    #[schemars(example = &"val/loss", length(min = 1))]
     pub monitor: Option<String>,
     /// Which direction is better. Unset: what the metric's name tells, such as `loss` or `accuracy`; a name
     /// that leaves doubt is an error.

@@ -37,7 +37,7 @@ pub struct HeartbeatOptions {
     pub url_env: Option<String>,
     /// The file to write it to, instead or as well. A relative one is below the run directory; where there is none, beside
     /// the checkpoints.
-    #[schemars(example = &"heartbeat.json")]
+    #[schemars(example = &"heartbeat.json", extend("minLength" = 1))]
     pub file: Option<PathBuf>,
     /// What is put behind the path of the address when the run has failed. Unset: nothing.
     #[schemars(example = &"/fail")]

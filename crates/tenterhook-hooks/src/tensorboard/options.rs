@@ -42,6 +42,7 @@ pub struct TensorBoardOptions {
     pub params: Vec<String>,
     /// The tensors of a batch that are pictures, by name or pattern: of the shape [N, H, W], [N, C, H, W] with 1 or 3
     /// channels, or [H, W]. Not set: none.
+    #[schemars(extend("minLength" = 1))]
     pub images: Option<String>,
     /// Show those of the first batch of every so many epochs, beginning with the first.
     #[schemars(range(min = 1))]

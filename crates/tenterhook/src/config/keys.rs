@@ -22,7 +22,7 @@ pub struct HookKeys {
     pub use_: String,
     /// Its name in this run, which must be unique. Unset: the name it gives itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = &"my_name")]
+    #[schemars(example = &"my_name", length(min = 1))]
     pub name: Option<String>,
     /// Whether it receives events.
     #[serde(default = "yes")]
@@ -34,7 +34,7 @@ pub struct HookKeys {
     pub on_error: Option<OnError>,
     /// After how many failures `disable` disables. Unset: 3.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 3, range(min = 1))]
+    #[schemars(example = 3, range(min = 1, max = 4_294_967_295_u32))]
     pub max_failures: Option<u32>,
     /// What share of the step time it may take, such as `2%`. It is looked at every 100 training batches, and more is told
     /// of once. Unset: any.

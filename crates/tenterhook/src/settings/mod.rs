@@ -26,7 +26,7 @@ use crate::config::Problem;
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time` is set.
-    #[schemars(example = 10)]
+    #[schemars(example = 10, range(min = -1))]
     #[schemars(extend("x-harmless-change" = true))]
     pub max_epochs: Option<i64>,
     /// Epochs to train before a request to stop is heeded.
@@ -34,7 +34,7 @@ pub struct Settings {
     #[schemars(extend("x-harmless-change" = true))]
     pub min_epochs: Option<u64>,
     /// Optimizer steps to train at most; -1 is no limit.
-    #[schemars(extend("x-harmless-change" = true))]
+    #[schemars(range(min = -1), extend("x-harmless-change" = true))]
     pub max_steps: i64,
     /// Optimizer steps to train before a request to stop is heeded.
     #[schemars(example = 100)]
@@ -65,7 +65,7 @@ pub struct Settings {
     pub fast_dev_run: Switch,
     /// When to validate: a fraction of the epoch, a count of batches, or a time.
     #[schemars(example = 1.0)]
-    #[schemars(extend("x-harmless-change" = true))]
+    #[schemars(extend("x-harmless-change" = true, "not" = { "const": 0 }))]
     pub val_check_interval: Option<Check>,
     /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
     #[serde(with = "units::none_or")]
@@ -73,13 +73,14 @@ pub struct Settings {
     #[schemars(extend("x-harmless-change" = true))]
     pub check_val_every_n_epoch: Option<u64>,
     /// Validation batches to try before training; -1 is all.
-    #[schemars(extend("x-harmless-change" = true))]
+    #[schemars(range(min = -1), extend("x-harmless-change" = true))]
     pub num_sanity_val_steps: i64,
     /// Micro-batches per optimizer step.
+    #[schemars(range(min = 1))]
     pub accumulate_grad_batches: u64,
     /// Clip gradients above this. A norm that is NaN makes all of them NaN. With Burn the norm is computed in 32
     /// bits, and 1e-6 is added to it.
-    #[schemars(example = 1.0)]
+    #[schemars(example = 1.0, range(min = 0.0))]
     pub gradient_clip_val: Option<f64>,
     /// What is compared with it: `norm` or `value`.
     #[schemars(example = &"norm")]
@@ -214,7 +215,7 @@ impl Settings {
                 no_validation,
             ),
             (
-                self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
+                matches!(self.val_check_interval, Some(Check::Amount(amount)) if amount.is_zero()),
                 "val_check_interval",
                 "must not be 0",
                 no_validation,

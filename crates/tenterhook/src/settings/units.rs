@@ -248,6 +248,7 @@ schema!(Switch, {
 schema!(Time, {
     "description": "`\"DD:HH:MM:SS\"`, or for example `\"90 min\"`.",
     "type": "string",
+    "pattern": "^(\\s*[0-9]+\\s*(:\\s*[0-9]+\\s*){3}|\\s*(0|0*[1-9][0-9]*)\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*)$",
 });
 schema!(Share, {
     "description": "A share of the time in per cent, such as `\"2%\"`.",
@@ -258,7 +259,7 @@ schema!(Share, {
 /// How `none_or` is written, for the schema.
 pub(super) struct CountOrNone;
 
-schema!(CountOrNone, { "anyOf": [{ "type": "integer", "minimum": 0 }, { "const": "none" }] });
+schema!(CountOrNone, { "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "none" }] });
 
 /// A count that can be unset: `"none"` in TOML, which has no null.
 pub(super) mod none_or {

@@ -58,7 +58,7 @@ train.toml:17:1: unknown key `patienc` in hook `early_stopping`
 TENTER__MODEL__KIND=cn: unknown value `cn`; did you mean `cnn`?
 --set nonsense: it names no key and value; write for example trainer.max_epochs=3
 --set hooks.nobody.x=1: there is no element named `nobody`; there are: chekpoint, early_stopping
---set trainer.max_steps=abc: invalid type: text \"abc\", expected a whole number; write for example -1
+--set trainer.max_steps=abc: invalid type: text \"abc\", expected a whole number; write a whole number, -1 or more, such as -1
 --set optimizer.lr=fast: invalid type: text \"fast\", expected a number";
     assert_eq!(shown, expected);
 }
