@@ -102,9 +102,11 @@ impl App {
         self
     }
 
-    /// Runs what the program was called with.
+    /// Runs what the program was called with. Panics are printed like other messages, so the panic hook of the process is
+    /// replaced.
     #[must_use]
     pub fn run(self) -> ExitCode {
+        terminal::tell_panics();
         self.run_with(std::env::args_os())
     }
 

@@ -5,11 +5,13 @@
 
 #![allow(clippy::disallowed_methods)] // the one place
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tenterhook::failure::panic_message;
 use tenterhook::printable;
 
 /// The longest line on standard output, in characters.
@@ -65,6 +67,20 @@ pub(crate) fn tell(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", bounded(&message.to_string()));
 }
 
+/// Prints panics with [`tell`] from now on. With `RUST_BACKTRACE` set, the backtrace follows.
+pub(crate) fn tell_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+        let message = panic_message(panic.payload());
+        tell(format_args!("thread '{}' panicked{place}:\n{message}", thread.name().unwrap_or("<unnamed>")));
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            tell(format_args!("stack backtrace:\n{backtrace}"));
+        }
+    }));
+}
+
 /// A message with at most [`MOST_TOLD`] lines.
 fn bounded(message: &str) -> String {
     let Some((end, _)) = message.match_indices('\n').nth(MOST_TOLD - 1) else {
@@ -94,5 +110,43 @@ mod tests {
         assert!(shown.len() < 10_000, "{}", shown.len());
         assert!(shown.ends_with("… (999002 more lines)"), "{}", &shown[shown.len() - 40..]);
         assert_eq!(bounded("a\nb"), "a\nb");
+    }
+
+    const PANICS: &str = "TENTERHOOK_TEST_PANICS";
+
+    /// Does nothing by itself: the test below starts this program again, to see what a panic prints.
+    #[test]
+    fn panics_with_a_message_of_somebody_else() {
+        if std::env::var_os(PANICS).is_none() {
+            return;
+        }
+        tell_panics();
+        let message = format!("\u{1b}]0;title\u{7}{}", "x".repeat(1_000_000));
+        let _ = std::thread::Builder::new()
+            .name("loader".into())
+            .spawn(move || panic!("{message}"))
+            .map(std::thread::JoinHandle::join);
+    }
+
+    #[test]
+    fn a_panic_is_printed_like_every_message_with_its_place_and_its_backtrace() {
+        let printed = |backtrace: &str| {
+            let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));
+            program.args(["terminal::tests::panics_with_a_message_of_somebody_else", "--exact"]);
+            program.env(PANICS, "1").env("RUST_BACKTRACE", backtrace).env_remove("RUST_LIB_BACKTRACE");
+            String::from_utf8(program.output().expect("it runs").stderr).expect("UTF-8")
+        };
+        let plain = printed("0");
+        assert!(
+            plain.starts_with("thread 'loader' panicked at crates/tenterhook-cli/src/terminal.rs:"),
+            "{plain}"
+        );
+        assert!(
+            plain.contains("\n\\u{1b}]0;title\\u{7}xxx") && plain.contains("more characters)"),
+            "{plain}"
+        );
+        assert!(plain.len() < 4000 && !plain.contains(['\u{1b}', '\u{7}']), "{plain}");
+        assert!(!plain.contains("stack backtrace"), "{plain}");
+        assert!(printed("1").contains("stack backtrace:\n"));
     }
 }

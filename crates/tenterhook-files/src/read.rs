@@ -23,7 +23,7 @@ pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<F
         // Without it, opening a FIFO waits for a writer. It changes nothing for regular files.
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     }
-    let file = options.open(path)?;
+    let file = options.open(path).map_err(unless_stream)?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(file);
@@ -31,7 +31,20 @@ pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<F
     if kind.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
+    Err(not_regular())
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// The system's "no such device or address" for a FIFO without a reader, in the words for all streams.
+fn unless_stream(error: io::Error) -> io::Error {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) {
+        return not_regular();
+    }
+    error
 }
 
 /// Opens a file for writing with these options. A symbolic link under its name is not followed, and only a regular file
@@ -50,10 +63,9 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         if path.is_symlink() {
             return followed(path);
         }
-        error
+        unless_stream(error)
     })?;
-    let is_regular = file.metadata()?.is_file();
-    if is_regular { Ok(file) } else { Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
 /// Makes a file, or empties it, as [`open_own`] opens it.

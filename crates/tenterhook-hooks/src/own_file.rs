@@ -1,10 +1,11 @@
 //! Files that a hook writes beside those of the run.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 use tenterhook_core::{Access, Effect, OptionError, RunInfo};
-use tenterhook_files::RelPath;
+use tenterhook_files::{RelPath, open_own};
 
 /// What the run itself keeps in its directory.
 const OF_THE_RUN: [&str; 7] = [
@@ -77,6 +78,14 @@ pub(crate) fn declared(access: Access, key: &str, path: &Path) -> Access {
 pub(crate) fn without_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf> {
     let of_run = run.directory.as_ref().and_then(|run| Some((run, RelPath::of(&path, run)?)));
     of_run.map_or(Ok(path), |(run, below)| below.for_opening(run))
+}
+
+/// Opens a hook's file for writing. In the run's directory only a regular file is opened, since a FIFO there would block
+/// training. Outside of it, the configuration may name a stream such as `/dev/stdout`.
+pub(crate) fn open(run: &RunInfo, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let directory = run.directory.as_ref().map(std::path::absolute).transpose()?;
+    let is_below = directory.is_some_and(|directory| path.starts_with(directory));
+    if is_below { open_own(path, options) } else { options.open(path) }
 }
 
 /// The directory by which a checkpoint names the files of a hook: the run's, or the one in which the configuration puts

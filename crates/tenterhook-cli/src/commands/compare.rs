@@ -52,7 +52,7 @@ struct Config {
 /// Without its configuration there is still the rest of a run to compare.
 fn config(run: &Run) -> Config {
     let path = run.directory.join("config.toml");
-    if !path.exists() {
+    if path.try_exists().is_ok_and(|exists| !exists) {
         tell(format_args!("without its configuration: there is no {}", path.display()));
     }
     let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole};
+use tenterhook::run::reading::ReadError;
 use tenterhook::run::{Run, RunRecord, RunStatus, Runs};
 
 /// Weights, and the configuration of the run they belong to.
@@ -16,44 +17,61 @@ pub(crate) struct Weights {
 impl Weights {
     /// Those at a path, or of a run that is called so.
     pub(crate) fn found(what: &Path, runs_dir: &Path) -> Result<Weights, String> {
-        let run = what.to_str().filter(|_| !what.exists()).map(|name| Runs::resolve(runs_dir, name));
-        match run {
+        let name = if exists(what)? { None } else { what.to_str() };
+        match name.map(|name| Runs::resolve(runs_dir, name)) {
             Some(Ok(run)) => Weights::at(&run.directory),
+            Some(Err(
+                error @ (ReadError::Unreadable { .. } | ReadError::Damaged { .. } | ReadError::Newer { .. }),
+            )) => Err(error.to_string()),
             _ => Weights::at(what),
         }
     }
 
     /// Those at a path.
     pub(crate) fn at(path: &Path) -> Result<Weights, String> {
-        if !path.exists() {
+        if !exists(path)? {
             return Err(format!(
                 "there is nothing at {}; give a safetensors file, a checkpoint, or a run directory such as runs/latest",
                 path.display()
             ));
         }
-        let path = if path.join("run.json").is_file() { of_run(path)? } else { path.to_owned() };
+        let is_run = path.is_dir() && exists(&path.join("run.json"))?;
+        let path = if is_run { of_run(path)? } else { path.to_owned() };
         let file = if path.is_dir() { path.join(WEIGHTS) } else { path.clone() };
-        if !file.exists() {
+        if !exists(&file)? {
             return Err(format!("{} holds no {WEIGHTS}", path.display()));
         }
         // Beside the weights of a run, above those of its checkpoints.
-        let config = file.ancestors().skip(1).take(4).map(|above| above.join("config.toml"));
-        let config = config.into_iter().find(|config| config.is_file());
-        Ok(Weights { path, config })
+        for config in file.ancestors().skip(1).take(4).map(|above| above.join("config.toml")) {
+            if exists(&config)? {
+                return Ok(Weights { path, config: Some(config) });
+            }
+        }
+        Ok(Weights { path, config: None })
     }
+}
+
+/// Whether something has this name. Only "not found" means that nothing has.
+fn exists(path: &Path) -> Result<bool, String> {
+    path.try_exists().map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// Where the weights of a run are: its own, which it leaves when it ends, or those of its newest checkpoint. After an
 /// end that was none, its own are missing, or those of an earlier end.
 fn of_run(directory: &Path) -> Result<PathBuf, String> {
-    let run = Run::read(directory);
+    let run = match Run::read(directory) {
+        // The `run.json` of another tool.
+        Err(ReadError::NotARun { .. }) => None,
+        Err(error) => return Err(format!("{error}; give its {WEIGHTS} or one of its checkpoints")),
+        Ok(run) => Some(run),
+    };
     // `latest` may lead elsewhere after a start that was killed.
     let directory = run.as_ref().map_or(directory, |run| &run.directory);
-    let ended = run.as_ref().is_ok_and(|run| {
+    let ended = run.as_ref().is_some_and(|run| {
         let RunRecord { status, trained, .. } = &run.record;
         status.is_finished() || trained.is_some() || matches!(status, RunStatus::Interrupted { .. })
     });
-    if ended && directory.join(WEIGHTS).is_file() {
+    if ended && exists(&directory.join(WEIGHTS))? {
         return Ok(directory.to_owned());
     }
     let newest = newest_whole(&directory.join("checkpoints"), OnUnreadable::Stop);

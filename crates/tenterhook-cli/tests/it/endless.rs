@@ -89,3 +89,36 @@ fn a_run_that_cannot_be_read_is_named_with_its_reason_and_hides_no_other() {
         assert_ne!(ends(&place, &["resume", "bad"]).code, 0, "{file}");
     }
 }
+
+#[test]
+fn a_fifo_under_the_name_of_a_hooks_file_does_not_block_a_resume() {
+    let place = Place::new();
+    let hooks = [
+        ("jsonl", "path", "lines.jsonl"),
+        ("csv", "path", "table.csv"),
+        ("csv", "path", ".table.csv.unfinished"),
+        ("profiler", "filename", "profile.json"),
+        ("heartbeat", "file", "beat.json"),
+        ("heartbeat", "file", ".beat.json.new"),
+    ];
+    let configured = hooks.iter().filter(|(_, _, file)| !file.starts_with('.'));
+    let tables: Vec<_> = configured
+        .map(|(hook, key, file)| format!("[[hooks]]\nuse = \"{hook}\"\n{key} = \"{file}\"\n"))
+        .collect();
+    place.write("c.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 1\n{}", tables.concat()));
+    place.run(&["train", "c.toml"]).succeeded();
+    let record = place.read("runs/latest/run.json").replace("\"completed\"", "\"running\"");
+    for (_, _, file) in hooks {
+        let run = place.path().join("runs/latest");
+        std::fs::write(run.join("run.json"), &record).expect("it is written");
+        let _ = std::fs::remove_dir_all(run.join("checkpoints"));
+        fifo(&run.join(file));
+        let resumed = ends(&place, &["resume", "latest"]);
+        // A file that is replaced as a whole replaces the FIFO.
+        let replaced = run.join(file).symlink_metadata().is_ok_and(|found| found.is_file());
+        let removed = run.join(file).symlink_metadata().is_err();
+        let named = resumed.stderr.contains("not a regular file");
+        assert!(replaced || removed || named, "{file}: {}", resumed.stderr);
+        let _ = std::fs::remove_file(run.join(file));
+    }
+}

@@ -108,3 +108,33 @@ fn fine_tuning_begins_with_what_fits_and_says_what_does_not() {
     ]);
     assert_eq!(fs::read_dir(place.path().join("runs")).expect("runs").count(), runs);
 }
+
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_is_not_taken_for_absent() {
+    let place = trained();
+    let lead_nowhere = |name: &str| {
+        let path = place.path().join(name);
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink(&path, &path).expect("a link to itself");
+    };
+    lead_nowhere("loop");
+    place.run(&["export", "loop"]).refused(&["cannot read loop: ", "symbolic links"]);
+    lead_nowhere("runs/latest/checkpoints/loop");
+    place.run(&["show", "latest"]).refused(&["checkpoints/loop: ", "symbolic links"]);
+    fs::remove_file(place.path().join("runs/latest/checkpoints/loop")).expect("it is removed");
+    let record = place.read("runs/latest/run.json");
+    place.write("runs/latest/run.json", &record[1..]);
+    place.run(&["export", "latest", "-o", "w.st"]).refused(&["run.json is damaged: "]);
+    place
+        .run(&["export", "runs/latest", "-o", "w.st"])
+        .refused(&["run.json is damaged: ", "give its weights.safetensors or one of"]);
+    place.write("runs/latest/run.json", record);
+    lead_nowhere("runs/latest/weights.safetensors");
+    place.run(&["export", "latest", "-o", "w.st"]).refused(&["weights.safetensors: ", "symbolic links"]);
+    lead_nowhere("runs/latest/run.json");
+    let path = place.path().join("runs/latest").canonicalize().expect("a run");
+    let path = path.to_str().expect("UTF-8");
+    place.run(&["export", path, "-o", "w.st"]).refused(&["run.json: ", "symbolic links"]);
+    assert!(!place.path().join("w.st").exists());
+}

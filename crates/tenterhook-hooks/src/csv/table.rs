@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ::csv::{ByteRecord, Reader, ReaderBuilder, Writer};
 use tenterhook_core::Phase;
-use tenterhook_files::{create_own, open_regular};
+use tenterhook_files::{create_own, open_regular, open_regular_with};
 
 use crate::bookmark::Keep;
 
@@ -50,8 +50,11 @@ impl Table {
         // A link stays, and what it leads to is written.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let size = match fs::metadata(path) {
-            Ok(there) if !there.is_file() => return Err(io::Error::other("it is no file")),
-            there => there.map_or(0, |there| there.len()),
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Ok(found) if !found.is_file() => {
+                return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+            }
+            found => found?.len(),
         };
         // Of a table that was being written anew when its run was killed.
         let _ = fs::remove_file(unfinished(path));
@@ -73,7 +76,7 @@ impl Table {
     }
 
     fn at_end(path: &Path, header: &[String], found: u64) -> io::Result<Table> {
-        let file = OpenOptions::new().append(true).open(path)?;
+        let file = open_regular_with(OpenOptions::new().append(true), path)?;
         let length = file.metadata()?.len();
         let metrics = header.iter().enumerate().skip(FIXED.len());
         let columns = metrics.map(|(column, name)| (name.clone(), column)).collect();

@@ -4,7 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use tenterhook_core::RunInfo;
 use tenterhook_files::RelPath;
+
+use crate::own_file;
 
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -20,11 +23,11 @@ impl Lines {
     /// Opens the file at its end, or makes it. Of a longer one only `keep` bytes stay, where that is said and a
     /// line ends there: else the file has gone another way since, and all of it stays. Half a line at its end,
     /// which a killed run may have left, goes.
-    pub(super) fn open(path: PathBuf, name: RelPath, keep: Option<u64>) -> Result<Lines> {
+    pub(super) fn open(run: &RunInfo, path: PathBuf, name: RelPath, keep: Option<u64>) -> Result<Lines> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+        let mut file = own_file::open(run, &path, OpenOptions::new().read(true).append(true).create(true))?;
         let mut length = whole_lines(&mut file, u64::MAX)?;
         if let Some(keep) = keep.filter(|keep| *keep < length)
             && whole_lines(&mut file, keep)? == keep
@@ -81,7 +84,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("below").join("lines");
         let name = || RelPath::new("a").expect("a name");
-        let mut lines = Lines::open(path.clone(), name(), None).expect("it is made");
+        let run = RunInfo::default();
+        let opened = |keep| Lines::open(&run, path.clone(), name(), keep).expect("it opens");
+        let mut lines = opened(None);
         let long = [b"x".repeat(5000), b"\n".to_vec()].concat();
         for line in [b"1\n".as_slice(), &long, b"2\n"] {
             lines.push(line).expect("it is written");
@@ -89,17 +94,13 @@ mod tests {
         assert_eq!(lines.length, 5005);
         let text = |path: &Path| fs::read_to_string(path).expect("it is there");
         fs::write(&path, text(&path) + &"half".repeat(2000)).expect("it is written");
-        assert_eq!(Lines::open(path.clone(), name(), None).expect("it opens").length, 5005);
+        assert_eq!(opened(None).length, 5005);
         assert!(text(&path).ends_with("x\n2\n"));
-        assert_eq!(Lines::open(path.clone(), name(), Some(9999)).expect("it opens").length, 5005);
-        assert_eq!(
-            Lines::open(path.clone(), name(), Some(3)).expect("it opens").length,
-            5005,
-            "no line ends there"
-        );
-        assert_eq!(Lines::open(path.clone(), name(), Some(2)).expect("it opens").length, 2);
+        assert_eq!(opened(Some(9999)).length, 5005);
+        assert_eq!(opened(Some(3)).length, 5005, "no line ends there");
+        assert_eq!(opened(Some(2)).length, 2);
         assert_eq!(text(&path), "1\n");
         fs::write(&path, "half").expect("it is written");
-        assert_eq!(Lines::open(path.clone(), name(), None).expect("it opens").length, 0);
+        assert_eq!(opened(None).length, 0);
     }
 }

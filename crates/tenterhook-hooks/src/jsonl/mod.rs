@@ -145,7 +145,8 @@ impl Jsonl {
             let name = self.name(cx, &path)?;
             let same = |known: &&Known| known.path == name && cx.stage == Stage::Fit;
             let keep = self.known.as_ref().filter(same).map(|known| known.length);
-            self.lines = Some(Lines::open(path.clone(), name, keep).map_err(|error| cannot(&path, &error))?);
+            let opened = Lines::open(cx.run, path.clone(), name, keep);
+            self.lines = Some(opened.map_err(|error| cannot(&path, &error))?);
             self.known = None;
         }
         Ok(self.lines.as_mut())

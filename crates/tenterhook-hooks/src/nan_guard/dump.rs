@@ -75,14 +75,40 @@ pub(super) fn remove_from(root: &Path, epoch: u64, batch: u64) -> io::Result<()>
         if !is_ours {
             continue;
         }
-        // Without a report it may be anything, and stays.
-        let Ok(report) = read_bounded(&entry.path().join(REPORT), SMALL_FILE) else { continue };
+        let path = entry.path().join(REPORT);
+        let report = match read_bounded(&path, SMALL_FILE) {
+            // A kill may have left the empty directory of a dump.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                remove_empty(&entry.path())?;
+                continue;
+            }
+            report => report.map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))
+            })?,
+        };
         let Ok(At { epoch: of_epoch, batch: of_batch }) = serde_json::from_slice(&report) else { continue };
         if (of_epoch, of_batch) >= (epoch, batch) {
-            fs::remove_dir_all(entry.path())?;
+            remove(&entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes the files of a dump, and its directory unless it contains others. The report is removed last: without it, the
+/// dump would not be recognised after a kill.
+fn remove(dump: &Path) -> io::Result<()> {
+    match fs::remove_file(dump.join(BATCH)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => fs::remove_file(dump.join(REPORT))?,
+    }
+    remove_empty(dump)
+}
+
+fn remove_empty(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Where a report is of.
@@ -109,4 +135,30 @@ pub(super) fn python(place: &Path) -> String {
         quoted(BATCH),
         quoted(REPORT)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_files_of_a_dump_are_removed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| root.path().join(name);
+        for name in ["step_1", "step_2", "step_3", "step_4"] {
+            fs::create_dir(at(name)).expect("it is made");
+        }
+        for (name, batch) in [("step_1", 1), ("step_2", 2), ("step_3", 3)] {
+            fs::write(at(name).join(REPORT), format!("{{\"epoch\":0,\"batch\":{batch}}}"))
+                .expect("it is written");
+            fs::write(at(name).join(BATCH), "").expect("it is written");
+        }
+        fs::create_dir(at("step_3").join("notes")).expect("it is made");
+        fs::write(at("step_3").join("notes/mine.txt"), "mine").expect("it is written");
+        remove_from(root.path(), 0, 2).expect("they are removed");
+        assert!(at("step_1").join(REPORT).is_file(), "it is of an earlier batch");
+        assert!(!at("step_2").exists());
+        assert!(!at("step_3").join(REPORT).exists() && at("step_3").join("notes/mine.txt").is_file());
+        assert!(!at("step_4").exists(), "a kill left its empty directory");
+    }
 }

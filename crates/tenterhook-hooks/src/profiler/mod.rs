@@ -5,6 +5,8 @@ mod report;
 mod tests;
 mod times;
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -155,10 +157,13 @@ impl Profiler {
     fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
         let Some(path) = cx.run.file(filename) else { return Ok(()) };
-        let path = own_file::without_links(cx.run, path)?;
+        let path = std::path::absolute(own_file::without_links(cx.run, path)?)?;
         let text = serde_json::to_string_pretty(report)? + "\n";
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        made.and_then(|()| std::fs::write(&path, text)).map_err(|error| {
+        let options = &mut OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true);
+        let opened = made.and_then(|()| own_file::open(cx.run, &path, options));
+        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             format!("cannot write {}: {error}; choose another `filename`", path.display()).into()
         })
     }

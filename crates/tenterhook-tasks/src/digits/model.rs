@@ -225,6 +225,18 @@ mod tests {
     }
 
     #[test]
+    fn a_hundred_million_hidden_units_are_too_much_for_a_machine_of_24_gb() {
+        for kind in [Kind::Cnn, Kind::Mlp] {
+            let of = |hidden| {
+                let options = ModelOptions { kind, hidden, ..ModelOptions::default() };
+                options.memory([8, 8], 10, 64.0).check(Some(24_000_000_000))
+            };
+            assert!(of(100_000_000).is_err());
+            assert_eq!(of(128), Ok(()));
+        }
+    }
+
+    #[test]
     fn a_cnn_takes_images_of_any_size() {
         let device = Device::flex();
         let cnn = model(Kind::Cnn, &device);

@@ -106,15 +106,24 @@ pub(super) fn test_again(
 fn cut_test(lock: &RunLock) -> Result<()> {
     let path = lock.directory().join(METRICS);
     let mut file = open_own(&path, OpenOptions::new().read(true).write(true))?;
-    let mut text = Vec::new();
-    file.read_to_end(&mut text)?;
-    let of_test = |line: &&[u8]| match serde_json::from_slice::<serde_json::Value>(line) {
-        Ok(line) => line["stage"] == "test",
-        Err(_) => !line.ends_with(b"\n"),
-    };
-    let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    let length: usize = lines.into_iter().rev().take_while(of_test).map(<[u8]>::len).sum();
-    if length == 0 { Ok(()) } else { file.set_len((text.len() - length) as u64) }
+    let there = file.metadata()?.len();
+    let mut end = end_of_lines(&mut file, there)?;
+    while end > 0 {
+        let start = end_of_lines(&mut file, end - 1)?;
+        // The lines of a run are far shorter.
+        if end - start > SMALL_FILE {
+            break;
+        }
+        let mut line = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        Read::by_ref(&mut file).take(end - start).read_to_end(&mut line)?;
+        let line: std::result::Result<serde_json::Value, _> = serde_json::from_slice(&line);
+        if !line.is_ok_and(|line| line["stage"] == "test") {
+            break;
+        }
+        end = start;
+    }
+    if end < there { file.set_len(end) } else { Ok(()) }
 }
 
 /// Where the run continues, and how much of it is trained again.
@@ -251,6 +260,35 @@ mod tests {
         assert_eq!((cut_to(9), text().as_str()), (true, "one\n"), "it is shorter");
         assert_eq!((cut_to(0), text().as_str()), (false, "none"));
         assert_eq!((cut_to(0), cut_to(1)), (false, true), "there is none");
+    }
+
+    #[test]
+    fn the_lines_of_an_unfinished_test_are_removed_from_the_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(METRICS);
+        let lock = RunLock::of(dir.path().to_owned()).expect("it is locked");
+        let (fit, test) = ("{\"stage\":\"fit\"}\n", "{\"stage\":\"test\"}\n");
+        let long = format!("{{\"stage\":\"test\",\"x\":\"{}\"}}\n", "x".repeat(200_000));
+        for (text, left) in [
+            (String::new(), ""),
+            (fit.to_owned(), fit),
+            (test.repeat(2), ""),
+            ([fit, test, &long, test, "{\"sta"].concat(), fit),
+            (["not JSON\n", test].concat(), "not JSON\n"),
+        ] {
+            fs::write(&path, text).expect("it is written");
+            cut_test(&lock).expect("it is cut");
+            assert_eq!(fs::read_to_string(&path).expect("it is there"), left);
+        }
+        // Of an endless line only the end is read.
+        fs::write(&path, fit).expect("it is written");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(SMALL_FILE + 1))
+            .expect("it grows");
+        cut_test(&lock).expect("it is cut");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), fit);
     }
 
     #[test]

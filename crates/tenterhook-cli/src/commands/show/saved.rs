@@ -1,5 +1,6 @@
 //! The checkpoints of a run: what `events.jsonl` says of them, and what is there.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -29,18 +30,39 @@ pub(super) enum State {
 }
 
 /// The links beside the checkpoints, such as `latest`, that lead to one.
-fn links(run: &Run) -> Vec<(PathBuf, State)> {
+fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, String> {
     let root = run.directory.join("checkpoints");
-    let paths = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut links: Vec<_> = paths
-        .filter(|path| path.is_dir())
-        .filter_map(|path| {
-            let to = std::fs::read_link(&path).ok()?;
-            Some((path.strip_prefix(&run.directory).ok()?.to_owned(), State::Link(to)))
-        })
-        .collect();
+    let entries = match std::fs::read_dir(&root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(cannot_read(&root))?,
+    };
+    let mut links = Vec::new();
+    for path in entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_symlink()) {
+        let to = std::fs::read_link(&path).map_err(cannot_read(&path))?;
+        if is_directory(&path)?
+            && let Ok(name) = path.strip_prefix(&run.directory)
+        {
+            links.push((name.to_owned(), State::Link(to)));
+        }
+    }
     links.sort_by(|a, b| a.0.cmp(&b.0));
-    links
+    Ok(links)
+}
+
+/// Whether a directory has this name. A name that no file can have is one that no directory has.
+fn is_directory(path: &Path) -> Result<bool, String> {
+    use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    match path.metadata() {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory | InvalidInput | InvalidFilename) => {
+            Ok(false)
+        }
+        Err(error) => Err(cannot_read(path)(error)),
+    }
+}
+
+fn cannot_read(path: &Path) -> impl Fn(io::Error) -> String {
+    move |error| format!("cannot read {}: {error}", path.display())
 }
 
 impl Saved {
@@ -51,8 +73,8 @@ impl Saved {
             match &entry.what {
                 Happening::Checkpoint { path, weights_only } => {
                     all.retain(|saved| saved.path != *path);
-                    let there = run.directory.join(path).is_dir();
-                    let state = if there { State::There } else { State::Missing };
+                    let state =
+                        if is_directory(&run.directory.join(path))? { State::There } else { State::Missing };
                     let (path, step) = (path.clone(), Some(entry.step));
                     all.push(Saved { path, step, weights_only: *weights_only, state });
                 }
@@ -70,7 +92,7 @@ impl Saved {
             .map_err(|error| error.to_string())?
             .into_iter()
             .map(|path| (path, State::There));
-        for (path, state) in there.chain(links(run)) {
+        for (path, state) in there.chain(links(run)?) {
             if !all.iter().any(|saved| saved.path == path) {
                 all.push(Saved { path, step: None, weights_only: false, state });
             }

@@ -60,7 +60,7 @@ fn what_is_no_table_of_this_kind_is_left_alone() {
     assert!(error.contains("does not begin with step,epoch,stage,time"), "{error}");
     assert_eq!(text(&path), "name,age\nme,7\n");
     let error = Table::open(directory.path(), &Keep::Nothing).expect_err("refused").to_string();
-    assert_eq!(error, "it is no file");
+    assert_eq!(error, "not a regular file");
     fs::write(&path, "").expect("it is written");
     assert_eq!(Table::open(&path, &Keep::All).expect("nothing is there").found, 0);
 }

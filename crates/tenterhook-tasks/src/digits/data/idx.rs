@@ -45,7 +45,7 @@ impl Pair {
         let found = |what: &str, dimensions: u8| {
             let names = ['-', '.'].map(|dot| format!("{part}-{what}{dot}idx{dimensions}-ubyte"));
             let wanted = names.iter().flat_map(|name| [name.clone(), format!("{name}.gz")]);
-            let found = wanted.map(|name| directory.join(name)).find(|path| path.is_file());
+            let found = first_existing("path", wanted.map(|name| directory.join(name)))?;
             found.ok_or_else(|| {
                 let problem = format!(
                     "holds no `{}` (or `.gz`); give a directory with the four files of MNIST, or the path of one \
@@ -65,13 +65,15 @@ impl Pair {
         labels: Option<&PathBuf>,
     ) -> Result<Pair, DataError> {
         let [key, labels_key] = keys;
-        let guessed = || {
-            let name = images.file_name()?.to_str()?;
+        let guessed = images.file_name().and_then(|name| name.to_str()).map(|name| {
             let other = name.replace("images", "labels").replace("idx3", "idx1");
-            let other = images.with_file_name(&other);
-            (other != images && other.is_file()).then_some(other)
+            images.with_file_name(&other)
+        });
+        let labels = match labels {
+            Some(labels) => Some(labels.clone()),
+            None => first_existing(labels_key, guessed.into_iter().filter(|other| other != images))?,
         };
-        let labels = labels.cloned().or_else(guessed).ok_or_else(|| {
+        let labels = labels.ok_or_else(|| {
             let problem = format!("needs the file of its labels beside it, or named by `{labels_key}`");
             DataError::file(labels_key, images, problem)
         })?;
@@ -95,6 +97,19 @@ impl Pair {
         }
         Ok(Images { height, width, pixels, labels: labels.into_iter().map(u32::from).collect() })
     }
+}
+
+/// The first of these paths that exists.
+fn first_existing(
+    key: &'static str,
+    paths: impl IntoIterator<Item = PathBuf>,
+) -> Result<Option<PathBuf>, DataError> {
+    for path in paths {
+        if path.try_exists().map_err(|error| DataError::read(key, &path, error))? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Result<Contents<D>, DataError> {

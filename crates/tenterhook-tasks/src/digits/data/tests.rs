@@ -378,3 +378,14 @@ fn a_line_without_an_end_is_refused() {
     let error = load(&options).unwrap_err().to_string();
     assert!(error.contains("line 1: is longer than"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_of_mnist_that_cannot_be_read_is_not_an_absent_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("train-images-idx3-ubyte");
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    let options = DataOptions { path: Some(directory.path().to_owned()), ..DataOptions::default() };
+    let error = load(&options).unwrap_err().to_string();
+    assert!(error.contains("symbolic links"), "{error}");
+}

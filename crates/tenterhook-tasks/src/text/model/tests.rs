@@ -191,3 +191,10 @@ fn the_estimate_of_memory_counts_every_parameter() {
     assert!((estimate.bytes() - mask - crate::TRAINED_BYTES * parameters).abs() < 1.0, "{estimate:?}");
     assert!(options.memory(32.0).bytes() > estimate.bytes());
 }
+
+#[test]
+fn ten_thousand_layers_are_too_much_for_a_machine_of_24_gb() {
+    let of = |layers| GptOptions { layers, ..GptOptions::default() }.memory(32.0).check(Some(24_000_000_000));
+    assert_eq!(of(10_001).unwrap_err().key, "model.layers");
+    assert_eq!(of(2), Ok(()));
+}
