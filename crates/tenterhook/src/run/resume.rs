@@ -17,6 +17,9 @@ pub const AUTO: &str = "auto";
 /// What says how long a run lasts: with another limit, a finished run may go on.
 const LIMITS: [&str; 3] = ["trainer.max_epochs", "trainer.max_steps", "trainer.max_time"];
 
+/// Checkpoints and runs that cannot be used, and why.
+pub type Skipped = Vec<(PathBuf, String)>;
+
 /// What a training goes on from.
 #[derive(Debug, Default)]
 #[non_exhaustive]
@@ -28,7 +31,7 @@ pub struct Target {
     /// The checkpoint to restore; without one, training begins from the start.
     pub checkpoint: Option<PathBuf>,
     /// Newer checkpoints that cannot be used, runs that cannot be read, and why.
-    pub skipped: Vec<(PathBuf, String)>,
+    pub skipped: Skipped,
     /// The run has nothing left to do.
     pub finished: Option<Finished>,
 }
@@ -212,7 +215,7 @@ fn newest_fitting(
     runs_dir: &Path,
     config: Option<Config<'_>>,
     on_unreadable: OnUnreadable,
-) -> Result<(Option<Run>, Vec<(PathBuf, String)>), ReadError> {
+) -> Result<(Option<Run>, Skipped), ReadError> {
     let runs = match Runs::below(runs_dir) {
         Err(ReadError::NoDirectory { .. }) => return Ok((None, Vec::new())),
         read => read?,
