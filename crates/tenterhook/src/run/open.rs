@@ -213,8 +213,9 @@ pub(super) fn create(
     };
     create_directories(runs).map_err(no_place)?;
     let (path, unfinished) = (runs.join(id), runs.join(format!(".{id}.unfinished")));
+    // From here on it is ours to remove.
+    fs::create_dir(&unfinished).map_err(no_place)?;
     let made = || -> Result<RunLock, BoxError> {
-        fs::create_dir(&unfinished).map_err(no_place)?;
         // Locked before anybody can see it.
         let mut lock = RunLock::of(unfinished.clone())?;
         fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;

@@ -133,7 +133,7 @@ fn is_ours(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a checkpoint, or a link to one. This is the only function that removes a directory under its own name. It is
+/// Removes a checkpoint, or a link to one. No other function removes a checkpoint under its own name. It is
 /// no error if nothing has the name.
 pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<(), BoxError> {
     let removed = || {
