@@ -106,8 +106,7 @@ impl FromOptions for Notify {
     const PURPOSE: &str = "sends messages about the run to a chat: its end, failures, the best model";
     const EXAMPLE: &str = r#"
 url_env = "SLACK_WEBHOOK_URL"
-notify_on = ["training_end", "exception", "best_model"]
-monitor = "val/loss"
+notify_on = ["training_end", "exception"]
 templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val/loss:.4}" }
 "#;
 
