@@ -65,7 +65,7 @@ pub struct Settings {
     pub fast_dev_run: Switch,
     /// When to validate: a fraction of the epoch, a count of batches, or a time.
     #[schemars(example = 1.0)]
-    #[schemars(extend("x-harmless-change" = true, "not" = { "const": 0 }))]
+    #[schemars(extend("x-harmless-change" = true))]
     pub val_check_interval: Option<Check>,
     /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
     #[serde(with = "units::none_or")]
@@ -215,7 +215,7 @@ impl Settings {
                 no_validation,
             ),
             (
-                matches!(self.val_check_interval, Some(Check::Amount(amount)) if amount.is_zero()),
+                self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
                 "val_check_interval",
                 "must not be 0",
                 no_validation,
