@@ -90,12 +90,14 @@ pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
 /// Points `latest` at a run, at one instant.
 pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
     let latest = runs.join(LATEST);
-    if latest.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-        let text = format!("{} is not a link, and is not replaced", latest.display());
-        return Err(Error::new(ErrorKind::AlreadyExists, text));
-    }
     let link = announce(runs, id)?;
-    fs::rename(&link, &latest).inspect_err(|_| {
+    let placed = if latest.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+        let text = format!("{} is not a link, and is not replaced", latest.display());
+        Err(Error::new(ErrorKind::AlreadyExists, text))
+    } else {
+        fs::rename(&link, &latest)
+    };
+    placed.inspect_err(|_| {
         let _ = fs::remove_file(&link);
     })?;
     sync_parent(&latest)
