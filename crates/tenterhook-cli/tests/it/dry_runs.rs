@@ -70,10 +70,13 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
         { "use": "exec", "on": ["setup", "on_train_start"], "command": ["touch", touch] },
         { "use": "csv", "path": outside.path().join("scenario.csv") },
     ]);
-    place.write(
-        "s.json",
-        json!({ "entry": "fit", "trainer": { "max_epochs": 1 }, "hooks": hooks }).to_string(),
-    );
+    let data = json!({
+        "train_batches": 2, "val_batches": 1, "test_batches": 1, "predict_batches": 1, "eval_loaders": 1, "sized": true
+    });
+    let scenario = json!({
+        "entry": "fit", "trainer": { "max_epochs": 1 }, "data": data, "module": { "scheduler": null }, "hooks": hooks
+    });
+    place.write("s.json", scenario.to_string());
     let dry_runs: [&[&str]; 6] = [
         &["trace", "s.json"],
         &["train", "c.toml", "--set", "trainer.fast_dev_run=2"],

@@ -292,8 +292,9 @@ fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_has_its_final_weights
 #[test]
 fn a_resumed_test_uses_the_weights_and_the_data_of_the_run() {
     let place = Place::new();
-    let rows = |pixel: &str| -> String {
-        (0..60).map(|row| format!("{},{}\n", [pixel; 16].join(","), row % 3)).collect()
+    let rows = |pixel: &str| {
+        let rows: Vec<_> = (0..60).map(|row| format!("{},{}\n", [pixel; 16].join(","), row % 3)).collect();
+        rows.concat()
     };
     place.write("data.csv", rows("1"));
     // Later epochs are worse, so that the best weights are not the final ones.
