@@ -57,8 +57,7 @@ fn step_end(hooks: &mut HookRunner, shared: &Shared, progress: Progress, loss: &
         // This loop does not know the norm of its gradients.
         let (loss, grad_norm) = (Scalar::new(loss), Scalar::new(&f64::NAN));
         let event = StepEnd { moment, loss, grad_norm, lr: 0.03, next_lr: 0.03 };
-        let mut cursor = hooks.cursor(Event::StepEnd, Part::All);
-        hooks.deliver(&event, &mut cursor)?;
+        hooks.deliver(&event)?;
     }
     Ok(())
 }

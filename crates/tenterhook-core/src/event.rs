@@ -183,7 +183,7 @@ macro_rules! define_event {
         ///         ▶ on_validation_end
         ///       ▶ on_log                      the validation's metrics
         ///     ▶ on_train_epoch_end            hooks, module, then monitors
-        ///       the checkpoint hook saves within its own turn:
+        ///       for each save that was requested:
         ///         hooks.state_dict
         ///         ▶ on_save_checkpoint
         ///         module.weights

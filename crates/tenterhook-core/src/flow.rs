@@ -51,7 +51,7 @@ pub enum Request {
         /// What to change.
         change: Lr,
     },
-    /// Write a checkpoint: within its own turn for the checkpoint hook, after the event for others.
+    /// Write a checkpoint, once all hooks have received the event.
     Save(SaveRequest),
     /// Run a validation when this batch is done.
     Validate,
@@ -204,15 +204,6 @@ impl Decision {
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         self.0.as_ref().map_or(&[], |orders| &orders.requests)
-    }
-
-    /// The same, with every request changed by this.
-    #[must_use]
-    pub(crate) fn map_requests(mut self, change: impl FnMut(&mut Request)) -> Decision {
-        if let Some(orders) = &mut self.0 {
-            orders.requests.iter_mut().for_each(change);
-        }
-        self
     }
 
     /// Takes the decision apart.

@@ -81,9 +81,7 @@ pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation, epoch_label};
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{
-    Changed, Cursor, Decided, Delivered, HookRunner, Part, Received, Registration, RosterError,
-};
+pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RosterError};
 pub use sent::Sent;
 pub use state::State;
 pub use tensor::{

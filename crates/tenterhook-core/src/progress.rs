@@ -169,6 +169,8 @@ pub struct RunInfo {
     pub removed_checkpoints: Vec<PathBuf>,
     /// The checkpoints that were asked for and could not be written, as their paths.
     pub unsaved_checkpoints: Vec<PathBuf>,
+    /// The checkpoints that a resumed run still has to save where it continues.
+    pub pending_checkpoints: Vec<PathBuf>,
 }
 
 impl RunInfo {

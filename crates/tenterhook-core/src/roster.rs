@@ -150,11 +150,6 @@ impl Roster {
         self.hooks.borrow().get(index).cloned().flatten()
     }
 
-    /// The number of the hook of this name.
-    pub(crate) fn number(&self, name: &str) -> Option<usize> {
-        self.hooks.borrow().iter().position(|hook| hook.as_ref().is_some_and(|hook| hook.name == name))
-    }
-
     /// Whether this hook can change nothing.
     pub(crate) fn observes(&self, index: usize) -> bool {
         let hooks = self.hooks.borrow();

@@ -140,9 +140,13 @@ macro_rules! deliveries {
                     self.world.before(Event::$Event);
                     let calls = self.probed.notes().calls;
                     let cx = $Event::from_world(&self.world);
-                    let delivery = Delivery::of(&mut self.runner, &cx, || self.probed.notes().calls);
+                    let aborts = if Event::$Event == Event::Exception {
+                        self.runner.deliver_through(&cx)
+                    } else {
+                        self.runner.deliver(&cx).err().into_iter().collect()
+                    };
                     self.world.after(Event::$Event);
-                    self.file(Event::$Event, calls, delivery)
+                    self.file(Event::$Event, calls, aborts)
                 }
             )*
 
@@ -158,53 +162,18 @@ macro_rules! deliveries {
 
 for_each_event!(deliveries);
 
-/// What one delivery led to, besides what the runner keeps.
-struct Delivery {
-    /// What checkpoint hooks wanted saved within their own turn, and whether ours had been called by then.
-    saves: Vec<(bool, SaveRequest)>,
-    aborts: Vec<Failure>,
-}
-
-impl Delivery {
-    fn of<C: Context>(runner: &mut HookRunner, cx: &C, calls: impl Fn() -> usize) -> Delivery {
-        let mut delivery = Delivery { saves: Vec::new(), aborts: Vec::new() };
-        let mut cursor = runner.cursor(C::EVENT, Part::All);
-        loop {
-            let before = calls();
-            match runner.deliver(cx, &mut cursor) {
-                Ok(Delivered::Done) => return delivery,
-                Ok(Delivered::Paused(saves)) => {
-                    let ours = calls() > before;
-                    delivery.saves.extend(saves.into_iter().map(|save| (ours, save)));
-                }
-                Err(failure) => {
-                    delivery.aborts.push(failure);
-                    // Everybody hears of a failure; any other event ends at the first that aborts.
-                    if C::EVENT != Event::Exception {
-                        return delivery;
-                    }
-                }
-            }
-        }
-    }
-}
-
 impl<H: Hook> Rig<H> {
-    fn file(&mut self, event: Event, calls_before: usize, delivery: Delivery) -> &Reply {
+    fn file(&mut self, event: Event, calls_before: usize, aborts: Vec<Failure>) -> &Reply {
         let noted = self.findings.failures.len();
         self.note_contained();
-        for failure in delivery.aborts {
+        for failure in aborts {
             self.note_abort(failure);
         }
         self.findings.refused.extend(self.runner.take_refused());
 
         let (own, others): (Vec<_>, Vec<_>) =
             self.runner.take_decisions().into_iter().partition(|decided| decided.hook == self.name);
-        let mut decision = own.into_iter().next().map_or(Decision::CONTINUE, |decided| decided.decision);
-        let is_checkpoint = self.hook().tier() == Tier::Checkpoint;
-        for (_, save) in delivery.saves.into_iter().filter(|(ours, _)| *ours && is_checkpoint) {
-            decision = decision.request(Request::Save(save));
-        }
+        let decision = own.into_iter().next().map_or(Decision::CONTINUE, |decided| decided.decision);
         let others_requests = others.iter().flat_map(|decided| decided.decision.requests());
         for request in decision.requests().iter().chain(others_requests) {
             self.world.model.carry_out(request);

@@ -4,7 +4,7 @@
 
 use tenterhook::moment::{FixedClock, NoModel};
 use tenterhook::prelude::*;
-use tenterhook::{HookRunner, Part, Shared};
+use tenterhook::{HookRunner, Shared};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut hooks = HookRunner::default();
@@ -30,8 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let moment = Moment::new(standing, progress, &shared, &NoModel, &NoModel);
             let (loss, grad_norm) = (Scalar::new(&loss), Scalar::new(&0.0));
             let event = StepEnd { moment, loss, grad_norm, lr: 0.5, next_lr: 0.5 };
-            let mut cursor = hooks.cursor(Event::StepEnd, Part::All);
-            hooks.deliver(&event, &mut cursor)?;
+            hooks.deliver(&event)?;
         }
         for decided in hooks.take_decisions() {
             if let Flow::Stop { reason } = decided.decision.flow() {

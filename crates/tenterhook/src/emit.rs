@@ -14,45 +14,21 @@ macro_rules! moment {
     };
 }
 
-/// Delivers an event to the hooks, building its context only if somebody wants it. The checkpoint
-/// hook's saves are carried out within its own turn, everybody else's requests after the event.
+/// Delivers an event to the hooks, building its context only if a hook wants it, and applies what they decide. Saves
+/// that they request wait for the loop, which takes them between the hooks and the module.
 macro_rules! emit {
     ($run:expr, $module:expr, $Event:ident { $($field:tt)* }) => {
         emit!($run, $module, All, $Event { $($field)* })
     };
     ($run:expr, $module:expr, $Part:ident, $Event:ident { $($field:tt)* }) => {
         if $run.hooks.wants(::tenterhook_core::Event::$Event) {
-            let event = ::tenterhook_core::Event::$Event;
-            let cursor = $run.hooks.cursor(event, ::tenterhook_core::Part::$Part);
-            emit!(@from cursor, $run, $module, $Event { $($field)* });
+            let moment = moment!($run, $module);
+            $run.hooks.deliver_to(
+                ::tenterhook_core::Part::$Part,
+                &::tenterhook_core::$Event { moment, $($field)* },
+            )?;
             $run.after_event($module)?;
         }
-    };
-    (@from $cursor:expr, $run:expr, $module:expr, $Event:ident { $($field:tt)* }) => {
-        let mut cursor = $cursor;
-        loop {
-            let moment = moment!($run, $module);
-            let delivered =
-                $run.hooks.deliver(&::tenterhook_core::$Event { moment, $($field)* }, &mut cursor)?;
-            match delivered {
-                ::tenterhook_core::Delivered::Done => break,
-                ::tenterhook_core::Delivered::Paused(saves) => {
-                    $run.save_within($module, ::tenterhook_core::Event::$Event, &saves)?;
-                }
-            }
-        }
-    };
-}
-
-/// Delivers the rest of an event that a checkpoint was taken in: first what else was to be saved then, then the
-/// hooks behind the one that saved, then what the event's hooks had decided.
-macro_rules! emit_rest {
-    ($run:expr, $module:expr, $position:expr, $Event:ident { $($field:tt)* }) => {
-        if let Some(cursor) = $run.rest_of($module, $position, ::tenterhook_core::Event::$Event)? {
-            emit!(@from cursor, $run, $module, $Event { $($field)* });
-        }
-        $run.after_event($module)?;
-        $run.save_asked($module, $position.place)?;
     };
 }
 

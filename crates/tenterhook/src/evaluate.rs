@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::{Event, Failure, Phase, Stage, Tensors};
 
-use crate::checkpoint::{Place, Position};
+use crate::checkpoint::ResumePoint;
 use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
 use crate::module::Module;
@@ -102,7 +102,7 @@ impl<M: Module> Session<'_, M> {
             on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
         if phase == Phase::Validate {
             emit!(self.run, self.module, ValidationEnd {});
-            self.run.save_asked(self.module, Place::ValidationEnd)?;
+            self.run.save_requested(self.module, ResumePoint::ValidationEnd)?;
             self.tell_validation_end()?;
         } else {
             evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
@@ -111,12 +111,12 @@ impl<M: Module> Session<'_, M> {
         self.end_evaluation(phase)
     }
 
-    /// A validation whose `on_validation_end` a checkpoint was taken in: the rest of it.
-    pub(crate) fn rest_of_validation(&mut self, position: &Position) -> Result<(), Failure> {
+    /// The rest of a validation whose `on_validation_end` had reached the hooks when the checkpoint was taken.
+    pub(crate) fn resume_validation_end(&mut self) -> Result<(), Failure> {
         self.run.phase = Phase::Validate;
         self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
-        emit_rest!(self.run, self.module, position, ValidationEnd {});
+        self.run.save_requested(self.module, ResumePoint::ValidationEnd)?;
         self.tell_validation_end()?;
         self.end_evaluation(Phase::Validate)
     }
@@ -163,7 +163,7 @@ impl<M: Module> Session<'_, M> {
         while index < batches {
             if self.run.is_interrupted() {
                 if phase == Phase::Validate && self.run.stage == Stage::Fit {
-                    self.run.save_emergency(self.module, Place::ValidationDue)?;
+                    self.run.save_emergency(self.module, ResumePoint::ValidationDue)?;
                 }
                 break;
             }

@@ -8,7 +8,7 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
 
-use crate::checkpoint::{Place, Position};
+use crate::checkpoint::ResumePoint;
 use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::module::{Interval, Module};
@@ -98,7 +98,7 @@ impl<M: Module> Session<'_, M> {
         self.run.saves.ready = resumed.is_none();
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
         if self.run.saves.ready {
-            self.run.save_asked(self.module, Place::TrainStart)?;
+            self.run.save_requested(self.module, ResumePoint::TrainStart)?;
         }
         tell!(&mut self.run, self.module, on_train_start);
         tell_strategy!(self, on_train_start);
@@ -109,10 +109,10 @@ impl<M: Module> Session<'_, M> {
             let swapped = self.run.swap_weights(self.module, &weights)?;
             self.run.checked(swapped)?;
         }
-        let mut within = resumed.take_if(|position| position.place.is_within_epoch());
+        let mut within = resumed.take_if(|point| point.is_within_epoch());
         self.run.saves.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
-            self.epoch(&mut training, within.take().as_ref())?;
+            self.epoch(&mut training, within.take())?;
             self.report_unlogged(Unlogged::AfterEpoch);
             // Its end has been told, so that everybody can finish; it is not done.
             self.run.progress.epochs_done -= u64::from(self.run.cut_short);
@@ -123,20 +123,15 @@ impl<M: Module> Session<'_, M> {
             resumed = None;
         }
         if self.run.signals.interrupted.is_some() {
-            self.run.save_emergency(self.module, Place::BetweenEpochs)?;
+            self.run.save_emergency(self.module, ResumePoint::BetweenEpochs)?;
         }
         self.finish_saves()?;
         self.run.judge_budgets_at_the_end();
         self.run.note_outcome();
-        match resumed.filter(|position| position.place == Place::TrainEnd) {
-            None => {
-                emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
-                self.run.save_asked(self.module, Place::TrainEnd)?;
-            }
-            Some(position) => {
-                emit_rest!(self.run, self.module, &position, TrainEnd { outcome: &self.run.outcome });
-            }
+        if resumed != Some(ResumePoint::TrainEnd) {
+            emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
         }
+        self.run.save_requested(self.module, ResumePoint::TrainEnd)?;
         tell!(&mut self.run, self.module, on_train_end);
         tell_strategy!(self, on_train_end);
         self.run.record_all_metrics(self.module, Phase::Train)?;
@@ -148,10 +143,9 @@ impl<M: Module> Session<'_, M> {
     fn epoch(
         &mut self,
         training: &mut Training<M::Batch>,
-        resumed: Option<&Position>,
+        resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
-        if let Some(position) = resumed.filter(|position| position.place == Place::EpochEnd) {
-            emit_rest!(self.run, self.module, position, TrainEpochEnd {});
+        if resumed == Some(ResumePoint::EpochEnd) {
             self.run.saves.ready = true;
         } else {
             self.batches(training, resumed)?;
@@ -162,8 +156,8 @@ impl<M: Module> Session<'_, M> {
             emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
             tell!(&mut self.run, self.module, on_train_epoch_end);
             emit!(self.run, self.module, Monitors, TrainEpochEnd {});
-            self.run.save_asked(self.module, Place::EpochEnd)?;
         }
+        self.run.save_requested(self.module, ResumePoint::EpochEnd)?;
         // What a scheduler on a plateau waits for is missing when its validation was cut short.
         if self.run.batch.is_last && self.run.signals.interrupted.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
@@ -176,7 +170,7 @@ impl<M: Module> Session<'_, M> {
     fn batches(
         &mut self,
         training: &mut Training<M::Batch>,
-        resumed: Option<&Position>,
+        resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
         self.run.watch_loaders(false);
         self.run.at(Who::Data, "seek");
@@ -184,22 +178,22 @@ impl<M: Module> Session<'_, M> {
         self.run.waited();
         self.run.checked(begun)?;
         let mut ended = false;
-        if let Some(position) = resumed {
-            ended = self.take_up(training, position)?;
+        if let Some(point) = resumed {
             self.run.saves.ready = true;
+            ended = self.take_up(training, point)?;
         } else {
             self.run.batch.is_last = false;
             self.run.signals.end_epoch = false;
             self.run.losses.begin_epoch();
             self.run.shared.metrics.begin_epoch();
             emit!(self.run, self.module, TrainEpochStart {});
-            self.run.save_asked(self.module, Place::EpochStart)?;
+            self.run.save_requested(self.module, ResumePoint::EpochStart)?;
             tell!(&mut self.run, self.module, on_train_epoch_start);
         }
         self.run.begin_steps();
         while !ended && !self.epoch_is_done() {
             if self.run.is_interrupted() && self.can_be_left() {
-                return self.run.save_emergency(self.module, Place::BatchDone);
+                return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
@@ -214,7 +208,7 @@ impl<M: Module> Session<'_, M> {
             let wait = self.run.since(timed);
             if self.run.is_interrupted() && self.can_be_left() {
                 // While waiting for data: this batch has not begun.
-                return self.run.save_emergency(self.module, Place::BatchDone);
+                return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
             let left = self.batch(&training.feed, fetched, wait)?;
             if left || self.after_batch(training)? {
@@ -234,7 +228,7 @@ impl<M: Module> Session<'_, M> {
         self.run.record_metrics(self.module, Phase::Train)?;
         if self.validation_is_due(training) {
             if self.run.is_interrupted() {
-                self.run.save_emergency(self.module, Place::ValidationDue)?;
+                self.run.save_emergency(self.module, ResumePoint::ValidationDue)?;
                 return Ok(true);
             }
             self.run.end_steps();
@@ -351,7 +345,7 @@ impl<M: Module> Session<'_, M> {
                 loss: has_loss.then(|| Scalar::new(run.losses.current())),
             }
         );
-        run.save_asked(module, Place::BatchEnd)?;
+        run.save_requested(module, ResumePoint::BatchEnd)?;
         self.end_batch()?;
         Ok(false)
     }

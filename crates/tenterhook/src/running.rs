@@ -8,12 +8,12 @@ use tenterhook_core::failure::speakable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
     Batch, BoxError, Changed, Decided, Decision, Event, FINDS_NAN, Failure, Flow, HookRunner, LogOptions, Lr,
-    Origin, Outcome, Phase, Progress, Request, RosterRequest, Shared, Stage, Status, Tensors, Weights,
+    Origin, Outcome, Phase, Progress, Request, RosterRequest, Shared, Stage, Status, Tensors, Tier, Weights,
     backtraces,
 };
 
 use crate::accounts::Period;
-use crate::checkpoint::Saves;
+use crate::checkpoint::{Requested, Saves};
 use crate::data::{BatchData, of_loader, panic_in};
 use crate::losses::{Losses, Once};
 use crate::module::{Module, Optimization};
@@ -124,8 +124,8 @@ pub struct Running<M: Module> {
     pub(crate) disabled: Vec<(String, String)>,
     /// What failed after something that ends the run, and before anybody knew that it ends.
     pub(crate) later: Vec<Failure>,
-    /// They are being told.
-    telling: bool,
+    /// `on_hook_disabled` is being delivered, or waits for a save to end.
+    news_held: bool,
     /// Hooks are being torn down, or the run has failed: no other event follows.
     pub(crate) closing: bool,
     who: Who,
@@ -180,7 +180,7 @@ impl<M: Module> Running<M> {
             told_not_finite: false,
             disabled: Vec::new(),
             later: Vec::new(),
-            telling: false,
+            news_held: false,
             closing: false,
             who: Who::Trainer,
             place: "start",
@@ -264,14 +264,27 @@ impl<M: Module> Running<M> {
     #[cold]
     fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
         self.note_news();
-        // Below a delivery that waits for a save nobody changes places, so that one would hear of itself.
-        if self.hooks.is_paused() || self.telling {
+        if self.news_held {
             return Ok(());
         }
-        self.telling = true;
+        self.news_held = true;
         let told = self.tell_disabled(module);
-        self.telling = false;
+        self.news_held = false;
         told
+    }
+
+    /// Delivers no `on_hook_disabled` while this runs, and then those that came up: hooks receive none between the
+    /// moment at which a checkpoint takes their states and the end of the save.
+    pub(crate) fn with_news_held(
+        &mut self,
+        module: &mut M,
+        work: impl FnOnce(&mut Running<M>, &mut M) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let before = std::mem::replace(&mut self.news_held, true);
+        let done = work(self, module);
+        self.news_held = before;
+        done?;
+        self.after_event(module)
     }
 
     /// Tells people of failures and of changes of the list of hooks.
@@ -328,32 +341,37 @@ impl<M: Module> Running<M> {
         Ok(())
     }
 
+    /// Records a decision. Two kinds come again and again: swaps of weights are part of every validation, so they are in
+    /// the journal alone; each save of a checkpoint hook has an entry of its own there.
+    fn note_decision(&mut self, decided: &Decided) {
+        let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
+        let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
+        let notice = || Notice::Decided { step: self.progress.step, decided: decided.clone() };
+        if only(|request| matches!(request, Request::SwapWeights(_) | Request::SwapBack)) {
+            self.record_happening(Happening::from(&notice()));
+        } else if !(only(|request| matches!(request, Request::Save(_)))
+            && self.hooks.tier(&decided.hook) == Some(Tier::Checkpoint))
+        {
+            self.note(notice());
+        }
+    }
+
     fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
-        let step = self.progress.step;
         let (flows, requests) = decided.decision.clone().into_parts();
         for flow in flows {
             self.signal(&decided.hook, flow);
         }
-        let swaps = |request: &Request| matches!(request, Request::SwapWeights(_) | Request::SwapBack);
-        if requests.iter().all(swaps) && decided.decision.flows().is_empty() {
-            // Part of every validation; the journal has it, people need not read it each time.
-            self.record_happening(Happening::from(&Notice::Decided { step, decided: decided.clone() }));
-        } else {
-            self.note(Notice::Decided { step, decided: decided.clone() });
-        }
+        self.note_decision(decided);
         for request in requests {
             match request {
                 Request::Validate => self.signals.validate = true,
                 // Not here: what else was decided must come first, and a run must be able to go on from it.
                 Request::Save(save) => {
+                    let (by, event) = (decided.hook.clone(), decided.event);
                     match self.checked_save(&save) {
-                        Ok(save) => self.saves.asked.push(save),
-                        Err(error) => {
-                            self.refuse(decided, error)?;
-                            continue;
-                        }
+                        Ok(save) => self.saves.requested.push(Requested { save, by, event }),
+                        Err(error) => self.refuse(decided, error)?,
                     }
-                    self.saves.asked_by.get_or_insert_with(|| (decided.hook.clone(), decided.event));
                 }
                 Request::SwapWeights(weights) => match self.swap_weights(module, &weights)? {
                     Ok(()) => self.swapped_by = Some(decided.hook.clone()),

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 
 use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{
-    BoxError, Cursor, Delivered, Event, Exception, Failure, LogOptions, Outcome, Part, Stage, Status,
-    Teardown, Weights,
-};
+use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown, Weights};
 
-use crate::checkpoint::{Contents, Position};
+use crate::checkpoint::{Contents, ResumePoint};
 use crate::config::ChangeRules;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
@@ -53,7 +50,7 @@ pub(crate) struct Session<'t, M: Module> {
     /// What it holds of the optimizers, until they exist.
     pub(crate) optimizers_to_restore: Option<(OptimizerState, TensorMap)>,
     /// How far the loop had come at that checkpoint, until it goes on from there.
-    pub(crate) resumed_at: Option<Position>,
+    pub(crate) resumed_at: Option<ResumePoint>,
     /// The weights that the module had in the place of its own.
     pub(crate) to_swap_in: Option<Weights>,
     /// The checkpoint that was restored, until that is announced.
@@ -80,7 +77,6 @@ pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
 struct Torn {
     strategy: bool,
     data: bool,
-    hooks: Option<Cursor>,
     module: bool,
 }
 
@@ -275,9 +271,8 @@ impl<'t, M: Module> Session<'t, M> {
         let done = self.data.teardown(stage);
         self.run.checked(done)?;
         self.run.closing = true;
-        let cursor = self.torn.hooks.insert(self.run.hooks.cursor(Event::Teardown, Part::All));
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
-        self.run.hooks.deliver(&Teardown { moment, stage, outcome }, cursor)?;
+        self.run.hooks.deliver(&Teardown { moment, stage, outcome })?;
         self.run.after_event(self.module)?;
         self.run.at(Who::Module, "teardown");
         self.torn.module = true;
@@ -287,34 +282,19 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Tells everybody about the failure: hooks, module, data, strategy, whatever else fails on the way.
     fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
-        // A teardown that was interrupted goes on afterwards, so nobody may change places below it.
-        let interrupted = self.torn.hooks.is_some();
-        if interrupted {
-            self.run.hooks.pause();
-        }
-        let mut cursor = self.run.hooks.cursor(Event::Exception, Part::All);
-        let mut reached = false;
-        while !reached {
-            // What panics here is none of the hooks' handlers, and would do so again.
-            reached = !self.shielded(later, |session| {
-                let moment = moment!(session.run, session.module);
-                match session.run.hooks.deliver(&Exception { moment, failure }, &mut cursor)? {
-                    Delivered::Done => reached = true,
-                    Delivered::Paused(saves) => {
-                        session.run.save_within(session.module, Event::Exception, &saves)?;
-                    }
-                }
-                Ok(())
-            }) || reached;
-        }
+        let mut failed = Vec::new();
+        self.shielded(later, |session| {
+            let moment = moment!(session.run, session.module);
+            failed = session.run.hooks.deliver_through(&Exception { moment, failure });
+            Ok(())
+        });
+        later.append(&mut failed);
         self.shielded(later, |session| session.run.after_event(session.module));
+        self.shielded(later, |session| session.run.save_after_failure(session.module));
         self.shielded(later, Session::finish_saves);
         self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
         self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
         self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));
-        if interrupted {
-            self.run.hooks.resume();
-        }
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
@@ -325,12 +305,10 @@ impl<'t, M: Module> Session<'t, M> {
         if !std::mem::replace(&mut self.torn.data, true) {
             self.guarded(Who::Data, "teardown", later, |session| session.data.teardown(stage));
         }
-        let whole = || self.run.hooks.cursor(Event::Teardown, Part::All);
-        let mut cursor = self.torn.hooks.take().unwrap_or_else(whole);
         let mut failed = Vec::new();
         self.shielded(later, |session| {
             let (moment, outcome) = (moment!(session.run, session.module), &session.run.outcome);
-            failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor);
+            failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome });
             Ok(())
         });
         later.append(&mut failed);

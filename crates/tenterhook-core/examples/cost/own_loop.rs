@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenterhook_core::moment::{Clock, NoModel};
 use tenterhook_core::{
-    AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Part, Phase, Progress, Registration,
+    AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Phase, Progress, Registration,
     RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
 };
 
@@ -96,8 +96,7 @@ impl OwnLoop {
                     lr: 0.1,
                     next_lr: 0.1,
                 };
-                let mut cursor = own.runner.cursor(Event::StepEnd, Part::All);
-                own.runner.deliver(&cx, &mut cursor)?;
+                own.runner.deliver(&cx)?;
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::standing::Standing;
-use super::{Changed, Cursor, HookRunner};
+use super::{Changed, HookRunner, Walk};
 use crate::account::{ALL_TIMED, Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
 use crate::context::Context;
 use crate::erased::Reply;
@@ -251,21 +251,21 @@ impl HookRunner {
     pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
         &mut self,
         cx: &C,
-        cursor: &mut Cursor,
+        walk: &mut Walk,
         watch: &mut Watch,
     ) -> Reply {
         let (place, shared) = (C::EVENT as usize, cx.moment().shared);
         let receivers = self.plan.receivers(C::EVENT);
-        let receivers = &receivers[..cursor.end.min(receivers.len())];
+        let receivers = &receivers[..walk.end.min(receivers.len())];
         watch.read = ledger::so_far();
         let on = !CLOSELY || self.accounting.on;
         let untouched = if on { Passage::Straight } else { Passage::Unwatched };
         shared.passage.set(untouched);
         let stale = self.stale;
-        while let Some(&id) = receivers.get(cursor.next) {
-            cursor.next += 1;
+        while let Some(&id) = receivers.get(walk.next) {
+            walk.next += 1;
             let slot = &mut self.slots[id];
-            if stale && slot.is_out(C::EVENT) {
+            if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
                 continue;
             }
             shared.current.set(id);

@@ -26,9 +26,9 @@ use crate::context::Context;
 use crate::erased::{Reply, Said};
 use crate::event::Event;
 use crate::failure::{BoxError, Contained, Failure, Policy};
-use crate::flow::{Decision, Request, SaveRequest};
+use crate::flow::Decision;
 use crate::moment::Moment;
-use crate::plan::{Plan, Tier};
+use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 use crate::sent::Sent;
@@ -37,8 +37,8 @@ use crate::update::Touched;
 use accounting::{Accounting, Watch};
 pub use permits::RosterError;
 pub use received::Received;
+use resuming::Awaited;
 pub use resuming::RunnerState;
-use resuming::{Awaited, Held};
 pub use slots::Registration;
 use slots::{Slot, UpdateSlot};
 use standing::{Mishap, Standing};
@@ -81,8 +81,6 @@ pub struct HookRunner {
     leaving: Vec<UpdateSlot>,
     /// What became of what hooks handed to worker threads in the last call.
     sent: Vec<(String, Sent)>,
-    /// Deliveries that are waiting for a checkpoint to be saved; the plan must not change below them.
-    paused: usize,
     /// A hook was disabled and is in the plan still, which follows when no delivery is under way.
     stale: bool,
     /// What each hook has received, where that is to be noted.
@@ -93,8 +91,6 @@ pub struct HookRunner {
     gone: BTreeSet<String>,
     /// What hooks had that were added while the run went on, until they are added again.
     awaited: BTreeMap<String, Awaited>,
-    /// What waited for an event that a checkpoint was taken in, until its delivery goes on.
-    held: Held,
 }
 
 /// A decision, and whose it is.
@@ -128,34 +124,11 @@ pub enum Part {
     Monitors,
 }
 
-/// Where a delivery stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+/// How far a delivery has come among the receivers of its event.
+struct Walk {
     next: usize,
     end: usize,
-    /// How many deliveries the timing of this one stands for, once it has begun; 0 when it is not timed.
-    weight: Option<u32>,
 }
-
-impl Cursor {
-    fn new(next: usize, end: usize) -> Cursor {
-        Cursor { next, end, weight: None }
-    }
-}
-
-/// How far a delivery got.
-#[derive(Debug, PartialEq)]
-pub enum Delivered {
-    /// It has reached everyone.
-    Done,
-    /// The checkpoint hook wants these saved before the next receiver gets the event. Deliver again
-    /// with the same cursor when that is done.
-    Paused(Vec<SaveRequest>),
-}
-
-/// How a delivery ended that did not reach everyone. Boxed: most reach everyone, and a large result costs as much as the
-/// rest of a delivery, written and read again.
-type Otherwise = Box<Result<Delivered, Failure>>;
 
 impl HookRunner {
     /// Whether anybody wants the event. An event nobody wants should build no payload.
@@ -180,33 +153,35 @@ impl HookRunner {
         self.norm_read && self.wants_at(Event::StepEnd, progress)
     }
 
-    /// The start of a delivery to these receivers.
-    #[must_use]
-    pub fn cursor(&self, event: Event, part: Part) -> Cursor {
+    /// Delivers an event to all hooks that want it. An error ends the run; every other failure is contained and counted.
+    #[inline]
+    pub fn deliver<C: Context>(&mut self, cx: &C) -> Result<(), Failure> {
+        self.deliver_to(Part::All, cx)
+    }
+
+    /// Delivers an event to a part of the hooks that want it.
+    #[inline]
+    pub fn deliver_to<C: Context>(&mut self, part: Part, cx: &C) -> Result<(), Failure> {
+        let mut walk = self.walk_over(C::EVENT, part);
+        self.deliver_rest(cx, &mut walk).map_err(|failure| *failure)
+    }
+
+    fn walk_over(&self, event: Event, part: Part) -> Walk {
         let (end, monitors) = (self.plan.receivers(event).len(), self.plan.monitors_from(event));
         match part {
-            Part::All => Cursor::new(0, end),
-            Part::BeforeModule => Cursor::new(0, monitors),
-            Part::Monitors => Cursor::new(monitors, end),
+            Part::All => Walk { next: 0, end },
+            Part::BeforeModule => Walk { next: 0, end: monitors },
+            Part::Monitors => Walk { next: monitors, end },
         }
     }
 
-    /// Delivers an event from the cursor on. An error is what aborts the run; every other failure is
-    /// contained and counted.
-    #[inline]
-    pub fn deliver<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<Delivered, Failure> {
-        match self.deliver_to_all(cx, cursor) {
-            Ok(()) => Ok(Delivered::Done),
-            Err(otherwise) => *otherwise,
-        }
-    }
-
-    fn deliver_to_all<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Result<(), Otherwise> {
+    /// The failure is boxed: most deliveries reach every hook, and a large result costs as much as the rest of one.
+    fn deliver_rest<C: Context>(&mut self, cx: &C, walk: &mut Walk) -> Result<(), Box<Failure>> {
         self.publish_changes(cx.moment().shared);
         if self.accounting.on || self.measuring || self.received.is_some() {
-            return self.measured(cx.moment(), |runner| runner.deliver_from::<C, true>(cx, cursor));
+            return self.measured(cx.moment(), |runner| runner.deliver_from::<C, true>(cx, walk));
         }
-        self.deliver_from::<C, false>(cx, cursor)
+        self.deliver_from::<C, false>(cx, walk)
     }
 
     /// Lets hooks run, and adds the time they take to the time in hooks, if any hook wants to know it.
@@ -225,28 +200,21 @@ impl HookRunner {
     fn deliver_from<C: Context, const NOTED: bool>(
         &mut self,
         cx: &C,
-        cursor: &mut Cursor,
-    ) -> Result<(), Otherwise> {
-        let mut weight = 0;
-        if NOTED {
-            weight = *cursor.weight.get_or_insert_with(|| self.accounting.weight(C::EVENT as usize));
-        }
+        walk: &mut Walk,
+    ) -> Result<(), Box<Failure>> {
+        let weight = if NOTED { self.accounting.weight(C::EVENT as usize) } else { 0 };
         let mut watch = Watch::begin(weight, cx.moment().shared);
         self.delivered = Some(C::EVENT);
         loop {
-            // One guard around the walk, not one per hook: the cursor says whose panic it was.
-            match catch_unwind(AssertUnwindSafe(|| self.walk::<C, NOTED>(cx, cursor, &mut watch))) {
+            // One guard around the walk, not one per hook: the walk knows whose panic it was.
+            match catch_unwind(AssertUnwindSafe(|| self.walk::<C, NOTED>(cx, walk, &mut watch))) {
                 Ok(Ok(())) => break,
                 interrupted => {
                     let (event, moment) = (C::EVENT, cx.moment());
                     if interrupted.is_err() {
-                        self.count_panic(event, cursor.next - 1, &mut watch, moment.shared);
+                        self.count_panic(event, walk.next - 1, &mut watch, moment.shared);
                     }
-                    match self.heed(event, moment, cursor.next - 1, interrupted) {
-                        Ok(None) => {}
-                        Ok(Some(saves)) => return Err(Box::new(Ok(Delivered::Paused(saves)))),
-                        Err(failure) => return Err(Box::new(Err(failure))),
-                    }
+                    self.heed(event, moment, walk.next - 1, interrupted)?;
                 }
             }
         }
@@ -260,57 +228,33 @@ impl HookRunner {
         self.delivered.unwrap_or(Event::Setup)
     }
 
-    /// Delivers an event to everyone, whatever fails on the way: for `on_exception`, and for the
-    /// teardown after a failure. The failures that would have aborted are returned.
-    pub fn deliver_through<C: Context>(&mut self, cx: &C, cursor: &mut Cursor) -> Vec<Failure> {
-        let mut failures = Vec::new();
-        loop {
-            match self.deliver(cx, cursor) {
-                Ok(Delivered::Done) => return failures,
-                Ok(Delivered::Paused(_)) => {}
-                Err(failure) => failures.push(failure),
-            }
+    /// Delivers an event to all hooks that want it, whatever fails on the way: for `on_exception`, and for the teardown
+    /// after a failure. Returns the failures that would have ended the run.
+    pub fn deliver_through<C: Context>(&mut self, cx: &C) -> Vec<Failure> {
+        let (mut walk, mut failures) = (self.walk_over(C::EVENT, Part::All), Vec::new());
+        while let Err(failure) = self.deliver_rest(cx, &mut walk) {
+            failures.push(*failure);
         }
-    }
-
-    /// The delivery waits for a save: no change of the list of hooks takes effect below it.
-    pub fn pause(&mut self) {
-        self.paused += 1;
-    }
-
-    /// Whether a delivery waits for a save.
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.paused > 0
-    }
-
-    /// The save is over.
-    pub fn resume(&mut self) {
-        self.paused -= 1;
+        failures
     }
 
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
     /// who they are, so they are looked up once.
-    fn walk<C: Context, const NOTED: bool>(
-        &mut self,
-        cx: &C,
-        cursor: &mut Cursor,
-        watch: &mut Watch,
-    ) -> Reply {
+    fn walk<C: Context, const NOTED: bool>(&mut self, cx: &C, walk: &mut Walk, watch: &mut Watch) -> Reply {
         if NOTED && (watch.runs() || self.received.is_some()) {
-            return self.walk_counting::<C, true>(cx, cursor, watch);
+            return self.walk_counting::<C, true>(cx, walk, watch);
         }
         if NOTED && self.accounting.on {
-            return self.walk_counting::<C, false>(cx, cursor, watch);
+            return self.walk_counting::<C, false>(cx, walk, watch);
         }
         let (current, stale) = (&cx.moment().shared.current, self.stale);
         let slots = self.slots.as_mut_slice();
         let receivers = self.plan.receivers(C::EVENT);
-        let receivers = &receivers[..cursor.end.min(receivers.len())];
-        while let Some(&id) = receivers.get(cursor.next) {
-            cursor.next += 1;
+        let receivers = &receivers[..walk.end.min(receivers.len())];
+        while let Some(&id) = receivers.get(walk.next) {
+            walk.next += 1;
             let slot = &mut slots[id];
-            if stale && slot.is_out(C::EVENT) {
+            if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
                 continue;
             }
             current.set(id);
@@ -327,40 +271,21 @@ impl HookRunner {
         moment: &Moment<'_>,
         at: usize,
         interrupted: std::thread::Result<Reply>,
-    ) -> Result<Option<Vec<SaveRequest>>, Failure> {
+    ) -> Result<(), Box<Failure>> {
         let id = self.plan.receivers(event)[at];
         let mishap = match interrupted {
-            Ok(Ok(())) => return Ok(None),
+            Ok(Ok(())) => return Ok(()),
             Ok(Err(said)) => match *said {
-                Said::Decided(decision) => return Ok(self.decided(id, event, decision)),
+                Said::Decided(decision) => {
+                    let hook = self.slots[id].standing.name.clone();
+                    self.decisions.push(Decided { hook, event, decision });
+                    return Ok(());
+                }
                 Said::Failed(error) => Mishap::error(error),
             },
             Err(panic) => Mishap::panic(&*panic),
         };
-        self.fail(id, event, moment, mishap)?;
-        Ok(None)
-    }
-
-    /// Files a decision. The checkpoint hook's saves are carried out within its own turn.
-    fn decided(&mut self, id: usize, event: Event, decision: Decision) -> Option<Vec<SaveRequest>> {
-        let slot = &self.slots[id];
-        let hook = slot.standing.name.clone();
-        if slot.tier != Tier::Checkpoint {
-            self.decisions.push(Decided { hook, event, decision });
-            return None;
-        }
-        let (flows, requests) = decision.into_parts();
-        let (mut saves, mut rest) = (Vec::new(), flows.into_iter().fold(Decision::CONTINUE, Decision::and));
-        for request in requests {
-            match request {
-                Request::Save(save) => saves.push(save),
-                other => rest = rest.request(other),
-            }
-        }
-        if !rest.is_continue() {
-            self.decisions.push(Decided { hook, event, decision: rest });
-        }
-        (!saves.is_empty()).then_some(saves)
+        self.fail(id, event, moment, mishap).map_err(Box::new)
     }
 
     fn fail(&mut self, id: usize, event: Event, moment: &Moment<'_>, mishap: Mishap) -> Result<(), Failure> {
@@ -396,11 +321,7 @@ impl HookRunner {
         self.contained.append(&mut contained);
         if let Some(changed) = disabled {
             self.changed.push(changed);
-            if self.is_paused() {
-                self.stale = true;
-            } else {
-                self.replan();
-            }
+            self.replan();
         }
         judged.map(|_| ())
     }
@@ -415,9 +336,6 @@ impl HookRunner {
 
     #[cold]
     fn change(&mut self, moment: &Moment<'_>) {
-        if self.paused > 0 {
-            return;
-        }
         for asked in moment.shared.roster.changes.take() {
             let by = asked.by.and_then(|by| moment.shared.roster.info(by));
             let (name, change) = (by.as_ref().map(|by| by.name.clone()), asked.change.in_words());
@@ -433,11 +351,6 @@ impl HookRunner {
     /// What was decided since the last call.
     pub fn take_decisions(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.decisions)
-    }
-
-    /// Lets decisions wait that were taken and not carried out.
-    pub fn give_back_decisions(&mut self, decided: Vec<Decided>) {
-        self.decisions.splice(..0, decided);
     }
 
     /// Whether anything was decided since it was last taken.

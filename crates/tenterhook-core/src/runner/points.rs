@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{HookRunner, Part};
+use super::HookRunner;
 use crate::context::Activation;
 use crate::erased::Erased;
 use crate::event::Event;
@@ -46,8 +46,7 @@ impl HookRunner {
         let (in_hooks, at_points) = (&moment.shared.in_hooks, &moment.shared.at_points);
         let before = in_hooks.get();
         let activation = Activation { moment, point, values: Tensors::new(values) };
-        let mut cursor = self.cursor(Event::Activation, Part::All);
-        self.aborted = self.deliver(&activation, &mut cursor).err();
+        self.aborted = self.deliver(&activation).err();
         at_points.set(at_points.get() + in_hooks.get().saturating_sub(before));
     }
 

@@ -1,32 +1,20 @@
-//! What the runner keeps besides the hooks' own states: how each hook stands, and what waits for the event at
-//! hand to reach everyone. A checkpoint may be taken in the middle of a delivery, so that it goes on in another
-//! process.
+//! What a checkpoint keeps of the runner besides the hooks' own states: the status of each hook.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::HookRunner;
 use super::states::HookStates;
-use super::{Cursor, Decided, HookRunner, Part};
-use crate::event::Event;
 use crate::failure::Failure;
-use crate::flow::{Request, Weights};
 use crate::moment::Shared;
 use crate::progress::Progress;
-use crate::roster::{Change, RosterRequest};
 
 /// The runner as a checkpoint holds it, apart from the hooks' own states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunnerState {
     /// How each hook stands, by name; removed ones, too.
     standings: BTreeMap<String, Stood>,
-    /// What was decided at this event and waits for it to reach everyone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<Decided>,
-    /// The changes of the list of hooks that were asked for, and by whom.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    changes: Vec<(Option<String>, RosterRequest)>,
 }
 
 /// How a hook stood.
@@ -58,9 +46,9 @@ impl RunnerState {
 }
 
 impl HookRunner {
-    /// How the hooks stand, and what waits for the event at hand.
+    /// The status of every hook.
     #[must_use]
-    pub fn state(&self, shared: &Shared) -> RunnerState {
+    pub fn state(&self) -> RunnerState {
         let gone = self.gone.iter().map(|name| (name.clone(), Stood { removed: true, ..Stood::default() }));
         let present = self.standings().map(|standing| {
             let stood = Stood {
@@ -73,20 +61,10 @@ impl HookRunner {
             (standing.name.clone(), stood)
         });
         let awaited = self.awaited.iter().map(|(name, awaited)| (name.clone(), awaited.stood));
-        let asked = shared.roster.changes.borrow();
-        let changes = asked.iter().map(|asked| {
-            let by = asked.by.and_then(|by| shared.roster.info(by)).map(|by| by.name);
-            (by, asked.change.in_words())
-        });
-        RunnerState {
-            standings: gone.chain(awaited).chain(present).collect(),
-            decisions: self.decisions.clone(),
-            changes: changes.collect(),
-        }
+        RunnerState { standings: gone.chain(awaited).chain(present).collect() }
     }
 
-    /// Gives the hooks their states and standing back; what waited for an event is held until
-    /// [`take_up_event`](HookRunner::take_up_event). What was registered in another way than then, enabled or not,
+    /// Gives the hooks their states and standing back. What was registered in another way than then, enabled or not,
     /// stays as it is registered now; so does what has failed too often since. A checkpoint never enables a hook with
     /// effects that is registered as disabled: it may come from anybody.
     pub fn restore(
@@ -113,20 +91,6 @@ impl HookRunner {
         }
         self.replan();
         self.load_states(hooks, at)?;
-        let with_weights = |decided: Decided| {
-            let tensors = hooks.get(&decided.hook).map(|state| Arc::new(state.tensors.clone()));
-            let decision = decided.decision.map_requests(|request| {
-                if let (Request::SwapWeights(weights), Some(tensors)) = (request, &tensors) {
-                    *weights = Weights(Arc::clone(tensors));
-                }
-            });
-            Decided { decision, ..decided }
-        };
-        let decisions = state.decisions.into_iter().map(with_weights).collect();
-        let enables_barred =
-            |change: &RosterRequest| matches!(change, RosterRequest::Enable(name) if barred.contains(name));
-        let changes = state.changes.into_iter().filter(|(_, change)| !enables_barred(change)).collect();
-        self.held = Held { decisions, changes };
         self.publish(shared);
         Ok(())
     }
@@ -138,23 +102,6 @@ impl HookRunner {
         let all = slots.chain(self.updates.iter().map(|slot| (&slot.standing, slot.hook.access())));
         let barred = all.filter(|(standing, access)| !standing.registered && !access.effects.is_empty());
         barred.map(|(standing, _)| standing.name.clone()).collect()
-    }
-
-    /// Lets wait again what waited for the event at hand when the checkpoint was taken, now that its delivery goes on.
-    pub fn take_up_event(&mut self, shared: &Shared) {
-        let Held { decisions, changes } = std::mem::take(&mut self.held);
-        self.decisions.extend(decisions);
-        for (by, change) in changes {
-            let by = by.and_then(|by| shared.roster.number(&by));
-            let change = match change {
-                RosterRequest::Enable(name) => Change::Enable(name),
-                RosterRequest::Disable(name) => Change::Disable(name),
-                RosterRequest::Remove(name) => Change::Remove(name),
-                // The hook itself cannot be kept; whoever asked for it asks again.
-                RosterRequest::Add(_) => continue,
-            };
-            shared.roster.ask(by, change);
-        }
     }
 
     /// A hook that was added while the run went on has been added again: it gets back what it had.
@@ -169,37 +116,6 @@ impl HookRunner {
             self.aborted.get_or_insert(failure);
         }
     }
-
-    /// The rest of a delivery that a checkpoint was taken in: those that come behind this hook, or nobody when it
-    /// does not receive the event any more.
-    #[must_use]
-    pub fn cursor_behind(&self, event: Event, hook: &str) -> Cursor {
-        let Cursor { end, .. } = self.cursor(event, Part::All);
-        let receivers = self.plan.receivers(event);
-        let at = receivers.iter().position(|id| self.slots[*id].is_called(hook));
-        Cursor::new(at.map_or(end, |at| at + 1), end)
-    }
-
-    /// The hook whose turn it is in a delivery that has paused.
-    #[must_use]
-    pub fn current<'a>(&'a self, shared: &Shared) -> Option<&'a str> {
-        self.receiver(shared.current.get()).map(|(name, _)| name)
-    }
-}
-
-impl Cursor {
-    /// Whether nobody is left.
-    #[must_use]
-    pub fn is_at_end(&self) -> bool {
-        self.next >= self.end
-    }
-}
-
-/// What waited for an event when a checkpoint was taken within it, until its delivery goes on.
-#[derive(Default)]
-pub(super) struct Held {
-    decisions: Vec<Decided>,
-    changes: Vec<(Option<String>, RosterRequest)>,
 }
 
 /// What a hook that was added while the run went on had, until it is added again.

@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub(super) leaving: bool,
     /// It was set up in this call, so it is torn down even if it is disabled or removed by then.
     pub(super) set_up: bool,
+    /// It was torn down in this call. A teardown that failed half-way is delivered again to the others.
+    pub(super) torn_down: bool,
 }
 
 pub(super) struct UpdateSlot {
@@ -76,8 +78,8 @@ impl HookRunner {
         match hook.0 {
             Boxed::Events(hook) => {
                 let tier = hook.0.tier();
-                let (removed, leaving, set_up) = Default::default();
-                self.slots.push(Slot { standing, hook, tier, removed, leaving, set_up });
+                let (removed, leaving, set_up, torn_down) = Default::default();
+                self.slots.push(Slot { standing, hook, tier, removed, leaving, set_up, torn_down });
             }
             Boxed::Update(hook) => {
                 let check_finite = how.check_finite.unwrap_or_else(|| hook.check_finite());
@@ -212,6 +214,12 @@ impl HookRunner {
         self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.tier))
     }
 
+    /// The tier of the hook of this name, where it receives events.
+    #[must_use]
+    pub fn tier(&self, name: &str) -> Option<Tier> {
+        self.slots.iter().find(|slot| slot.is_called(name)).map(|slot| slot.tier)
+    }
+
     /// Tells the hooks who is registered. A delivery does so by itself when that has changed.
     pub fn publish(&self, shared: &Shared) {
         shared.roster.set(self.infos());
@@ -271,7 +279,7 @@ impl HookRunner {
     pub fn begin_call(&mut self) {
         self.in_call = true;
         for slot in &mut self.slots {
-            slot.set_up = slot.is_live();
+            (slot.set_up, slot.torn_down) = (slot.is_live(), false);
         }
     }
 
@@ -338,6 +346,12 @@ impl Slot {
     /// Whether it receives this no more, though the plan says so still.
     pub(super) fn is_out(&self, event: Event) -> bool {
         self.standing.given_up && !(self.set_up && event == Event::Teardown)
+    }
+
+    /// Whether the event is a teardown that the hook has received already. For any other event this is a constant.
+    #[inline]
+    pub(super) fn had_its_teardown(&mut self, event: Event) -> bool {
+        event == Event::Teardown && std::mem::replace(&mut self.torn_down, true)
     }
 
     /// The hook itself. Slots are numbered, and numbers in use must not move, so something else takes its place.

@@ -125,10 +125,7 @@ impl HookRunner {
         self.unpublished.set(true);
         if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
             self.changed.push(standing.give_up());
-            self.stale = true;
-            if self.paused == 0 {
-                self.replan();
-            }
+            self.replan();
         }
         Ok(State::empty())
     }

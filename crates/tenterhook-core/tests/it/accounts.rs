@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenterhook_core::moment::{Clock, NoModel};
 use tenterhook_core::{
     Access, AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner,
-    Materialised, Moment, Observer, OverBudget, Part, Phase, Policy, Progress, Registration, RunInfo, Scalar,
+    Materialised, Moment, Observer, OverBudget, Phase, Policy, Progress, Registration, RunInfo, Scalar,
     Shared, Stage, Status, StepEnd, TrainEpochEnd, hook, ledger,
 };
 
@@ -100,18 +100,16 @@ impl Loop {
                 lr: 0.1,
                 next_lr: 0.1,
             };
-            let mut cursor = runner.cursor(Event::StepEnd, Part::All);
-            runner.deliver(&cx, &mut cursor).unwrap();
+            runner.deliver(&cx).unwrap();
             progress.step += 1;
         }
     }
 
     fn ends_epoch(&mut self) {
-        let mut cursor = self.runner.cursor(Event::TrainEpochEnd, Part::All);
         let Loop { runner, shared, progress, .. } = self;
         let at = (Stage::Fit, Phase::Train, Status::Training);
         let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-        runner.deliver(&TrainEpochEnd { moment }, &mut cursor).unwrap();
+        runner.deliver(&TrainEpochEnd { moment }).unwrap();
     }
 
     fn cost(&self, hook: &str) -> HookCost {

@@ -1,9 +1,6 @@
-//! Decisions are recorded in order; the checkpoint tier saves within its own turn.
+//! Decisions are recorded in the order of delivery.
 
-use tenterhook_core::{
-    Decided, Decision, Delivered, Event, Flow, Part, Request, SaveCheckpoint, SaveRequest, Tier,
-    TrainEpochEnd,
-};
+use tenterhook_core::{Decided, Decision, Event, Flow, Request, SaveRequest, Tier, TrainEpochEnd};
 
 use crate::bench::{Bench, moment};
 
@@ -49,109 +46,36 @@ fn save(path: &str) -> SaveRequest {
     SaveRequest { path: Some(path.into()), ..SaveRequest::default() }
 }
 
-/// `a`, a checkpoint hook that saves twice and stops, a checkpoint hook that saves once.
-fn checkpoint_bench() -> Bench {
+#[test]
+fn saves_are_decisions_like_any_other_and_wait_for_all_hooks() {
     let mut bench = Bench::with(&["a"]);
-    let both =
+    let twice =
         Decision::stop("saved").request(Request::Save(save("one"))).request(Request::Save(save("two")));
-    let first = bench.actor("first").tier(Tier::Checkpoint).acting(move |event, _| {
-        Ok(if event == Event::TrainEpochEnd { both.clone() } else { Decision::CONTINUE })
-    });
-    let second = bench.actor("second").tier(Tier::Checkpoint).acting(|event, _| {
-        let save = Decision::CONTINUE.request(Request::Save(save("three")));
-        Ok(if event == Event::TrainEpochEnd { save } else { Decision::CONTINUE })
-    });
-    bench.add(first);
-    bench.add(second);
-    bench
-}
-
-#[test]
-fn the_checkpoint_hook_pauses_the_delivery_which_goes_on_where_it_stood() {
-    let mut bench = checkpoint_bench();
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
-    let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
-    let paused = bench.runner.deliver(&cx, &mut cursor).unwrap();
-    assert_eq!(paused, Delivered::Paused(vec![save("one"), save("two")]));
-    assert_eq!(bench.log.take(), ["a", "first"]);
-    let paused = bench.runner.deliver(&cx, &mut cursor).unwrap();
-    assert_eq!(paused, Delivered::Paused(vec![save("three")]));
-    assert_eq!(bench.runner.deliver(&cx, &mut cursor).unwrap(), Delivered::Done);
-    assert_eq!(bench.log.take(), ["second"]);
-    // The saves are carried out within the turn; what else was decided is recorded.
-    assert_eq!(bench.decided(), [("first".to_owned(), Flow::Stop { reason: "saved".into() })]);
-}
-
-#[test]
-fn a_save_that_another_hook_asks_for_is_a_decision_like_any_other() {
-    let mut bench = Bench::new();
-    let saver = bench.actor("saver").tier(Tier::Monitor).acting(|_, _| Ok(Decision::save_now()));
-    bench.add(saver);
-    bench.start().unwrap();
-    assert_eq!(bench.runner.take_decisions()[0].decision, Decision::save_now());
-}
-
-#[test]
-fn toggles_requested_during_a_pause_wait_for_the_paused_event() {
-    let mut bench = Bench::new();
-    let saver = bench.actor("saver").tier(Tier::Checkpoint).acting(|event, _| {
-        Ok(if event == Event::TrainEpochEnd { Decision::save_now() } else { Decision::CONTINUE })
-    });
-    let switcher = bench.actor("switcher").tier(Tier::Checkpoint).acting(|event, moment| {
-        if event == Event::SaveCheckpoint {
-            moment.hooks().remove("last");
-            moment.hooks().disable("saver");
-        }
-        Ok(Decision::CONTINUE)
-    });
-    let last = bench.actor("last").tier(Tier::Checkpoint);
-    for actor in [saver, switcher, last] {
+    let (first, second) = (twice.clone(), Decision::CONTINUE.request(Request::Save(save("three"))));
+    for (name, decision) in [("first", first), ("second", second.clone())] {
+        let actor = bench.actor(name).tier(Tier::Checkpoint).acting(move |_, _| Ok(decision.clone()));
         bench.add(actor);
     }
-
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
-    let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
-    assert!(matches!(bench.runner.deliver(&cx, &mut cursor), Ok(Delivered::Paused(_))));
-    bench.log.take();
-
-    bench.runner.pause();
-    let entries = tenterhook_core::context::Entries::default();
-    let inner = SaveCheckpoint { moment: moment(&bench.shared, bench.progress), entries: &entries };
-    let mut inner_cursor = bench.runner.cursor(Event::SaveCheckpoint, Part::All);
-    bench.runner.deliver(&inner, &mut inner_cursor).unwrap();
-    bench.runner.resume();
-    assert_eq!(bench.log.take(), ["saver", "switcher", "last"]);
-    assert_eq!(bench.names(), ["saver", "switcher", "last"], "nothing has changed yet");
-
-    assert_eq!(bench.runner.deliver(&cx, &mut cursor).unwrap(), Delivered::Done);
-    assert_eq!(bench.log.take(), ["switcher", "last"], "the paused event still reaches everyone");
-    assert_eq!(bench.receivers(), ["switcher"]);
+    bench.start().unwrap();
+    assert_eq!(bench.log.take(), ["a", "first", "second"]);
+    let decided: Vec<_> =
+        bench.runner.take_decisions().into_iter().map(|decided| (decided.hook, decided.decision)).collect();
+    assert_eq!(decided, [("first".to_owned(), twice), ("second".to_owned(), second)]);
 }
 
 #[test]
-fn a_hook_disabled_while_its_state_was_taken_in_a_pause_gets_nothing_more() {
+fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
     use crate::states::Stateful;
     use tenterhook_core::Policy;
 
-    let mut bench = Bench::new();
-    let saver = bench.actor("saver").tier(Tier::Checkpoint).acting(|_, _| Ok(Decision::save_now()));
-    bench.add(saver);
+    let mut bench = Bench::with(&["a"]);
     let mut bad = Stateful::new("bad", &bench.log);
-    (bad.tier, bad.policy, bad.panics) = (Tier::Checkpoint, Policy::WARN, true);
+    (bad.policy, bad.panics) = (Policy::WARN, true);
     bench.runner.add(bad).unwrap();
-
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
-    let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
-    assert!(matches!(bench.runner.deliver(&cx, &mut cursor), Ok(Delivered::Paused(_))));
-    bench.runner.pause();
     bench.runner.states(&bench.progress).unwrap();
-    bench.runner.resume();
-    assert_eq!(bench.runner.deliver(&cx, &mut cursor).unwrap(), Delivered::Done);
-    assert_eq!(bench.log.take(), ["saver", "bad asked"], "not even the rest of the paused event");
+    assert_eq!(bench.log.take(), ["bad asked"]);
 
-    let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
     let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
-    bench.runner.deliver(&cx, &mut cursor).unwrap();
-    bench.runner.deliver(&cx, &mut cursor).unwrap();
-    assert_eq!(bench.log.take(), ["saver"], "nor what comes after it");
+    bench.runner.deliver(&cx).unwrap();
+    assert_eq!(bench.log.take(), ["a"]);
 }

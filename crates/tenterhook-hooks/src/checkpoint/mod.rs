@@ -32,8 +32,7 @@ use naming::{leave_names, take_name};
 use options::Rhythm;
 pub use options::{CheckpointOptions, Link, SaveLast};
 
-/// Saves a checkpoint within its own turn: after all other hooks and before the module, at
-/// `on_train_epoch_end` after the module.
+/// Saves checkpoints: after all hooks and before the module, at `on_train_epoch_end` after the module.
 ///
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
 ///   `on_exception`; never in a dry run or a sanity check, and not while a signal ends the run: the trainer saves that

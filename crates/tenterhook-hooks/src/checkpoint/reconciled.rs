@@ -20,6 +20,10 @@ impl Checkpoint {
         let mut there = Vec::new();
         for kept in self.memory.ledger.paths() {
             let path = kept.below(&directory);
+            if moment.run.pending_checkpoints.contains(&path) {
+                there.push(kept);
+                continue;
+            }
             match path.metadata() {
                 Ok(found) if found.is_dir() => there.push(kept),
                 Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -12,7 +12,7 @@ use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress, State};
 
 use super::afterwards::Afterwards;
-use super::position::{Loops, Position};
+use super::position::{Loops, ResumePoint};
 use super::saving::Announcement;
 use super::store::FORMAT;
 use crate::data::DataState;
@@ -34,10 +34,8 @@ pub struct Contents {
     pub weights_only: bool,
     /// Where the run stood.
     pub progress: Progress,
-    /// How far the loop had come.
-    #[serde(default)]
-    pub position: Option<Position>,
-    #[serde(default)]
+    /// Where a resumed run continues.
+    pub resume_point: ResumePoint,
     pub(crate) loops: Loops,
     /// How long the run had taken.
     pub elapsed: Duration,
@@ -54,8 +52,7 @@ pub struct Contents {
     pub data: Option<State>,
     /// The states of the hooks, by name.
     pub hooks: HookStates,
-    /// How the hooks stand, and what they had decided.
-    #[serde(default)]
+    /// The status of every hook.
     pub runner: RunnerState,
     /// What hooks and module added.
     pub entries: BTreeMap<String, Value>,
@@ -106,7 +103,11 @@ impl Contents {
 
 impl<M: Module> Running<M> {
     /// Everything but tensors and what hooks and module add, as it is now.
-    pub(super) fn contents(&mut self, hooks: HookStates, position: Position) -> Result<Contents, BoxError> {
+    pub(super) fn contents(
+        &mut self,
+        hooks: HookStates,
+        resume_point: ResumePoint,
+    ) -> Result<Contents, BoxError> {
         let marks = match &self.recording {
             Some(recording) => recording.recorder().marks()?,
             None => Vec::new(),
@@ -116,7 +117,7 @@ impl<M: Module> Running<M> {
             number: self.saves.number,
             weights_only: false,
             progress: self.progress,
-            position: Some(position),
+            resume_point,
             loops: self.loops(),
             elapsed: self.shared.elapsed(),
             weights: TensorMap::default(),
@@ -124,7 +125,7 @@ impl<M: Module> Running<M> {
             optimizers: OptimizerState::default(),
             data: self.saves.data.as_ref().map(DataState::saved),
             hooks,
-            runner: self.hooks.state(&self.shared),
+            runner: self.hooks.state(),
             entries: BTreeMap::new(),
             metrics: self.shared.metrics.state(),
             losses: self.losses.state(),

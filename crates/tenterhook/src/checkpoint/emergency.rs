@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use tenterhook_core::{BoxError, Failure, Phase, Progress};
 use tenterhook_files::RelPath;
 
-use super::position::{Place, Position};
+use super::position::ResumePoint;
 use super::roots::{CheckpointPath, Save};
 use super::store::EMERGENCY;
 use crate::module::Module;
@@ -13,8 +13,8 @@ use crate::running::Running;
 
 impl<M: Module> Running<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
-    pub(crate) fn save_emergency(&mut self, module: &mut M, place: Place) -> Result<(), Failure> {
-        self.cut_short |= place.is_within_epoch();
+    pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
+        self.cut_short |= point.is_within_epoch();
         let nothing = self.progress.total_batches == 0 || !self.saves.kept;
         if nothing || std::mem::replace(&mut self.saves.emergency, true) {
             return Ok(());
@@ -24,9 +24,9 @@ impl<M: Module> Running<M> {
         let name = self.checked(name)?;
         let request = Save { path: Some(name.into()), ..Save::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
-        match self.saves.before_validation.take().filter(|_| place == Place::ValidationDue) {
+        match self.saves.before_validation.take().filter(|_| point == ResumePoint::ValidationDue) {
             Some(noted) => self.save_noted(module, &request, *noted),
-            None => self.save_all(module, place, None, &[request]),
+            None => self.save_now(module, point, &request),
         }
     }
 
@@ -35,7 +35,7 @@ impl<M: Module> Running<M> {
         self.saves.before_validation = None;
         if phase == Phase::Validate && self.saves.kept && self.saves.interruptible {
             let hooks = self.hooks.states(&self.progress)?;
-            let contents = self.contents(hooks, Position::at(Place::ValidationDue));
+            let contents = self.contents(hooks, ResumePoint::ValidationDue);
             self.saves.before_validation = Some(Box::new(self.checked(contents)?));
         }
         Ok(())

@@ -24,10 +24,10 @@ pub use contents::Contents;
 pub use disk::{problems, read, read_state};
 pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;
-pub use position::{Place, Position};
+pub use position::ResumePoint;
 pub use roots::{CheckpointPath, Save};
-pub use saving::Announcement;
 pub(crate) use saving::Saves;
+pub use saving::{Announcement, Requested};
 pub use store::{
     About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
 };

@@ -1,19 +1,22 @@
-//! Where in the loop a checkpoint was taken, so that a resumed run goes on right there.
+//! Where in the loop a checkpoint was taken, so that a resumed run continues right there.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Event, Phase, Progress};
+use tenterhook_core::{Phase, Progress};
 
-use super::roots::Save;
+use super::saving::Requested;
 use crate::module::Module;
 use crate::running::{BatchPlace, Running};
 
-/// The places of the loop in which a checkpoint can be taken. What a hook asks for elsewhere waits for the next
-/// of them: in the middle of a batch there is nothing to go on from.
+/// The points of the loop at which a checkpoint can be taken. A save that is requested elsewhere waits for the next of
+/// them: from the middle of a batch a run cannot be resumed.
+///
+/// At a point that has the name of an event, all hooks have received the event, and their decisions are applied; module
+/// and strategy have not received it yet. A resumed run takes the saves that were pending, and continues with the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum ResumePoint {
     /// `on_train_start`, which a resumed run delivers anew.
     TrainStart,
     /// `on_train_epoch_start`
@@ -22,11 +25,11 @@ pub enum Place {
     BatchEnd,
     /// A batch is done, and so is the validation after it if there was one.
     BatchDone,
-    /// A batch is done, and the validation after it has not ended: it runs again whole.
+    /// A batch is done, and the validation after it has not ended: it runs again from its start.
     ValidationDue,
     /// `on_validation_end`
     ValidationEnd,
-    /// `on_train_epoch_end`
+    /// `on_train_epoch_end`; the module, which comes before the monitors here, has received it.
     EpochEnd,
     /// An epoch is done, and the next has not begun.
     BetweenEpochs,
@@ -34,59 +37,20 @@ pub enum Place {
     TrainEnd,
 }
 
-impl Place {
-    /// The place of an event, where a checkpoint can be taken within it.
-    pub(crate) fn of(event: Event) -> Option<Place> {
-        Some(match event {
-            Event::TrainStart => Place::TrainStart,
-            Event::TrainEpochStart => Place::EpochStart,
-            Event::TrainBatchEnd => Place::BatchEnd,
-            Event::ValidationEnd => Place::ValidationEnd,
-            Event::TrainEpochEnd => Place::EpochEnd,
-            Event::TrainEnd => Place::TrainEnd,
-            _ => return None,
-        })
-    }
-
-    /// Whether the place is within an event, whose delivery goes on.
-    pub(crate) fn has_event(self) -> bool {
-        !matches!(self, Place::TrainStart | Place::BatchDone | Place::ValidationDue | Place::BetweenEpochs)
-    }
-
+impl ResumePoint {
     /// Whether an epoch is under way.
     pub(crate) fn is_within_epoch(self) -> bool {
-        !matches!(self, Place::TrainStart | Place::BetweenEpochs | Place::TrainEnd)
-    }
-}
-
-/// A place, and how far its event had come.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Position {
-    /// The place.
-    pub place: Place,
-    /// The hook in whose turn the checkpoint was taken: those behind it have not received the event yet. `None`:
-    /// all hooks have, and the module has not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// What that hook wanted saved besides, and was not yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub saves: Vec<Save>,
-}
-
-impl Position {
-    /// A place whose event all hooks have received.
-    pub(crate) fn at(place: Place) -> Position {
-        Position { place, by: None, saves: Vec::new() }
+        !matches!(self, ResumePoint::TrainStart | ResumePoint::BetweenEpochs | ResumePoint::TrainEnd)
     }
 
-    /// Where a run stands by its progress alone: a checkpoint of format 1 did not say more.
-    pub(crate) fn guessed(progress: &Progress) -> Position {
-        Position::at(match progress {
-            _ if progress.total_batches == 0 => Place::TrainStart,
-            _ if progress.epochs_done > progress.epoch => Place::EpochEnd,
-            _ if progress.batches == 0 => Place::BetweenEpochs,
-            _ => Place::BatchDone,
-        })
+    /// The point that a run has reached by its progress alone.
+    pub(crate) fn of(progress: &Progress) -> ResumePoint {
+        match progress {
+            _ if progress.total_batches == 0 => ResumePoint::TrainStart,
+            _ if progress.epochs_done > progress.epoch => ResumePoint::EpochEnd,
+            _ if progress.batches == 0 => ResumePoint::BetweenEpochs,
+            _ => ResumePoint::BatchDone,
+        }
     }
 }
 
@@ -102,9 +66,9 @@ pub(crate) struct Loops {
     stop: Option<(String, String)>,
     end_epoch: bool,
     validate: bool,
-    /// The saves that wait for the hooks to have received the event at hand.
+    /// The saves that are still to be taken at this point, or wait for the next one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) asked: Vec<Save>,
+    pub(super) requested: Vec<Requested>,
     /// The hook whose weights the module has in the place of its own.
     pub(super) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.
@@ -126,7 +90,7 @@ impl<M: Module> Running<M> {
             stop: self.signals.stop.clone(),
             end_epoch: self.signals.end_epoch,
             validate: self.signals.validate,
-            asked: self.saves.asked.clone(),
+            requested: self.saves.requested.clone(),
             // For a validation they are swapped in anew.
             swapped_by: self.swapped_by.clone().filter(|_| self.phase == Phase::Train),
             train_began: self.train_began,
@@ -140,7 +104,7 @@ impl<M: Module> Running<M> {
         // The trainer's own reasons are looked at anew.
         self.signals.stop = loops.stop.filter(|(by, _)| by != "trainer");
         (self.signals.end_epoch, self.signals.validate) = (loops.end_epoch, loops.validate);
-        self.saves.held = loops.asked;
+        self.saves.requested = loops.requested;
         (self.train_began, self.last_validation) = (loops.train_began, loops.last_validation);
     }
 }

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Cursor, Entries, Event, Failure, Stage, Weights};
+use tenterhook_core::{Entries, Failure, Stage, Weights};
 
 use super::afterwards::LeftOpen;
 use super::contents::Contents;
-use super::position::{Place, Position};
 use super::store::STATE;
 use crate::module::Module;
-use crate::running::{Running, Who};
+use crate::running::Who;
 use crate::session::Session;
 
 impl<M: Module> Session<'_, M> {
@@ -66,8 +65,6 @@ impl<M: Module> Session<'_, M> {
         self.optimizers_to_restore = Some((contents.optimizers, contents.gradients));
         run.progress = contents.progress;
         if run.stage == Stage::Fit {
-            let old = contents.position.is_none();
-            let mut position = contents.position.unwrap_or_else(|| Position::guessed(&run.progress));
             self.marks = contents.marks;
             run.saves.number = contents.number;
             run.saves.left_open = self.resumed_from.clone().map(|checkpoint| LeftOpen {
@@ -83,15 +80,12 @@ impl<M: Module> Session<'_, M> {
             self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.swapped_by.clone_from(&contents.loops.swapped_by);
             // A save into the directory of a hook that is gone is no longer wanted.
-            position.saves.retain(|save| save.is_known(&roots));
-            contents.loops.asked.retain(|save| save.is_known(&roots));
+            contents.loops.requested.retain(|requested| requested.save.is_known(&roots));
+            let pending =
+                contents.loops.requested.iter().filter_map(|requested| requested.save.path.as_ref());
+            run.shared.run.pending_checkpoints = pending.filter_map(|path| roots.place(path).ok()).collect();
             run.restore_loops(contents.loops);
-            // Format 1 had no loops, and an epoch whose end is told has had its last batch.
-            run.batch.is_last |= old && position.place == Place::EpochEnd;
-            if !position.place.has_event() {
-                run.saves.asked = std::mem::take(&mut run.saves.held);
-            }
-            self.resumed_at = Some(position);
+            self.resumed_at = Some(contents.resume_point);
         }
         run.shared.elapsed_before = contents.elapsed;
         run.shared.metrics.restore(contents.metrics);
@@ -107,25 +101,5 @@ impl<M: Module> Session<'_, M> {
             failure
         })?;
         run.after_event(self.module)
-    }
-}
-
-impl<M: Module> Running<M> {
-    /// Where the delivery of an event goes on that a checkpoint was taken in, after what else was to be saved then.
-    /// `None` when nobody is left.
-    pub(crate) fn rest_of(
-        &mut self,
-        module: &mut M,
-        position: &Position,
-        event: Event,
-    ) -> Result<Option<Cursor>, Failure> {
-        self.hooks.take_up_event(&self.shared);
-        let held = std::mem::take(&mut self.saves.held);
-        self.saves.asked.splice(..0, held);
-        if !position.saves.is_empty() {
-            self.save_all(module, position.place, position.by.as_deref(), &position.saves)?;
-        }
-        let Some(by) = &position.by else { return Ok(None) };
-        Ok(Some(self.hooks.cursor_behind(event, by)).filter(|cursor| !cursor.is_at_end()))
     }
 }

@@ -1,19 +1,18 @@
 //! Taking checkpoints: assembled on the training thread, written by the writer, announced when they are durable.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, SaveRequest};
+use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress};
 use tenterhook_files::RelPath;
 
 use super::afterwards::{Afterwards, LeftOpen, Removed};
 use super::contents::Contents;
-use super::position::{Place, Position};
+use super::position::ResumePoint;
 use super::roots::{CheckpointPath, Save};
 use super::store::{RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
@@ -48,6 +47,17 @@ pub struct Announcement {
     pub again: bool,
 }
 
+/// A save that was requested, and by which hook at which event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    /// The save.
+    pub save: Save,
+    /// The name of the hook that is charged for it; `module` where the module asked.
+    pub by: String,
+    /// The event at which it was requested.
+    pub event: Event,
+}
+
 /// What a run knows of its saves.
 #[derive(Default)]
 pub(crate) struct Saves {
@@ -56,12 +66,8 @@ pub(crate) struct Saves {
     pub(crate) number: u64,
     /// The state of the data module, where it has one.
     pub(crate) data: Option<DataState>,
-    /// Asked for by hooks, for the next place in which a checkpoint can be taken.
-    pub(crate) asked: Vec<Save>,
-    /// Who was the first to ask for that, and at which event.
-    pub(crate) asked_by: Option<(String, Event)>,
-    /// The same as a checkpoint held them, until the event goes on that it was taken in.
-    pub(super) held: Vec<Save>,
+    /// The saves to take at the next point at which a checkpoint can be taken.
+    pub(crate) requested: Vec<Requested>,
     /// Handed to the writer and not yet known to be durable.
     in_flight: Vec<Announcement>,
     /// Durable and not yet announced.
@@ -83,85 +89,51 @@ pub(crate) struct Saves {
 }
 
 impl<M: Module> Running<M> {
-    /// Saves for the checkpoint hook, within its own turn; the plan stays as it is until then. After a failure it
-    /// is at the last place from which training can go on.
-    pub(crate) fn save_within(
-        &mut self,
-        module: &mut M,
-        event: Event,
-        saves: &[SaveRequest],
-    ) -> Result<(), Failure> {
-        let by = self.hooks.current(&self.shared).map(|hook| (hook.to_owned(), event));
-        self.charging(by, |run| {
-            let saves: Result<Vec<_>, _> = saves.iter().map(|save| run.checked_save(save)).collect();
-            let saves = run.checked(saves)?;
-            run.save_in_turn(module, event, &saves)
-        })
-    }
-
-    fn save_in_turn(&mut self, module: &mut M, event: Event, saves: &[Save]) -> Result<(), Failure> {
-        if event == Event::Exception {
-            return self.save_after_failure(module, saves);
-        }
-        let place = Place::of(event).filter(|place| *place != Place::TrainStart || self.saves.ready);
-        let Some(place) = place else {
-            self.saves.asked.extend_from_slice(saves);
-            return Ok(());
-        };
-        let by = self.hooks.current(&self.shared).map(str::to_owned);
-        let saves: Vec<_> = saves.iter().filter(|save| self.is_true_now(save)).cloned().collect();
-        self.save_all(module, place, by.as_deref(), &saves)
-    }
-
     /// Whether a checkpoint taken now would be true. The ends of a run that a signal ends are not those of its epoch:
-    /// to go on, there is the checkpoint that was taken before them.
+    /// such a run resumes from the checkpoint that was taken before them.
     fn is_true_now(&self, save: &Save) -> bool {
         save.weights_only || self.signals.interrupted.is_none()
     }
 
-    /// Carries out what other hooks, or the module, asked for, now that all hooks have received the event.
-    pub(crate) fn save_asked(&mut self, module: &mut M, place: Place) -> Result<(), Failure> {
-        if self.saves.asked.is_empty() {
+    /// Takes the saves that were requested up to this point of the loop.
+    pub(crate) fn save_requested(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
+        if self.saves.requested.is_empty() {
             return Ok(());
         }
-        let mut asked = std::mem::take(&mut self.saves.asked);
-        asked.retain(|save| self.is_true_now(save));
-        let by = self.saves.asked_by.take();
-        self.charging(by, |run| run.save_all(module, place, None, &asked))
+        let mut requested = std::mem::take(&mut self.saves.requested);
+        requested.retain(|requested| self.is_true_now(&requested.save));
+        let first = requested.first().map(|first| (first.by.clone(), first.event));
+        if first.is_none() || self.shared.run.fast_dev_run {
+            return Ok(());
+        }
+        // Several saves of one moment wait together for the one before, and not for each other.
+        self.charging(first, |run| run.collect_saves(true))?;
+        self.saves.requested = requested;
+        let saved = self.with_news_held(module, |run, module| {
+            while !run.saves.requested.is_empty() {
+                // The queue holds those that are still pending, so the checkpoint does, too.
+                let Requested { save, by, event } = run.saves.requested.remove(0);
+                run.charging(Some((by, event)), |run| run.save(module, &save, point))?;
+            }
+            Ok(())
+        });
+        self.saves.requested.clear();
+        self.shared.run.pending_checkpoints.clear();
+        saved
     }
 
-    /// Several saves of one moment. They wait together for the one before, and not for each other.
-    pub(super) fn save_all(
+    /// Takes one checkpoint now, whatever else was requested.
+    pub(super) fn save_now(
         &mut self,
         module: &mut M,
-        place: Place,
-        by: Option<&str>,
-        saves: &[Save],
+        point: ResumePoint,
+        save: &Save,
     ) -> Result<(), Failure> {
         if self.shared.run.fast_dev_run {
             return Ok(());
         }
-        self.with_hooks_paused(|run| {
-            saves.iter().enumerate().try_for_each(|(at, save)| {
-                let rest = saves[at + 1..].to_vec();
-                run.save(module, save, Position { place, by: by.map(str::to_owned), saves: rest })
-            })
-        })
-    }
-
-    /// Waits for the saves before, and takes others. The plan stays as it is meanwhile.
-    pub(super) fn with_hooks_paused(
-        &mut self,
-        save: impl FnOnce(&mut Running<M>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        self.hooks.pause();
-        // A panic of the module must not leave the hooks paused.
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            self.collect_saves(true)?;
-            save(self)
-        }));
-        self.hooks.resume();
-        done.unwrap_or_else(|panic| resume_unwind(panic))
+        self.collect_saves(true)?;
+        self.with_news_held(module, |run, module| run.save(module, save, point))
     }
 
     /// Where training can go on after a failure. Nothing is saved before the run has begun, or has come to where it was.
@@ -169,13 +141,15 @@ impl<M: Module> Running<M> {
     /// A batch that failed before its update has not been seen: it comes again. What it added to the gradients of its
     /// window cannot be told from the rest, so that window begins anew. The end of an epoch is told again to everybody,
     /// and a validation runs again whole.
-    fn save_after_failure(&mut self, module: &mut M, saves: &[Save]) -> Result<(), Failure> {
-        let saves: Vec<_> = saves.iter().filter(|save| self.is_true_now(save)).cloned().collect();
-        if !self.saves.ready || saves.is_empty() {
-            return Ok(());
-        }
+    pub(crate) fn save_after_failure(&mut self, module: &mut M) -> Result<(), Failure> {
+        let ready = self.saves.ready;
+        self.saves.requested.retain(|requested| ready && requested.event == Event::Exception);
         if let Some(noted) = self.saves.before_validation.take() {
-            return saves.iter().try_for_each(|save| self.save_noted(module, save, (*noted).clone()));
+            let mut requested = std::mem::take(&mut self.saves.requested);
+            requested.retain(|requested| self.is_true_now(&requested.save));
+            return requested
+                .iter()
+                .try_for_each(|requested| self.save_noted(module, &requested.save, (*noted).clone()));
         }
         let (progress, window) = (self.progress, self.window_open);
         if self.within_batch && !self.progress.step_counted {
@@ -184,12 +158,12 @@ impl<M: Module> Running<M> {
         }
         let ended = self.progress.epochs_done > self.progress.epoch;
         self.progress.epochs_done -= u64::from(ended);
-        let place = if self.phase == Phase::Validate {
-            Place::ValidationDue
+        let point = if self.phase == Phase::Validate {
+            ResumePoint::ValidationDue
         } else {
-            Position::guessed(&self.progress).place
+            ResumePoint::of(&self.progress)
         };
-        let done = self.save_all(module, place, None, &saves);
+        let done = self.save_requested(module, point);
         (self.progress, self.window_open) = (progress, window);
         done
     }
@@ -203,17 +177,18 @@ impl<M: Module> Running<M> {
     ) -> Result<(), Failure> {
         self.saves.number += 1;
         noted.number = self.saves.number;
-        self.with_hooks_paused(|run| run.save_contents(module, request, noted))
+        self.collect_saves(true)?;
+        self.with_news_held(module, |run, module| run.save_contents(module, request, noted))
     }
 
     /// Assembles a checkpoint and hands it to the writer: every hook's state, `on_save_checkpoint` of every hook,
     /// then of the module.
-    fn save(&mut self, module: &mut M, request: &Save, position: Position) -> Result<(), Failure> {
+    fn save(&mut self, module: &mut M, request: &Save, point: ResumePoint) -> Result<(), Failure> {
         let hooks =
             if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
         self.at(Who::Trainer, "save");
         self.saves.number += 1;
-        let contents = self.contents(hooks, position);
+        let contents = self.contents(hooks, point);
         let contents = self.checked(contents)?;
         self.save_contents(module, request, contents)
     }
@@ -228,10 +203,7 @@ impl<M: Module> Running<M> {
         let weights_only = request.weights_only;
         let entries = Entries::default();
         if !weights_only {
-            // What was decided at the event at hand waits until that has reached everyone.
-            let decided = self.hooks.take_decisions();
             emit!(self, module, SaveCheckpoint { entries: &entries });
-            self.hooks.give_back_decisions(decided);
         }
         self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);

@@ -12,8 +12,8 @@ use tenterhook::registry::Registry;
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
-    Batch, Event, FromOptions, HookRunner, LogOptions, Moment, Part, Phase, Progress, RunInfo, Scalar,
-    Settings, Shared, Stage, Status, Tensors, TrainBatchEnd, closure,
+    Batch, FromOptions, HookRunner, LogOptions, Moment, Phase, Progress, RunInfo, Scalar, Settings, Shared,
+    Stage, Status, Tensors, TrainBatchEnd, closure,
 };
 
 use crate::document_002::printing;
@@ -132,8 +132,7 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
             Batch { index: batches - 1, size: 1, loader_index: 0, loader: "a", is_last: false, tensors };
         let moment = Moment::new(standing, progress, &shared, &NoModel, &losses);
         let event = TrainBatchEnd { moment, batch, loss: Some(Scalar::new(&losses)) };
-        let mut cursor = hooks.cursor(Event::TrainBatchEnd, Part::All);
-        hooks.deliver(&event, &mut cursor).unwrap();
+        hooks.deliver(&event).unwrap();
         if losses.0.get() > 0 {
             read_on.push(batches);
         }

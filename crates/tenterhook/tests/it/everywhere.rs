@@ -176,9 +176,7 @@ fn check(settings: &Settings, mut data: impl FnMut() -> ToyData) {
     let saved = list(root.path()).unwrap();
     let places: std::collections::BTreeSet<_> = saved
         .iter()
-        .map(|saved| {
-            format!("{:?}", tenterhook::checkpoint::read(&saved.path).unwrap().position.unwrap().place)
-        })
+        .map(|saved| format!("{:?}", tenterhook::checkpoint::read(&saved.path).unwrap().resume_point))
         .collect();
     assert!(
         ["BatchEnd", "EpochStart", "TrainEnd", "ValidationEnd"].iter().all(|place| places.contains(*place)),

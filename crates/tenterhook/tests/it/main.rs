@@ -31,7 +31,6 @@ mod failures;
 mod file_sinks;
 mod finding;
 mod foreign_checkpoints;
-mod format_1;
 mod going_on;
 mod gradient_monitor;
 mod hook_examples;

@@ -88,14 +88,14 @@ fn word(condition: &Condition) -> &'static str {
         Condition::Whole => "whole",
         Condition::Damaged(_) => "damaged",
         Condition::Unreadable(_) => "unreadable",
-        Condition::Newer(_) => "newer",
+        Condition::OtherFormat(_) => "other format",
     }
 }
 
 fn problem(condition: &Condition) -> Option<&str> {
     match condition {
         Condition::Whole => None,
-        Condition::Damaged(why) | Condition::Unreadable(why) | Condition::Newer(why) => Some(why),
+        Condition::Damaged(why) | Condition::Unreadable(why) | Condition::OtherFormat(why) => Some(why),
     }
 }
 

@@ -72,7 +72,7 @@ fn parts(problem: &Unreadable) -> (Option<String>, String) {
 fn for_people(Verified { path, problems }: &Verified) {
     let word = match problems[..] {
         [] => "whole",
-        [Unreadable::Newer { .. }] => "newer than this program",
+        [Unreadable::OtherFormat { .. }] => "of another format",
         [Unreadable::Io { .. }, ..] => "unreadable",
         _ => "damaged",
     };

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 
 use tenterhook_core::moment::{FixedClock, NoModel};
-use tenterhook_core::runner::Part;
 use tenterhook_core::tensor::{OptimizerSource, Scalar, Stats};
 use tenterhook_core::{
     HookRunner, ModelView, Phase, Progress, RunInfo, Shared, Stage, Status, TensorSource, Tensors,
@@ -70,10 +69,8 @@ fn reads(options: GradientMonitorOptions) -> [(Vec<String>, Vec<String>); 2] {
             BeforeOptimizerStep { moment: moment(false), optimizer: 0, gradients: Tensors::new(&gradients) };
         let (loss, norm) = (Scalar::new(&1.0), Scalar::new(&1.0));
         let end = StepEnd { moment: moment(true), loss, grad_norm: norm, lr: 0.1, next_lr: 0.1 };
-        let mut cursor = runner.cursor(tenterhook_core::Event::BeforeOptimizerStep, Part::All);
-        runner.deliver(&before, &mut cursor).expect("it goes well");
-        let mut cursor = runner.cursor(tenterhook_core::Event::StepEnd, Part::All);
-        runner.deliver(&end, &mut cursor).expect("it goes well");
+        runner.deliver(&before).expect("it goes well");
+        runner.deliver(&end).expect("it goes well");
         (gradients.taken(), params.taken())
     })
 }

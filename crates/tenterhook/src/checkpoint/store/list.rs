@@ -61,13 +61,13 @@ pub enum Condition {
     /// It cannot be read; this is why.
     Unreadable(String),
     /// A newer program wrote it; this is what to say.
-    Newer(String),
+    OtherFormat(String),
 }
 
 impl Condition {
     fn of(problem: &Unreadable) -> Condition {
         match problem {
-            Unreadable::Newer { .. } => Condition::Newer(problem.to_string()),
+            Unreadable::OtherFormat { .. } => Condition::OtherFormat(problem.to_string()),
             Unreadable::Io { .. } => Condition::Unreadable(problem.to_string()),
             _ => Condition::Damaged(problem.to_string()),
         }

@@ -32,10 +32,10 @@ struct Own {
     blake3: String,
 }
 
-/// What a manifest says, or the format of one that is too new to be understood.
+/// What a manifest says, or its format where that is another.
 pub(super) enum Read {
     Known(Manifest),
-    Newer(u32),
+    OtherFormat(u32),
 }
 
 impl Manifest {
@@ -70,8 +70,8 @@ impl Manifest {
         if zeroed.is_none_or(|text| *blake3::hash(text.as_bytes()).to_hex() != *own.blake3) {
             return Err("its hash is not the one that it says".to_owned());
         }
-        if own.format > known {
-            return Ok(Read::Newer(own.format));
+        if own.format != known {
+            return Ok(Read::OtherFormat(own.format));
         }
         serde_json::from_str(text).map(Read::Known).map_err(|error| error.to_string())
     }

@@ -31,7 +31,7 @@ pub(crate) use tidy::{set_aside, tidy};
 pub(crate) use write::{Content, point, remove, write};
 
 /// The version of the format that this program writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// What a checkpoint holds besides tensors.
 pub(super) const STATE: &str = "state.json";

@@ -10,8 +10,8 @@ use tenterhook_core::BoxError;
 use tenterhook_files::{SMALL_FILE, open_regular, read_bounded};
 
 use super::manifest::{Manifest, Read, Sum};
-use super::{FORMAT, HOOKS, MANIFEST, OPTIMIZERS, STATE, STATE_LIMIT, WEIGHTS};
-use crate::tensors::{TensorError, TensorMap};
+use super::{FORMAT, MANIFEST, STATE, STATE_LIMIT};
+use crate::tensors::TensorMap;
 
 /// Why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,10 @@ pub enum Unreadable {
         /// What is wrong with it.
         problem: String,
     },
-    /// A newer program wrote it.
-    #[error("checkpoint {} has format {format}, this program reads up to {FORMAT}; use a newer one", path.display())]
-    Newer {
+    /// A newer or an older version of this program wrote it.
+    #[error("checkpoint {} has format {format}, and this program reads format {FORMAT}; use {} version", path.display(),
+        if *format > FORMAT { "a newer" } else { "the older" })]
+    OtherFormat {
         /// The checkpoint.
         path: PathBuf,
         /// Its format.
@@ -113,16 +114,14 @@ pub(super) fn steady<T>(path: &Path, look: impl Fn() -> Result<T, Unreadable>) -
 #[derive(Debug)]
 pub(crate) struct Verified {
     path: PathBuf,
-    /// What every file must be, by name; unknown in format 1, which had no manifest.
-    files: BTreeMap<String, Option<Sum>>,
+    /// What every file must be, by name.
+    files: BTreeMap<String, Sum>,
 }
 
-/// What `state.json` had to say of files when nothing else did.
+/// What `state.json` of any format says.
 #[derive(Deserialize)]
 struct Described {
     format: u32,
-    #[serde(default)]
-    weights_only: bool,
 }
 
 impl Verified {
@@ -145,7 +144,9 @@ impl Verified {
         };
         let manifest = match Manifest::read(&bytes, FORMAT) {
             Err(problem) => return Err(Unreadable::damaged(&file, problem)),
-            Ok(Read::Newer(format)) => return Err(Unreadable::Newer { path: path.to_owned(), format }),
+            Ok(Read::OtherFormat(format)) => {
+                return Err(Unreadable::OtherFormat { path: path.to_owned(), format });
+            }
             Ok(Read::Known(manifest)) => manifest,
         };
         let strange = manifest.files.keys().find(|name| Path::new(name).file_name() != Some(name.as_ref()));
@@ -155,11 +156,10 @@ impl Verified {
         if !manifest.files.contains_key(STATE) {
             return Err(Unreadable::damaged(&file, format!("it does not list {STATE}")));
         }
-        let files = manifest.files.into_iter().map(|(name, sum)| (name, Some(sum))).collect();
-        Ok(Verified { path: path.to_owned(), files })
+        Ok(Verified { path: path.to_owned(), files: manifest.files })
     }
 
-    /// One of format 1, or one that has lost its manifest.
+    /// Why a directory without a manifest is no checkpoint of this format.
     fn without_manifest(path: &Path) -> Result<Verified, Unreadable> {
         let file = path.join(STATE);
         let bytes = match read_bounded(&file, STATE_LIMIT) {
@@ -170,20 +170,10 @@ impl Verified {
         };
         let described: Described =
             serde_json::from_slice(&bytes).map_err(|error| Unreadable::damaged(&file, error.to_string()))?;
-        match described.format {
-            1 => {}
-            format if format > FORMAT => return Err(Unreadable::Newer { path: path.to_owned(), format }),
-            _ => return Err(Unreadable::damaged(&path.join(MANIFEST), "it is missing")),
-        }
-        let mut files = vec![STATE, WEIGHTS];
-        if !described.weights_only {
-            files.push(OPTIMIZERS);
-        }
-        if path.join(HOOKS).exists() {
-            files.push(HOOKS);
-        }
-        let files = files.into_iter().map(|name| (name.to_owned(), None)).collect();
-        Ok(Verified { path: path.to_owned(), files })
+        Err(match described.format {
+            FORMAT => Unreadable::damaged(&path.join(MANIFEST), "it is missing"),
+            format => Unreadable::OtherFormat { path: path.to_owned(), format },
+        })
     }
 
     /// Checks every file.
@@ -191,15 +181,9 @@ impl Verified {
         self.files.keys().try_for_each(|name| self.check_file(name))
     }
 
-    /// Checks one of the files, as far as its format allows.
+    /// Checks one of the files.
     fn check_file(&self, name: &str) -> Result<(), Unreadable> {
-        let file = self.path.join(name);
-        let Some(Some(sum)) = self.files.get(name) else {
-            if name == STATE {
-                return Ok(());
-            }
-            return TensorMap::read(&file).map(drop).map_err(|error| of_tensors(&file, error));
-        };
+        let (file, sum) = self.listed(name)?;
         let mut hasher = blake3::Hasher::new();
         let bytes = open_regular(&file).and_then(|open| {
             let bytes = open.metadata()?.len();
@@ -213,6 +197,14 @@ impl Verified {
         agrees(&file, sum, bytes, &hasher)
     }
 
+    fn listed(&self, name: &str) -> Result<(PathBuf, &Sum), Unreadable> {
+        let file = self.path.join(name);
+        match self.files.get(name) {
+            Some(sum) => Ok((file, sum)),
+            None => Err(Unreadable::damaged(&file, "it is missing")),
+        }
+    }
+
     /// Whether there is such a file.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
@@ -220,21 +212,16 @@ impl Verified {
 
     /// The content of a file. It is checked again: another process may have replaced it.
     pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, Unreadable> {
-        let file = self.path.join(name);
-        let sum = self.files.get(name).ok_or_else(|| Unreadable::damaged(&file, "it is missing"))?;
+        let (file, sum) = self.listed(name)?;
         let limit = if name == STATE { STATE_LIMIT } else { u64::MAX };
         let unreadable = |source| Unreadable::of_file(&file, source);
-        if let Some(sum) = sum {
-            // A file of another length is not read at all: it may be huge.
-            let there = open_regular(&file).and_then(|open| open.metadata()).map_err(unreadable)?;
-            has_length(&file, sum, there.len())?;
-        }
+        // A file of another length is not read at all: it may be huge.
+        let there = open_regular(&file).and_then(|open| open.metadata()).map_err(unreadable)?;
+        has_length(&file, sum, there.len())?;
         let bytes = read_bounded(&file, limit).map_err(unreadable)?;
-        if let Some(sum) = sum {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(&bytes);
-            agrees(&file, sum, bytes.len() as u64, &hasher)?;
-        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&bytes);
+        agrees(&file, sum, bytes.len() as u64, &hasher)?;
         Ok(bytes)
     }
 
@@ -257,12 +244,4 @@ fn has_length(file: &Path, sum: &Sum, bytes: u64) -> Result<(), Unreadable> {
         return Ok(());
     }
     Err(Unreadable::damaged(file, format!("it has {bytes} bytes instead of {}", sum.bytes)))
-}
-
-fn of_tensors(file: &Path, error: TensorError) -> Unreadable {
-    match error {
-        TensorError::Io { source, .. } => Unreadable::of_file(file, source),
-        TensorError::Damaged { source, .. } => Unreadable::damaged(file, source.to_string()),
-        other => Unreadable::damaged(file, other.to_string()),
-    }
 }

@@ -113,7 +113,7 @@ fn the_manifest_says_what_every_file_is() {
     save(&RealDisk, &path, 1).unwrap();
     let text = std::fs::read_to_string(path.join(MANIFEST)).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(manifest["format"], 2);
+    assert_eq!(manifest["format"], FORMAT);
     let files = manifest["files"].as_object().unwrap();
     assert_eq!(files.keys().collect::<Vec<_>>(), [OPTIMIZERS, STATE, WEIGHTS]);
     for (name, sum) in files {

@@ -93,35 +93,33 @@ fn messages_say_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_says_so() {
-    let (root, newer) = two();
-    let say = |format: u32| {
-        let text = fs::read_to_string(newer.join(STATE)).unwrap();
-        fs::write(newer.join(STATE), text.replace("\"format\": 2", &format!("\"format\": {format}")))
-            .unwrap();
-    };
-    let refusal =
-        format!("checkpoint {} has format 3, this program reads up to 2; use a newer one", newer.display());
-    let refused = || {
-        assert_eq!(verify(&newer).unwrap_err().to_string(), refusal);
-        let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
-        assert_eq!(newest.path, Some(root.path().join("older")));
-        assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
-        assert!(
-            list(root.path())
-                .unwrap()
-                .iter()
-                .any(|listed| listed.condition == Condition::Newer(refusal.clone()))
+fn another_format_is_refused_and_says_so() {
+    for (format, version) in [(1, "the older"), (FORMAT - 1, "the older"), (FORMAT + 1, "a newer")] {
+        let (root, newer) = two();
+        let refusal = format!(
+            "checkpoint {} has format {format}, and this program reads format {FORMAT}; use {version} version",
+            newer.display()
         );
-    };
-    // With a manifest that has more to say than this program understands.
-    let text = manifest::Manifest::text(3, std::collections::BTreeMap::new()).unwrap();
-    fs::write(newer.join(MANIFEST), text).unwrap();
-    refused();
-    // And with none that this program knows of.
-    fs::remove_file(newer.join(MANIFEST)).unwrap();
-    say(3);
-    refused();
+        let refused = || {
+            assert_eq!(verify(&newer).unwrap_err().to_string(), refusal);
+            let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
+            assert_eq!(newest.path, Some(root.path().join("older")));
+            assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
+            let condition = Condition::OtherFormat(refusal.clone());
+            assert!(list(root.path()).unwrap().iter().any(|listed| listed.condition == condition));
+        };
+        // With a manifest that may say other things than this program understands.
+        let text = manifest::Manifest::text(format, std::collections::BTreeMap::new()).unwrap();
+        fs::write(newer.join(MANIFEST), text).unwrap();
+        refused();
+        // And with none that this program knows of.
+        fs::remove_file(newer.join(MANIFEST)).unwrap();
+        let text = fs::read_to_string(newer.join(STATE)).unwrap();
+        let own = format!("\"format\": {FORMAT}");
+        assert!(text.contains(&own), "{text}");
+        fs::write(newer.join(STATE), text.replace(&own, &format!("\"format\": {format}"))).unwrap();
+        refused();
+    }
 }
 
 #[test]
@@ -129,7 +127,8 @@ fn a_manifest_leads_to_no_file_elsewhere() {
     let (_root, newer) = two();
     for name in ["../older/state.json", "/etc/hostname", ".", ""] {
         let sum = manifest::Sum { bytes: 0, blake3: String::new() };
-        let text = manifest::Manifest::text(2, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
+        let text =
+            manifest::Manifest::text(FORMAT, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();
         let error = verify(&newer).unwrap_err().to_string();
         assert!(error.contains("which is no name of a file"), "{error}");
