@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tenterhook_core::{Event, Failure};
 
+use crate::journal::Notice;
+use crate::loops::Loop;
 use crate::module::Module;
-use crate::notice::Notice;
 use crate::run::{HookCosts, SentByHook};
-use crate::running::Running;
 
 /// So many training batches lie between two looks at budgets.
 const JUDGED_EVERY: u64 = 100;
@@ -23,7 +23,7 @@ pub(crate) struct Spent {
 
 /// Since when this call is accounted for, and the steps that are under way; and what earlier calls and steps took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Period {
+pub(crate) struct Accounts {
     began: Duration,
     steps_began: Option<Duration>,
     /// How many batches had been trained when the first step of this call began.
@@ -31,13 +31,13 @@ pub(crate) struct Period {
     before: Spent,
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// Begins to keep account, if that is wanted; otherwise nothing here looks at the clock.
     pub(crate) fn open_accounts(&mut self, on: bool, before: Spent) {
         self.hooks.account(on);
         if on {
             self.hooks.end_steps();
-            self.period = Period { began: self.shared.clock.elapsed(), before, ..Period::default() };
+            self.accounts = Accounts { began: self.shared.clock.elapsed(), before, ..Accounts::default() };
         } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so nobody knows what they take";
             self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
@@ -46,24 +46,24 @@ impl<M: Module> Running<M> {
 
     /// Training steps begin, or go on after a validation.
     pub(crate) fn begin_steps(&mut self) {
-        if self.hooks.keeps_account() && self.period.steps_began.is_none() {
-            self.period.steps_began = Some(self.shared.clock.elapsed());
-            self.period.batches_before.get_or_insert(self.progress.total_batches);
+        if self.hooks.keeps_account() && self.accounts.steps_began.is_none() {
+            self.accounts.steps_began = Some(self.shared.clock.elapsed());
+            self.accounts.batches_before.get_or_insert(self.state.progress.total_batches);
             self.hooks.begin_steps();
         }
     }
 
     /// Training steps pause for something else, or are over.
     pub(crate) fn end_steps(&mut self) {
-        if let Some(began) = self.period.steps_began.take() {
-            self.period.before.steps += self.shared.clock.elapsed().saturating_sub(began);
+        if let Some(began) = self.accounts.steps_began.take() {
+            self.accounts.before.steps += self.shared.clock.elapsed().saturating_sub(began);
             self.hooks.end_steps();
         }
     }
 
     /// How long the calls of this trainer took so far, where account is kept.
     pub(crate) fn spent(&self) -> Spent {
-        let Period { began, steps_began, before, .. } = self.period;
+        let Accounts { began, steps_began, before, .. } = self.accounts;
         if !self.hooks.keeps_account() {
             return before;
         }
@@ -90,7 +90,7 @@ impl<M: Module> Running<M> {
     #[inline]
     pub(crate) fn judge_budgets(&mut self, module: &mut M) -> Result<(), Failure> {
         // Of this call: accounts begin anew with each, and after a few batches little is known.
-        let batches = || self.progress.total_batches - self.period.batches_before.unwrap_or_default();
+        let batches = || self.state.progress.total_batches - self.accounts.batches_before.unwrap_or_default();
         let due = self.hooks.has_budgets() && batches().is_multiple_of(JUDGED_EVERY);
         if !due || !self.hooks.keeps_account() {
             return Ok(());
@@ -110,7 +110,7 @@ impl<M: Module> Running<M> {
         for overrun in self.hooks.judge_budgets(self.spent().steps, trained) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
             let notice = Notice::OverBudget(overrun);
-            self.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
+            self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
             self.note(notice);
         }
     }
@@ -119,7 +119,7 @@ impl<M: Module> Running<M> {
     pub(crate) fn charging<T>(
         &mut self,
         asked: Option<(String, Event)>,
-        work: impl FnOnce(&mut Running<M>) -> T,
+        work: impl FnOnce(&mut Loop<M>) -> T,
     ) -> T {
         let Some((hook, event)) = asked.filter(|_| self.hooks.keeps_account()) else { return work(self) };
         let (began, others) = (self.shared.clock.elapsed(), self.hooks.taken());

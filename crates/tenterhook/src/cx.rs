@@ -9,12 +9,12 @@ use tenterhook_core::{
     TensorSource,
 };
 
+use crate::loops::Loop;
 use crate::module::{Module, ModuleResult};
-use crate::running::Running;
 
 /// Passed to a module's steps and handlers: where the run stands, logging, hook points, and requests.
 pub struct Cx<'a, M: Module> {
-    pub(crate) run: &'a mut Running<M>,
+    pub(crate) run: &'a mut Loop<M>,
     /// Whether any hook wants activations now.
     listening: bool,
     /// The scopes that were entered; empty while nobody listens.
@@ -34,8 +34,8 @@ impl Aborting {
 
 impl<'a, M: Module> Cx<'a, M> {
     #[inline]
-    pub(crate) fn new(run: &'a mut Running<M>) -> Cx<'a, M> {
-        let listening = run.hooks.listens(run.phase, &run.progress);
+    pub(crate) fn new(run: &'a mut Loop<M>) -> Cx<'a, M> {
+        let listening = run.hooks.listens(run.state.phase, &run.state.progress);
         Cx { run, listening, scope: String::new() }
     }
 }
@@ -44,38 +44,38 @@ impl<M: Module> Cx<'_, M> {
     /// Where the run stands: `cx.progress().epoch`, `.step`, …
     #[must_use]
     pub fn progress(&self) -> &Progress {
-        &self.run.progress
+        &self.run.state.progress
     }
 
     /// The current epoch, from 0.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.run.progress.epoch
+        self.run.state.progress.epoch
     }
 
     /// Which loop is running.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        self.run.phase
+        self.run.state.phase
     }
 
     /// The index of the current batch within its epoch or evaluation loader.
     #[must_use]
     pub fn batch_index(&self) -> u64 {
-        self.run.batch.index
+        self.run.state.batch.index
     }
 
     /// The index of the loader that the current batch came from.
     #[must_use]
     pub fn loader_index(&self) -> usize {
-        self.run.batch.loader
+        self.run.state.batch.loader
     }
 
     /// The name of the loader that the current batch came from.
     #[must_use]
     pub fn loader_name(&self) -> &str {
-        let evaluates = usize::from(self.run.phase != Phase::Train);
-        self.run.loaders[evaluates].get(self.run.batch.loader).map_or("", String::as_str)
+        let evaluates = usize::from(self.run.state.phase != Phase::Train);
+        self.run.loaders.names[evaluates].get(self.run.state.batch.loader).map_or("", String::as_str)
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add some.
@@ -86,7 +86,7 @@ impl<M: Module> Cx<'_, M> {
 
     /// Logs a number: at once within a training batch, else aggregated over the epoch or evaluation.
     pub fn log(&mut self, name: &str, value: f64) {
-        let within_batch = self.run.phase == Phase::Train && self.run.within_batch;
+        let within_batch = self.run.state.phase == Phase::Train && self.run.state.before_batch.is_some();
         let options = if within_batch { LogOptions::STEP } else { LogOptions::EPOCH };
         self.run.shared.metrics.log(name, value, options);
     }
@@ -99,7 +99,7 @@ impl<M: Module> Cx<'_, M> {
     /// The metrics so far.
     #[must_use]
     pub fn metrics(&self) -> Logged<'_> {
-        Logged::new(&self.run.shared.metrics, &self.run.losses, self.run.phase, false)
+        Logged::new(&self.run.shared.metrics, &self.run.values.losses, self.run.state.phase, false)
     }
 
     /// The board on which hooks and the module leave values for each other.
@@ -122,7 +122,7 @@ impl<M: Module> Cx<'_, M> {
     pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
         if self.listening {
             self.within(&name, |cx, point| {
-                if cx.run.hooks.wants_point(point, cx.run.phase, &cx.run.progress) {
+                if cx.run.hooks.wants_point(point, cx.run.state.phase, &cx.run.state.progress) {
                     cx.shown(point, &values(point));
                 }
             });
@@ -134,7 +134,7 @@ impl<M: Module> Cx<'_, M> {
     /// Engines put a method of their own for their tensors on top of it.
     #[inline]
     pub fn show_output<S: TensorSource + 'static>(&mut self, name: &str, values: impl FnOnce(&str) -> S) {
-        if let Some(outputs) = &mut self.run.outputs {
+        if let Some(outputs) = &mut self.run.values.outputs {
             outputs.push(values(name));
         }
     }
@@ -172,8 +172,8 @@ impl<M: Module> Cx<'_, M> {
 
     fn shown(&mut self, point: &str, values: &dyn TensorSource) {
         let run = &mut *self.run;
-        let standing = (run.stage, run.phase, run.status);
-        let moment = Moment::new(standing, run.progress, &run.shared, &NoModel, &run.losses);
+        let standing = (run.state.stage, run.state.phase, run.state.status);
+        let moment = Moment::new(standing, run.state.progress, &run.shared, &NoModel, &run.values.losses);
         run.hooks.show(point, values, moment);
     }
 
@@ -202,7 +202,7 @@ impl<M: Module> Cx<'_, M> {
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
         self.manually(|run| run.manual_step(module, optimizer))?;
         // It was a step, and hooks may want the next one.
-        self.listening = self.run.hooks.listens(self.run.phase, &self.run.progress);
+        self.listening = self.run.hooks.listens(self.run.state.phase, &self.run.state.progress);
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl<M: Module> Cx<'_, M> {
 
     /// What the module does itself. A hook's failure that ends the run is kept from the module, which might let it pass:
     /// it learns of it, and the loop finds it when the step is over.
-    fn manually(&mut self, work: impl FnOnce(&mut Running<M>) -> Result<(), Failure>) -> ModuleResult {
+    fn manually(&mut self, work: impl FnOnce(&mut Loop<M>) -> Result<(), Failure>) -> ModuleResult {
         if let Some(failure) = self.run.hooks.aborted() {
             return Err(Aborting::of(failure).into());
         }
@@ -224,6 +224,6 @@ impl<M: Module> Cx<'_, M> {
     }
 
     fn decide(&mut self, decision: Decision) {
-        self.run.module_decisions.push(decision);
+        self.run.flow.of_module.push(decision);
     }
 }

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tenterhook_core::Failure;
 
+use crate::call::Call;
 use crate::config::refusal;
 use crate::data::{Loaders, Split};
+use crate::journal::{Notice, Tell};
+use crate::loops::Who;
 use crate::module::Module;
-use crate::notice::{Notice, Tell};
 use crate::run::Identity;
-use crate::running::Who;
-use crate::session::Session;
 
 /// Reading for longer than this is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Fingerprints the program and the training data.
     pub(crate) fn identify_training(&mut self) -> Result<(), Failure> {
         let Some(feed) = self.feed.take() else { return Ok(()) };
@@ -45,9 +45,9 @@ impl<M: Module> Session<'_, M> {
             self.identify(split, &loaders)?;
         }
         self.identified = true;
-        self.changes.extend(saved.other_machinery(&self.run.identity));
-        let other = saved.other_data(&self.run.identity);
-        match refusal("data", &other).filter(|_| !self.accepts_changes) {
+        self.resume.changes.extend(saved.other_machinery(&self.run.journal.identity));
+        let other = saved.other_data(&self.run.journal.identity);
+        match refusal("data", &other).filter(|_| !self.resume.options.accept_changes) {
             Some(refused) => self.refuse(refused),
             None => Ok(()),
         }
@@ -56,7 +56,7 @@ impl<M: Module> Session<'_, M> {
     /// Nothing is read for a run that leaves nothing behind.
     fn keeps_identity(&self) -> bool {
         let run = &self.run.shared.run;
-        let keeps = self.run.recording.is_some() || self.run.saves.kept;
+        let keeps = self.run.journal.recording.is_some() || self.run.checkpointer.kept;
         keeps && !run.rehearsal && !run.fast_dev_run
     }
 
@@ -67,7 +67,7 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
         let notice = Notice::Said { hook: "trainer".into(), text: text.into() };
-        let collected = told_if_long(&self.run.notices.tell, &notice, || {
+        let collected = told_if_long(&self.run.journal.notices.tell, &notice, || {
             let mut found = Identity::of_this_process();
             for loader in loaders {
                 if let Some(fingerprint) = loader.fingerprint()? {
@@ -77,9 +77,9 @@ impl<M: Module> Session<'_, M> {
             Ok(found)
         });
         let found = self.run.checked(collected)?;
-        let data = std::mem::take(&mut self.run.identity.data);
-        self.run.identity = found;
-        self.run.identity.data.extend(data);
+        let data = std::mem::take(&mut self.run.journal.identity.data);
+        self.run.journal.identity = found;
+        self.run.journal.identity.data.extend(data);
         Ok(())
     }
 }

@@ -11,37 +11,32 @@
 extern crate self as tenterhook;
 
 #[macro_use]
-mod emit;
+mod loops;
 
 mod accounts;
+mod call;
 pub mod checkpoint;
 pub mod config;
 mod cx;
 pub mod data;
-mod evaluate;
-mod failures;
 mod feed;
-mod fit;
 mod identify;
+mod journal;
 mod losses;
 pub mod memory;
 pub mod module;
 pub mod neutral;
-mod notice;
 mod outputs;
 mod refuse;
 pub mod registry;
 mod report;
+mod resume;
 pub mod run;
-mod running;
 pub mod schedule;
-mod session;
 pub mod settings;
 pub mod sources;
 mod stall;
-mod step;
 pub mod strategy;
-mod taking_up;
 pub mod task;
 pub mod tensors;
 pub mod toy;
@@ -52,9 +47,8 @@ pub use tenterhook_hooks as hooks;
 
 pub use crate::cx::Cx;
 pub use crate::data::{BatchData, DataModule, Loader, Split};
-pub use crate::failures::{FailureKind, Failures};
+pub use crate::journal::{FailureKind, Failures, Notice};
 pub use crate::module::{Module, ModuleResult, StepOutput};
-pub use crate::notice::Notice;
 pub use crate::settings::Settings;
 pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};

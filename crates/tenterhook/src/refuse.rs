@@ -3,11 +3,11 @@
 use tenterhook_core::plan::{self, DeclaredMetric, TRAIN_LOSS, World};
 use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
-use crate::fit::Training;
+use crate::call::Call;
+use crate::journal::Notice;
+use crate::loops::Who;
+use crate::loops::fit::Training;
 use crate::module::Module;
-use crate::notice::Notice;
-use crate::running::{Running, Who};
-use crate::session::Session;
 
 /// When the next report of metrics that hooks read and nobody logs is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Unlogged {
     Reported,
 }
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Refuses what cannot work, before step 1.
     pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
         let (warnings, refusals): (Vec<_>, Vec<_>) =
@@ -26,7 +26,7 @@ impl<M: Module> Session<'_, M> {
         for warning in warnings {
             self.run.note(Notice::WouldRefuse(warning));
         }
-        if refusals.is_empty() || self.lenient {
+        if refusals.is_empty() || self.options.lenient {
             for refusal in refusals {
                 self.run.note(Notice::WouldRefuse(refusal));
             }
@@ -66,10 +66,9 @@ impl<M: Module> Session<'_, M> {
     /// what a hook declares to write, may come until the end of the epoch; so may everything where there is no validation. The
     /// plan refuses earlier only for modules that declare what they log.
     pub(crate) fn report_unlogged(&mut self, after: Unlogged) {
-        let Running { shared, progress, .. } = &self.run;
+        let (shared, progress) = (&self.run.shared, &self.run.state.progress);
         let expected = if shared.run.validation.enabled { self.unlogged } else { Unlogged::AfterEpoch };
-        if after != expected || self.unlogged == Unlogged::Reported || self.run.signals.interrupted.is_some()
-        {
+        if after != expected || self.unlogged == Unlogged::Reported || self.run.ending.signal.is_some() {
             return;
         }
         let declared = self.run.hooks.declared();
@@ -118,7 +117,7 @@ impl<M: Module> Session<'_, M> {
 
     /// With several validation loaders, a metric is also logged for each of them.
     fn with_loaders(&self, metrics: Vec<DeclaredMetric>) -> Vec<DeclaredMetric> {
-        let [_, loaders] = &self.run.loaders;
+        let [_, loaders] = &self.run.loaders.names;
         let of_loaders = metrics.iter().filter(|metric| metric.phase == Phase::Validate && loaders.len() > 1);
         let of_loaders = of_loaders.flat_map(|metric| {
             loaders

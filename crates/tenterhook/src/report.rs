@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tenterhook_core::{Failure, Outcome, Progress};
 
-use crate::failures::Failures;
+use crate::journal::Failures;
+use crate::journal::Notice;
 use crate::module::Module;
-use crate::notice::Notice;
 use crate::run::{HookCosts, SentByHook};
 
 /// What a call came to.

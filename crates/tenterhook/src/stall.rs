@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tenterhook_core::Progress;
 
 use crate::data::Split;
-use crate::notice::{Notice, Tell};
-use crate::run::{Entry, Happening, SharedRecorder};
+use crate::journal::{Notice, SharedRecorder, Tell};
+use crate::run::{Entry, Happening};
 
 /// What the loop and its watch share.
 #[derive(Debug, Default)]

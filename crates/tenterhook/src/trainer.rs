@@ -15,15 +15,16 @@ use tenterhook_core::{
 };
 
 use crate::accounts::Spent;
+use crate::call::{Call, CallOptions};
 use crate::checkpoint::Best;
 use crate::config::ChangeRules;
 use crate::data::DataModule;
+use crate::journal::{Journal, Notice, Notices, Recording, Tell, telling};
+use crate::loops::Loop;
 use crate::module::Module;
-use crate::notice::{Notice, Notices, Tell, telling};
 pub use crate::report::{Predictions, Report, RunError};
-use crate::run::{Interrupt, Recorder, Recording, RunDirectory, RunDirectoryPlan, new_id};
-use crate::running::Running;
-use crate::session::Session;
+use crate::resume::ResumeOptions;
+use crate::run::{Interrupt, Recorder, RunDirectory, RunDirectoryPlan, new_id};
 use crate::settings::{Limits, Settings};
 use crate::strategy::{SingleProcess, Strategy};
 pub(crate) use rehearsal::BatchClock;
@@ -47,11 +48,7 @@ pub struct Trainer {
     hooks: HookRunner,
     shared: Shared,
     strategy: Box<dyn Strategy>,
-    restore_from: Option<PathBuf>,
-    accepts_other_hooks: bool,
-    accepts_changes: bool,
-    /// Unset: the rules for built-in hooks alone.
-    change_rules: Option<ChangeRules>,
+    resume: ResumeOptions,
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
@@ -132,10 +129,7 @@ impl Trainer {
             hooks: HookRunner::default(),
             shared,
             strategy: Box::new(SingleProcess),
-            restore_from: None,
-            accepts_other_hooks: false,
-            accepts_changes: false,
-            change_rules: None,
+            resume: ResumeOptions::default(),
             lenient: false,
             progress: Progress::default(),
             notify: telling(tell),
@@ -181,7 +175,7 @@ impl Trainer {
     /// Judges differences between this configuration and that of a restored checkpoint by these rules.
     #[must_use]
     pub fn with_change_rules(mut self, rules: ChangeRules) -> Trainer {
-        self.change_rules = Some(rules);
+        self.resume.change_rules = Some(rules);
         self
     }
 
@@ -243,7 +237,7 @@ impl Trainer {
     /// Lets the next call restore this checkpoint.
     #[must_use]
     pub fn restoring(mut self, checkpoint: impl Into<PathBuf>) -> Trainer {
-        self.restore_from = Some(checkpoint.into());
+        self.resume.checkpoint = Some(checkpoint.into());
         self
     }
 
@@ -251,7 +245,7 @@ impl Trainer {
     /// anew, those it has too many are forgotten.
     #[must_use]
     pub fn accepting_other_hooks(mut self) -> Trainer {
-        self.accepts_other_hooks = true;
+        self.resume.accept_other_hooks = true;
         self
     }
 
@@ -259,7 +253,7 @@ impl Trainer {
     /// is computed.
     #[must_use]
     pub fn accepting_changes(mut self) -> Trainer {
-        self.accepts_changes = true;
+        self.resume.accept_changes = true;
         self
     }
 
@@ -435,7 +429,7 @@ impl Trainer {
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Predictions<M>, RunError> {
         self.call(stage, module, data, |session| {
-            session.run.status = Status::Training;
+            session.run.state.status = Status::Training;
             session.announce_restored()?;
             session.report_lacks();
             session.prepare_evaluation()?;
@@ -450,7 +444,7 @@ impl Trainer {
         stage: Stage,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
-        body: impl FnOnce(&mut Session<'_, M>) -> Result<(), Failure>,
+        body: impl FnOnce(&mut Call<'_, M>) -> Result<(), Failure>,
     ) -> Result<Predictions<M>, RunError> {
         if stage == Stage::Fit
             && let Some(place) =
@@ -475,43 +469,43 @@ impl Trainer {
         stage: Stage,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
-        body: impl FnOnce(&mut Session<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
+        body: impl FnOnce(&mut Call<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
     ) -> Result<Predictions<M>, RunError> {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let mut notices = Notices::new(self.notify.clone());
         notices.introduces = self.introduces;
+        let journal = Journal::new(notices, self.recording.take());
         let _keeping = self.settings.debug.then(backtraces::keep);
-        let mut run = Running::new(hooks, shared, Limits::of(&self.settings), stage, notices);
-        run.hooks.trace_updates(self.settings.trace_updates && self.recording.is_some());
-        (run.recording, run.interrupt) = (self.recording.take(), self.interrupt.clone());
-        run.saves.interruptible = self.interruptible;
+        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, journal);
+        run.hooks.trace_updates(self.settings.trace_updates && run.journal.recording.is_some());
+        run.ending.interrupt = self.interrupt.clone();
+        run.checkpointer.interruptible = self.interruptible;
         run.open_accounts(self.settings.account_hooks && !run.shared.run.rehearsal, self.spent);
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
-        let keeps = self.placed || run.recording.is_some() || run.hooks.list().iter().any(saves_some);
-        run.saves.kept =
+        let keeps = self.placed || run.journal.recording.is_some() || run.hooks.list().iter().any(saves_some);
+        run.checkpointer.kept =
             keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !run.shared.run.rehearsal;
-        let mut session = Session::new(run, module, data, &mut *self.strategy);
-        session.restore_from = self.restore_from.take();
-        session.lenient = self.lenient;
-        session.accepts_other_hooks = self.accepts_other_hooks;
-        session.accepts_changes = self.accepts_changes;
-        session.change_rules.clone_from(&self.change_rules);
-        (session.seed, session.deterministic) = (self.settings.seed, self.settings.deterministic);
+        // A checkpoint is restored by the next call alone.
+        let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
+        let Settings { seed, deterministic, .. } = self.settings;
+        let options = CallOptions { seed, deterministic, lenient: self.lenient };
+        let mut session = Call::new(run, (module, data, &mut *self.strategy), options, resume);
         if stage != Stage::Fit {
             // An evaluation does not count; it happens where training stands.
-            session.run.progress = self.progress;
+            session.run.state.progress = self.progress;
         }
         let ran = body(&mut session);
-        let Session { run, predictions, .. } = session;
+        let Call { run, predictions, .. } = session;
         let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();
-        let Running { hooks, shared, progress, outcome, notices, recording, .. } = run;
+        let Loop { hooks, shared, state, ending, journal, .. } = run;
+        let (progress, Journal { notices, recording, .. }) = (state.progress, journal);
         (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
         let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder().lost());
         self.recording = recording;
         let report = Report {
-            outcome,
+            outcome: ending.outcome,
             progress,
             metrics: self.shared.metrics.to_map(),
             notices: notices.kept,

@@ -24,9 +24,9 @@ pub struct Afterwards {
 
 /// A checkpoint that training goes on from, and what may not have been done after it.
 pub(crate) struct LeftOpen {
-    pub(super) checkpoint: PathBuf,
-    pub(super) number: u64,
-    pub(super) afterwards: Afterwards,
+    pub(crate) checkpoint: PathBuf,
+    pub(crate) number: u64,
+    pub(crate) afterwards: Afterwards,
 }
 
 impl LeftOpen {

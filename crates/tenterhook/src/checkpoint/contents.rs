@@ -12,14 +12,14 @@ use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress, State};
 
 use super::afterwards::Afterwards;
-use super::position::{Loops, ResumePoint};
 use super::saving::Announcement;
 use super::store::FORMAT;
 use crate::data::DataState;
+use crate::loops::Loop;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
+use crate::resume::{Loops, ResumePoint};
 use crate::run::{FileMark, Identity};
-use crate::running::Running;
 use crate::tensors::TensorMap;
 
 /// Everything a checkpoint holds.
@@ -101,40 +101,40 @@ impl Contents {
     }
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// Everything but tensors and what hooks and module add, as it is now.
     pub(super) fn contents(
         &mut self,
         hooks: HookStates,
         resume_point: ResumePoint,
     ) -> Result<Contents, BoxError> {
-        let marks = match &self.recording {
+        let marks = match &self.journal.recording {
             Some(recording) => recording.recorder().marks()?,
             None => Vec::new(),
         };
         Ok(Contents {
             format: FORMAT,
-            number: self.saves.number,
+            number: self.checkpointer.number,
             weights_only: false,
-            progress: self.progress,
+            progress: self.state.progress,
             resume_point,
             loops: self.loops(),
             elapsed: self.shared.elapsed(),
             weights: TensorMap::default(),
             gradients: TensorMap::default(),
             optimizers: OptimizerState::default(),
-            data: self.saves.data.as_ref().map(DataState::saved),
+            data: self.checkpointer.data.as_ref().map(DataState::saved),
             hooks,
             runner: self.hooks.state(),
             entries: BTreeMap::new(),
             metrics: self.shared.metrics.state(),
-            losses: self.losses.state(),
+            losses: self.values.losses.state(),
             board: self.shared.board.to_json()?,
             board_kept: self.shared.board.kept_from_observers(),
             board_taken: self.shared.board.taken(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),
-            identity: self.identity.clone(),
+            identity: self.journal.identity.clone(),
             marks,
             unannounced: Vec::new(),
             afterwards: Afterwards::default(),

@@ -5,26 +5,26 @@ use std::io::{self, ErrorKind};
 use tenterhook_core::{BoxError, Failure, Phase, Progress};
 use tenterhook_files::RelPath;
 
-use super::position::ResumePoint;
 use super::roots::{CheckpointPath, Save};
 use super::store::EMERGENCY;
+use crate::loops::Loop;
 use crate::module::Module;
-use crate::running::Running;
+use crate::resume::ResumePoint;
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
     pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
-        self.cut_short |= point.is_within_epoch();
-        let nothing = self.progress.total_batches == 0 || !self.saves.kept;
-        if nothing || std::mem::replace(&mut self.saves.emergency, true) {
+        self.ending.cut_short |= point.is_within_epoch();
+        let nothing = self.state.progress.total_batches == 0 || !self.checkpointer.kept;
+        if nothing || std::mem::replace(&mut self.checkpointer.emergency, true) {
             return Ok(());
         }
-        let Progress { epoch, step, .. } = self.progress;
+        let Progress { epoch, step, .. } = self.state.progress;
         let name = RelPath::new(format!("{EMERGENCY}epoch={epoch}-step={step}")).map_err(BoxError::from);
         let name = self.checked(name)?;
         let request = Save { path: Some(name.into()), ..Save::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
-        match self.saves.before_validation.take().filter(|_| point == ResumePoint::ValidationDue) {
+        match self.checkpointer.before_validation.take().filter(|_| point == ResumePoint::ValidationDue) {
             Some(noted) => self.save_noted(module, &request, *noted),
             None => self.save_now(module, point, &request),
         }
@@ -32,18 +32,18 @@ impl<M: Module> Running<M> {
 
     /// A signal may come while a validation runs, and then its beginning must be known.
     pub(crate) fn note_before_validation(&mut self, phase: Phase) -> Result<(), Failure> {
-        self.saves.before_validation = None;
-        if phase == Phase::Validate && self.saves.kept && self.saves.interruptible {
-            let hooks = self.hooks.states(&self.progress)?;
+        self.checkpointer.before_validation = None;
+        if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.interruptible {
+            let hooks = self.hooks.states(&self.state.progress)?;
             let contents = self.contents(hooks, ResumePoint::ValidationDue);
-            self.saves.before_validation = Some(Box::new(self.checked(contents)?));
+            self.checkpointer.before_validation = Some(Box::new(self.checked(contents)?));
         }
         Ok(())
     }
 
     /// The emergency checkpoints of this run, if the directory is its own.
     pub(super) fn earlier_emergencies(&self) -> Result<Vec<CheckpointPath>, BoxError> {
-        if self.recording.is_none() {
+        if self.journal.recording.is_none() {
             return Ok(Vec::new());
         }
         let root = &self.shared.run.checkpoints;

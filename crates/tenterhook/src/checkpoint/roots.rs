@@ -11,8 +11,8 @@ use tenterhook_core::{BoxError, SaveRequest};
 use tenterhook_files::RelPath;
 
 use super::store::LATEST;
+use crate::loops::Loop;
 use crate::module::Module;
-use crate::running::Running;
 
 /// The path of a checkpoint, relative to the checkpoints' root or to the directory that a hook declares as an
 /// [effect](tenterhook_core::Effect::Write). It cannot name anything outside of them.
@@ -88,7 +88,7 @@ impl Roots {
     }
 
     /// The path for reading.
-    pub(super) fn place(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
+    pub(crate) fn place(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
         Ok(path.path.below(self.directory_of(path)?))
     }
 
@@ -121,12 +121,12 @@ impl Roots {
 
 impl Save {
     /// Whether the directories of all paths are declared.
-    pub(super) fn is_known(&self, roots: &Roots) -> bool {
+    pub(crate) fn is_known(&self, roots: &Roots) -> bool {
         self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.knows(path))
     }
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// The directories of checkpoints.
     pub(crate) fn roots(&self) -> Roots {
         let run = &self.shared.run;

@@ -12,16 +12,16 @@ use tenterhook_files::RelPath;
 
 use super::afterwards::{Afterwards, LeftOpen, Removed};
 use super::contents::Contents;
-use super::position::ResumePoint;
 use super::roots::{CheckpointPath, Save};
 use super::store::{RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
+use crate::call::Call;
 use crate::data::DataState;
+use crate::journal::Notice;
+use crate::loops::{Loop, Who, Window};
 use crate::module::{Module, Wanted};
-use crate::notice::Notice;
+use crate::resume::ResumePoint;
 use crate::run::Happening;
-use crate::running::{Running, Who};
-use crate::session::Session;
 use crate::settings::OnSaveError;
 
 /// A checkpoint that hooks are to be told about.
@@ -60,7 +60,7 @@ pub struct Requested {
 
 /// What a run knows of its saves.
 #[derive(Default)]
-pub(crate) struct Saves {
+pub(crate) struct Checkpointer {
     pub(super) writer: Writer,
     /// How many there have been.
     pub(crate) number: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Saves {
     /// Training has begun, or gone on from its position, so that what is saved from here on is true.
     pub(crate) ready: bool,
     /// What the process may not have done that saved the checkpoint that training goes on from.
-    pub(super) left_open: Option<LeftOpen>,
+    pub(crate) left_open: Option<LeftOpen>,
     /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
     pub(crate) before_validation: Option<Box<Contents>>,
     /// The run keeps checkpoints at all, so that a signal should leave one.
@@ -88,19 +88,19 @@ pub(crate) struct Saves {
     pub(super) emergency: bool,
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// Whether a checkpoint taken now would be true. The ends of a run that a signal ends are not those of its epoch:
     /// such a run resumes from the checkpoint that was taken before them.
     fn is_true_now(&self, save: &Save) -> bool {
-        save.weights_only || self.signals.interrupted.is_none()
+        save.weights_only || self.ending.signal.is_none()
     }
 
     /// Takes the saves that were requested up to this point of the loop.
     pub(crate) fn save_requested(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
-        if self.saves.requested.is_empty() {
+        if self.checkpointer.requested.is_empty() {
             return Ok(());
         }
-        let mut requested = std::mem::take(&mut self.saves.requested);
+        let mut requested = std::mem::take(&mut self.checkpointer.requested);
         requested.retain(|requested| self.is_true_now(&requested.save));
         let first = requested.first().map(|first| (first.by.clone(), first.event));
         if first.is_none() || self.shared.run.fast_dev_run {
@@ -108,16 +108,16 @@ impl<M: Module> Running<M> {
         }
         // Several saves of one moment wait together for the one before, and not for each other.
         self.charging(first, |run| run.collect_saves(true))?;
-        self.saves.requested = requested;
+        self.checkpointer.requested = requested;
         let saved = self.with_news_held(module, |run, module| {
-            while !run.saves.requested.is_empty() {
+            while !run.checkpointer.requested.is_empty() {
                 // The queue holds those that are still pending, so the checkpoint does, too.
-                let Requested { save, by, event } = run.saves.requested.remove(0);
+                let Requested { save, by, event } = run.checkpointer.requested.remove(0);
                 run.charging(Some((by, event)), |run| run.save(module, &save, point))?;
             }
             Ok(())
         });
-        self.saves.requested.clear();
+        self.checkpointer.requested.clear();
         self.shared.run.pending_checkpoints.clear();
         saved
     }
@@ -142,29 +142,28 @@ impl<M: Module> Running<M> {
     /// window cannot be told from the rest, so that window begins anew. The end of an epoch is told again to everybody,
     /// and a validation runs again whole.
     pub(crate) fn save_after_failure(&mut self, module: &mut M) -> Result<(), Failure> {
-        let ready = self.saves.ready;
-        self.saves.requested.retain(|requested| ready && requested.event == Event::Exception);
-        if let Some(noted) = self.saves.before_validation.take() {
-            let mut requested = std::mem::take(&mut self.saves.requested);
+        let ready = self.checkpointer.ready;
+        self.checkpointer.requested.retain(|requested| ready && requested.event == Event::Exception);
+        if let Some(noted) = self.checkpointer.before_validation.take() {
+            let mut requested = std::mem::take(&mut self.checkpointer.requested);
             requested.retain(|requested| self.is_true_now(&requested.save));
             return requested
                 .iter()
                 .try_for_each(|requested| self.save_noted(module, &requested.save, (*noted).clone()));
         }
-        let (progress, window) = (self.progress, self.window_open);
-        if self.within_batch && !self.progress.step_counted {
-            self.progress = self.before_batch;
-            self.window_open = false;
+        let (progress, window) = (self.state.progress, self.state.window);
+        if let Some(before) = self.state.before_batch.filter(|_| !self.state.progress.step_counted) {
+            (self.state.progress, self.state.window) = (before, Window::Closed);
         }
-        let ended = self.progress.epochs_done > self.progress.epoch;
-        self.progress.epochs_done -= u64::from(ended);
-        let point = if self.phase == Phase::Validate {
+        let ended = self.state.progress.epochs_done > self.state.progress.epoch;
+        self.state.progress.epochs_done -= u64::from(ended);
+        let point = if self.state.phase == Phase::Validate {
             ResumePoint::ValidationDue
         } else {
-            ResumePoint::of(&self.progress)
+            ResumePoint::of(&self.state.progress)
         };
         let done = self.save_requested(module, point);
-        (self.progress, self.window_open) = (progress, window);
+        (self.state.progress, self.state.window) = (progress, window);
         done
     }
 
@@ -175,8 +174,8 @@ impl<M: Module> Running<M> {
         request: &Save,
         mut noted: Contents,
     ) -> Result<(), Failure> {
-        self.saves.number += 1;
-        noted.number = self.saves.number;
+        self.checkpointer.number += 1;
+        noted.number = self.checkpointer.number;
         self.collect_saves(true)?;
         self.with_news_held(module, |run, module| run.save_contents(module, request, noted))
     }
@@ -185,9 +184,9 @@ impl<M: Module> Running<M> {
     /// then of the module.
     fn save(&mut self, module: &mut M, request: &Save, point: ResumePoint) -> Result<(), Failure> {
         let hooks =
-            if request.weights_only { HookStates::new() } else { self.hooks.states(&self.progress)? };
+            if request.weights_only { HookStates::new() } else { self.hooks.states(&self.state.progress)? };
         self.at(Who::Trainer, "save");
-        self.saves.number += 1;
+        self.checkpointer.number += 1;
         let contents = self.contents(hooks, point);
         let contents = self.checked(contents)?;
         self.save_contents(module, request, contents)
@@ -209,7 +208,7 @@ impl<M: Module> Running<M> {
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
         let weights =
-            if weights_only { self.scored_weights()? } else { Weights::of(self.own_weights.clone()) };
+            if weights_only { self.scored_weights()? } else { Weights::of(self.weights.own.clone()) };
         let gradients = !weights_only && self.keeps_gradients(module)?;
         let wanted =
             Wanted { weights: !matches!(weights, Weights::Own(_)), optimizers: !weights_only, gradients };
@@ -232,7 +231,7 @@ impl<M: Module> Running<M> {
         };
         contents.weights_only = weights_only;
         contents.entries = entries.into_map();
-        let Saves { durable, in_flight, .. } = &self.saves;
+        let Checkpointer { durable, in_flight, .. } = &self.checkpointer;
         contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
         let mut replaces = request.replaces.clone();
         if !weights_only {
@@ -259,20 +258,20 @@ impl<M: Module> Running<M> {
             latest,
             run: self.shared.run.directory.clone(),
             retries: self.limits.on_save_error == OnSaveError::Retry,
-            hurry: Arc::clone(&self.saves.hurry),
+            hurry: Arc::clone(&self.checkpointer.hurry),
             path,
         };
-        self.saves.in_flight.push(announcement);
-        self.saves.writer.start(job, self.limits.background_saves);
+        self.checkpointer.in_flight.push(announcement);
+        self.checkpointer.writer.start(job, self.limits.background_saves);
         if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
     }
 
     /// Whether an accumulation window is under way.
     pub(crate) fn is_within_window(&self, module: &M) -> bool {
         module.automatic_optimization()
-            && self.window_open
-            && !self.training_batch().is_last
-            && !self.progress.batches.is_multiple_of(self.limits.accumulate)
+            && self.state.window != Window::Closed
+            && !self.state.training_batch().is_last
+            && !self.state.progress.batches.is_multiple_of(self.limits.accumulate)
     }
 
     /// Whether gradients must be kept: an accumulation window is under way, or somebody will look at them.
@@ -290,14 +289,14 @@ impl<M: Module> Running<M> {
 
     /// The weights as they are evaluated: those that are swapped in, or that a hook keeps for it.
     fn scored_weights(&mut self) -> Result<Weights, Failure> {
-        if self.own_weights.is_some() {
+        if self.weights.own.is_some() {
             return Ok(Weights::Modules(NamedTensors::default()));
         }
-        Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.progress)?.unwrap_or_default()))
+        Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.state.progress)?.unwrap_or_default()))
     }
 
     fn name_of(&self, request: &Save) -> Result<CheckpointPath, BoxError> {
-        let Progress { epoch, step, .. } = self.progress;
+        let Progress { epoch, step, .. } = self.state.progress;
         let by_progress = || Ok(RelPath::new(format!("epoch={epoch}-step={step}"))?.into());
         request.path.clone().map_or_else(by_progress, Ok)
     }
@@ -306,7 +305,8 @@ impl<M: Module> Running<M> {
     pub(crate) fn count_on(&mut self) -> Result<(), Failure> {
         let largest = largest_number(&self.shared.run.checkpoints);
         self.at(Who::Trainer, "begin");
-        self.saves.number = self.saves.number.max(self.checked(largest.map_err(BoxError::from))?);
+        self.checkpointer.number =
+            self.checkpointer.number.max(self.checked(largest.map_err(BoxError::from))?);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl<M: Module> Running<M> {
         }
         self.count_on()?;
         let roots = self.roots();
-        let left_open = self.saves.left_open.take();
+        let left_open = self.checkpointer.left_open.take();
         let finish = || {
             // Also refuses a directory of checkpoints that is a symbolic link.
             roots.latest()?;
@@ -325,7 +325,7 @@ impl<M: Module> Running<M> {
             left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&roots))
         };
         let finished = self.checked(finish())?;
-        let Progress { step, epoch, .. } = self.progress;
+        let Progress { step, epoch, .. } = self.state.progress;
         self.note_removed(step, epoch, finished);
         Ok(())
     }
@@ -344,11 +344,11 @@ impl<M: Module> Running<M> {
     /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.
     #[inline]
     pub(crate) fn collect_saves(&mut self, wait: bool) -> Result<(), Failure> {
-        if self.saves.in_flight.is_empty() {
+        if self.checkpointer.in_flight.is_empty() {
             return Ok(());
         }
         let mut first = Ok(());
-        for done in self.saves.writer.finished(wait) {
+        for done in self.checkpointer.writer.finished(wait) {
             let judged = self.judge(done);
             first = self.first_of(first, judged);
         }
@@ -358,13 +358,13 @@ impl<M: Module> Running<M> {
     fn judge(&mut self, done: Done) -> Result<(), Failure> {
         let Done { name, path, step, epoch, weights_only, result } = done;
         let is_it = |saved: &Announcement| saved.step == step && saved.path == name;
-        let announcement = self.saves.in_flight.iter().find(|saved| is_it(saved)).cloned();
-        self.saves.in_flight.retain(|saved| !is_it(saved));
+        let announcement = self.checkpointer.in_flight.iter().find(|saved| is_it(saved)).cloned();
+        self.checkpointer.in_flight.retain(|saved| !is_it(saved));
         match result {
             Ok(removed) => {
                 self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
                 self.note_removed(step, epoch, removed);
-                self.saves.durable.extend(announcement);
+                self.checkpointer.durable.extend(announcement);
                 Ok(())
             }
             Err(error) => self.unsaved(path, error),
@@ -385,7 +385,7 @@ impl<M: Module> Running<M> {
     }
 }
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Announces the checkpoints that have become durable, at a step boundary.
     #[inline]
     pub(crate) fn announce_checkpoints(&mut self) -> Result<(), Failure> {
@@ -401,10 +401,10 @@ impl<M: Module> Session<'_, M> {
     }
 
     fn announce_durable(&mut self) -> Result<(), Failure> {
-        if self.run.saves.durable.is_empty() {
+        if self.run.checkpointer.durable.is_empty() {
             return Ok(());
         }
-        for saved in std::mem::take(&mut self.run.saves.durable) {
+        for saved in std::mem::take(&mut self.run.checkpointer.durable) {
             let path = self.run.roots().place(&saved.path);
             let path = self.run.checked(path)?;
             emit!(

@@ -5,7 +5,7 @@ use tenterhook_core::{Access, HookInfo, Origin, Received, Tier};
 use super::exercise;
 use super::judgement::{NotExercised, NotJudged, Reason};
 use super::runs::Ran;
-use crate::notice::Notice;
+use crate::journal::Notice;
 use crate::trainer::{Report, Trainer};
 
 /// The hooks of a training, sorted.

@@ -9,8 +9,8 @@ use tenterhook_core::{
 };
 
 use super::Introduction;
-use crate::failures::Then;
-use crate::notice::Notice;
+use crate::journal::Notice;
+use crate::journal::Then;
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,7 +208,7 @@ impl From<&Notice> for Happening {
 
 impl Happening {
     /// A failure, how often its hook has failed, and what it led to.
-    pub(super) fn failed(failure: &Failure, count: u32, then: Then) -> Happening {
+    pub(crate) fn failed(failure: &Failure, count: u32, then: Then) -> Happening {
         Happening::Failure {
             by: failure.origin.to_string(),
             at: failure.place.to_owned(),

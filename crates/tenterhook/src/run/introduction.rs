@@ -93,7 +93,7 @@ pub struct IntroducedHook {
 
 impl Introduction {
     /// That of a run without a directory.
-    pub(super) fn of(beginning: &Beginning<'_>) -> Introduction {
+    pub(crate) fn of(beginning: &Beginning<'_>) -> Introduction {
         let record = RunRecord::new(&RunDirectoryPlan::below(""), beginning);
         Introduction::from(&record)
     }

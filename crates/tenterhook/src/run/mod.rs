@@ -17,7 +17,6 @@ mod open;
 pub mod ownership;
 pub mod reading;
 mod record;
-mod recording;
 pub mod resume;
 mod sinks;
 mod starting;
@@ -39,10 +38,9 @@ pub use lock::{Holder, LockError, RunLock, holder};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
-pub(crate) use recording::{Recording, SharedRecorder};
 pub use sinks::SentByHook;
 
-use crate::failures::Failures;
+use crate::journal::Failures;
 use crate::tensors::TensorMap;
 
 /// Writes down what happens in a run.

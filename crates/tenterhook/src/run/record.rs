@@ -15,7 +15,7 @@ use super::ownership::remember;
 use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
 use crate::checkpoint::WEIGHTS;
 use crate::config::hash::{of_bytes, of_json};
-use crate::failures::{FailureKind, Failures};
+use crate::journal::{FailureKind, Failures};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;

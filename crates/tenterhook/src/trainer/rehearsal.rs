@@ -8,8 +8,8 @@ use std::time::Duration;
 use tenterhook_core::Clock;
 
 use super::Trainer;
-use crate::notice::telling;
-use crate::run::{Interrupt, Recording, RunDirectory, RunDirectoryPlan};
+use crate::journal::{Recording, telling};
+use crate::run::{Interrupt, RunDirectory, RunDirectoryPlan};
 
 /// A clock by which every training batch takes a second, so that whatever goes by time does so at the same batch in
 /// every rehearsal, however long the hooks take.
@@ -61,7 +61,7 @@ impl Trainer {
         });
         kept.place().set_in(&mut self.shared.run);
         self.recording = Some(Recording::new(Box::new(kept)));
-        self.accepts_other_hooks = true;
+        self.resume.accept_other_hooks = true;
         self.interrupt = interrupt.inner();
         self.hooks.note_received();
         self.interrupt.clone()

@@ -34,7 +34,7 @@ pub(crate) use write::{Content, point, remove, write};
 pub const FORMAT: u32 = 3;
 
 /// What a checkpoint holds besides tensors.
-pub(super) const STATE: &str = "state.json";
+pub(crate) const STATE: &str = "state.json";
 /// The weights, in the directory of a checkpoint and of a run.
 pub const WEIGHTS: &str = "weights.safetensors";
 /// What optimizers keep per parameter.

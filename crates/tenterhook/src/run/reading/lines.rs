@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tenterhook_files::{SMALL_FILE, open_regular};
 
 use super::ReadError;
-use crate::failures::Failures;
+use crate::journal::Failures;
 use crate::run::Entry;
 
 /// A metric at one moment.

@@ -1,27 +1,23 @@
 //! One call of the trainer: set-up, a body, teardown, and what happens in between when something fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 
 use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown, Weights};
+use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown};
 
-use crate::checkpoint::{Contents, ResumePoint};
-use crate::config::ChangeRules;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
-use crate::failures::Then;
 use crate::feed::Feed;
-use crate::module::{Horizon, Module, OptimizerState};
+use crate::journal::Then;
+use crate::loops::{Loop, Who};
+use crate::module::{Horizon, Module};
 use crate::refuse::Unlogged;
-use crate::run::FileMark;
-use crate::running::{Running, Who};
+use crate::resume::{Resume, ResumeOptions};
 use crate::strategy::Strategy;
-use crate::tensors::TensorMap;
 
-pub(crate) struct Session<'t, M: Module> {
-    pub(crate) run: Running<M>,
+pub(crate) struct Call<'t, M: Module> {
+    pub(crate) run: Loop<M>,
     pub(crate) module: &'t mut M,
     pub(crate) data: &'t mut dyn DataModule<M::Batch>,
     pub(crate) strategy: &'t mut dyn Strategy,
@@ -31,43 +27,27 @@ pub(crate) struct Session<'t, M: Module> {
     pub(crate) feed: Option<Feed<M::Batch>>,
     /// What `predict` yields, by loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
-    /// The checkpoint to restore from.
-    pub(crate) restore_from: Option<PathBuf>,
-    /// Its hooks need not be those that are registered.
-    pub(crate) accepts_other_hooks: bool,
-    /// Its configuration need not be this one.
-    pub(crate) accepts_changes: bool,
-    /// The checkpoint that was read and may be restored.
-    pub(crate) admitted: Option<(PathBuf, Contents)>,
-    /// It is being decided whether the checkpoint may be restored; no hook has been called.
-    admitting: bool,
-    /// What changed since the checkpoint, until it is reported.
-    pub(crate) changes: Vec<String>,
+    /// What is restored, and what waits for its moment.
+    pub(crate) resume: Resume,
     /// All data of this call has been fingerprinted.
     pub(crate) identified: bool,
-    /// What judges its configuration.
-    pub(crate) change_rules: Option<ChangeRules>,
-    /// What it holds of the optimizers, until they exist.
-    pub(crate) optimizers_to_restore: Option<(OptimizerState, TensorMap)>,
-    /// How far the loop had come at that checkpoint, until it goes on from there.
-    pub(crate) resumed_at: Option<ResumePoint>,
-    /// The weights that the module had in the place of its own.
-    pub(crate) to_swap_in: Option<Weights>,
-    /// The checkpoint that was restored, until that is announced.
-    pub(crate) restored: Option<PathBuf>,
-    /// The same, for the run's record.
-    pub(crate) resumed_from: Option<PathBuf>,
-    /// How long the files of the run were at that checkpoint.
-    pub(crate) marks: Vec<FileMark>,
-    /// What the module is prepared with.
-    pub(crate) seed: u64,
-    pub(crate) deterministic: bool,
-    /// What the plan refuses is only reported.
-    pub(crate) lenient: bool,
+    pub(crate) options: CallOptions,
     /// When metrics that hooks read and nobody logs are reported next.
     pub(crate) unlogged: Unlogged,
     torn: Torn,
 }
+
+/// How the module is prepared, and what the plan may refuse.
+#[derive(Clone, Copy)]
+pub(crate) struct CallOptions {
+    pub(crate) seed: u64,
+    pub(crate) deterministic: bool,
+    /// What the plan refuses is only reported.
+    pub(crate) lenient: bool,
+}
+
+/// The parts that the user brings.
+type UserParts<'t, M> = (&'t mut M, &'t mut dyn DataModule<<M as Module>::Batch>, &'t mut dyn Strategy);
 
 /// Loaders, and how many batches of each to use; `None` is until it ends.
 pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
@@ -80,14 +60,14 @@ struct Torn {
     module: bool,
 }
 
-impl<'t, M: Module> Session<'t, M> {
+impl<'t, M: Module> Call<'t, M> {
     pub(crate) fn new(
-        run: Running<M>,
-        module: &'t mut M,
-        data: &'t mut dyn DataModule<M::Batch>,
-        strategy: &'t mut dyn Strategy,
-    ) -> Session<'t, M> {
-        Session {
+        run: Loop<M>,
+        (module, data, strategy): UserParts<'t, M>,
+        options: CallOptions,
+        resume: ResumeOptions,
+    ) -> Call<'t, M> {
+        Call {
             run,
             module,
             data,
@@ -95,23 +75,9 @@ impl<'t, M: Module> Session<'t, M> {
             evaluation: Default::default(),
             feed: None,
             predictions: Vec::new(),
-            restore_from: None,
-            accepts_other_hooks: false,
-            accepts_changes: false,
-            admitted: None,
-            admitting: false,
-            changes: Vec::new(),
+            resume: Resume::new(resume),
             identified: false,
-            change_rules: None,
-            optimizers_to_restore: None,
-            resumed_at: None,
-            to_swap_in: None,
-            restored: None,
-            resumed_from: None,
-            marks: Vec::new(),
-            seed: 0,
-            deterministic: false,
-            lenient: false,
+            options,
             unlogged: Unlogged::default(),
             torn: Torn::default(),
         }
@@ -122,15 +88,15 @@ impl<'t, M: Module> Session<'t, M> {
     /// the data module has been set up, and only it is torn down.
     pub(crate) fn run(
         &mut self,
-        body: impl FnOnce(&mut Session<'t, M>) -> Result<(), Failure>,
+        body: impl FnOnce(&mut Call<'t, M>) -> Result<(), Failure>,
     ) -> Result<(), (Failure, Vec<Failure>)> {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             self.set_up()?;
             body(self)?;
-            self.run.status = Status::Completed;
-            if let Some(signal) = self.run.signals.interrupted.clone() {
-                self.run.status = Status::Interrupted;
-                self.run.outcome = Outcome::Interrupted { signal };
+            self.run.state.status = Status::Completed;
+            if let Some(signal) = self.run.ending.signal.clone() {
+                self.run.state.status = Status::Interrupted;
+                self.run.ending.outcome = Outcome::Interrupted { signal };
             }
             self.finish_saves()?;
             self.tear_down()
@@ -143,7 +109,7 @@ impl<'t, M: Module> Session<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first(failure, &mut later);
-        later.append(&mut self.run.later);
+        later.append(&mut self.run.ending.later);
         self.run.end_steps();
         // What others failed by in the same event came before it.
         self.shielded(&mut later, |session| {
@@ -151,13 +117,13 @@ impl<'t, M: Module> Session<'t, M> {
             Ok(())
         });
         self.run.note_failure(&failure, Then::Aborts);
-        self.run.status = Status::Error;
-        self.run.outcome = Outcome::Failed { error: failure.to_string() };
+        self.run.state.status = Status::Error;
+        self.run.ending.outcome = Outcome::Failed { error: failure.to_string() };
         // What an evaluation was aggregating is void, and the next call logs for itself.
         self.run.shared.metrics.end_evaluation();
-        self.run.closing = true;
-        if self.admitting {
-            let stage = self.run.stage;
+        self.run.ending.closing = true;
+        if self.resume.admitting {
+            let stage = self.run.state.stage;
             self.guarded(Who::Data, "teardown", &mut later, |session| session.data.teardown(stage));
         } else {
             self.report(&failure, &mut later);
@@ -176,8 +142,8 @@ impl<'t, M: Module> Session<'t, M> {
         let Some(first) = failures.next() else { return Ok(()) };
         let later: Vec<_> = failures.collect();
         self.run.note_failure(&first, Then::Aborts);
-        self.run.status = Status::Error;
-        self.run.outcome = Outcome::Failed { error: first.to_string() };
+        self.run.state.status = Status::Error;
+        self.run.ending.outcome = Outcome::Failed { error: first.to_string() };
         for failure in &later {
             self.run.note_failure(failure, Then::Afterwards { disabled: false });
         }
@@ -186,7 +152,7 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Hooks wait for what they handed to worker threads.
     fn finish_hooks(&mut self) -> Vec<Failure> {
-        let mut failures = self.run.hooks.finish(&self.run.progress, &self.run.shared);
+        let mut failures = self.run.hooks.finish(&self.run.state.progress, &self.run.shared);
         self.shielded(&mut failures, |session| session.run.after_event(session.module));
         failures
     }
@@ -200,21 +166,21 @@ impl<'t, M: Module> Session<'t, M> {
     }
 
     fn set_up(&mut self) -> Result<(), Failure> {
-        let stage = self.run.stage;
+        let stage = self.run.state.stage;
         if stage == Stage::Fit {
             self.run.shared.metrics.begin_fit();
         }
         self.run.hooks.publish(&self.run.shared);
         self.run.hooks.begin_call();
         self.run.at(Who::Module, "prepare");
-        self.module.prepare(self.seed, self.deterministic);
+        self.module.prepare(self.options.seed, self.options.deterministic);
         self.run.at(Who::Data, "setup");
         let done = self.data.setup(stage);
         self.run.checked(done)?;
-        self.run.saves.data = self.data.state();
-        self.admitting = true;
+        self.run.checkpointer.data = self.data.state();
+        self.resume.admitting = true;
         self.admit()?;
-        self.admitting = false;
+        self.resume.admitting = false;
         self.run.at(Who::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
@@ -245,7 +211,7 @@ impl<'t, M: Module> Session<'t, M> {
             self.feed = Some(feed);
             self.run.at(Who::Module, "configure_optimizers");
             let optimization = self.module.configure_optimizers(horizon);
-            self.run.optimization = self.run.checked(optimization)?;
+            self.run.update.optimization = self.run.checked(optimization)?;
         }
         Ok(())
     }
@@ -257,21 +223,21 @@ impl<'t, M: Module> Session<'t, M> {
     }
 
     fn tear_down(&mut self) -> Result<(), Failure> {
-        let stage = self.run.stage;
+        let stage = self.run.state.stage;
         self.run.at(Who::Strategy, "teardown");
         self.torn.strategy = true;
         let done = self.strategy.teardown(stage);
         self.run.checked(done)?;
         if stage == Stage::Fit {
-            emit!(self.run, self.module, FitEnd { outcome: &self.run.outcome });
+            emit!(self.run, self.module, FitEnd { outcome: &self.run.ending.outcome });
             tell!(&mut self.run, self.module, on_fit_end);
         }
         self.run.at(Who::Data, "teardown");
         self.torn.data = true;
         let done = self.data.teardown(stage);
         self.run.checked(done)?;
-        self.run.closing = true;
-        let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
+        self.run.ending.closing = true;
+        let (moment, outcome) = (moment!(self.run, self.module), &self.run.ending.outcome);
         self.run.hooks.deliver(&Teardown { moment, stage, outcome })?;
         self.run.after_event(self.module)?;
         self.run.at(Who::Module, "teardown");
@@ -291,14 +257,14 @@ impl<'t, M: Module> Session<'t, M> {
         later.append(&mut failed);
         self.shielded(later, |session| session.run.after_event(session.module));
         self.shielded(later, |session| session.run.save_after_failure(session.module));
-        self.shielded(later, Session::finish_saves);
+        self.shielded(later, Call::finish_saves);
         self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
         self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
         self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
-        let stage = self.run.stage;
+        let stage = self.run.state.stage;
         if !std::mem::replace(&mut self.torn.strategy, true) {
             self.guarded(Who::Strategy, "teardown", later, |session| session.strategy.teardown(stage));
         }
@@ -307,7 +273,7 @@ impl<'t, M: Module> Session<'t, M> {
         }
         let mut failed = Vec::new();
         self.shielded(later, |session| {
-            let (moment, outcome) = (moment!(session.run, session.module), &session.run.outcome);
+            let (moment, outcome) = (moment!(session.run, session.module), &session.run.ending.outcome);
             failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome });
             Ok(())
         });
@@ -345,7 +311,7 @@ impl<'t, M: Module> Session<'t, M> {
             Ok(done) => later.extend(done.err()),
             Err(panic) => later.push(self.run.failed(panic_message(&*panic).into(), true)),
         }
-        later.append(&mut self.run.later);
+        later.append(&mut self.run.ending.later);
         ended
     }
 
@@ -363,8 +329,8 @@ impl<'t, M: Module> Session<'t, M> {
                 format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
             return Err(self.run.failed(error.into(), false));
         }
-        self.run.watch.desk.name(split, &names);
-        self.run.loaders[usize::from(split != Split::Train)] = names;
+        self.run.loaders.watch.desk.name(split, &names);
+        self.run.loaders.names[usize::from(split != Split::Train)] = names;
         self.run.at(Who::Trainer, "limits");
         let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
         let batches: Result<Vec<_>, String> = batches.collect();
@@ -384,7 +350,7 @@ impl<'t, M: Module> Session<'t, M> {
     /// The epoch's mean loss, beside the last step's.
     pub(crate) fn log_epoch_loss(&mut self) {
         use tenterhook_core::moment::LossHistory;
-        if let Some(mean) = self.run.losses.average() {
+        if let Some(mean) = self.run.values.losses.average() {
             self.run.check_finite(mean);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
         }
@@ -392,7 +358,7 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        self.run.begin_recording(self.seed, self.resumed_from.as_deref(), &self.marks)?;
+        self.run.begin_recording(self.options.seed, self.resume.from.as_deref(), &self.resume.marks)?;
         self.report_changes();
         Ok(())
     }

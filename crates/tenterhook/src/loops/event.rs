@@ -5,11 +5,11 @@
 macro_rules! moment {
     ($run:expr, $module:expr) => {
         ::tenterhook_core::Moment::new(
-            ($run.stage, $run.phase, $run.status),
-            $run.progress,
+            ($run.state.stage, $run.state.phase, $run.state.status),
+            $run.state.progress,
             &$run.shared,
             &*$module,
-            &$run.losses,
+            &$run.values.losses,
         )
     };
 }
@@ -35,7 +35,7 @@ macro_rules! emit {
 /// Calls a handler of the module, and notes the place in case it fails or panics.
 macro_rules! tell {
     ($run:expr, $module:expr, $handler:ident) => {{
-        $run.at($crate::running::Who::Module, stringify!($handler));
+        $run.at($crate::loops::Who::Module, stringify!($handler));
         let told = $module.$handler(&mut $crate::cx::Cx::new($run));
         $run.checked(told)?;
         $run.after_module($module)?;
@@ -45,8 +45,8 @@ macro_rules! tell {
 /// Calls a handler of the strategy, and notes the place in case it fails or panics.
 macro_rules! tell_strategy {
     ($session:expr, $handler:ident) => {{
-        $session.run.at($crate::running::Who::Strategy, stringify!($handler));
-        let told = $session.strategy.$handler(&$session.run.progress);
+        $session.run.at($crate::loops::Who::Strategy, stringify!($handler));
+        let told = $session.strategy.$handler(&$session.run.state.progress);
         $session.run.checked(told)?;
     }};
 }

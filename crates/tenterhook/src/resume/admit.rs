@@ -2,36 +2,35 @@
 
 use tenterhook_core::{Failure, Stage};
 
-use super::contents::Contents;
-use super::read;
+use crate::call::Call;
+use crate::checkpoint::{Contents, read};
 use crate::config;
+use crate::journal::Notice;
+use crate::loops::Who;
 use crate::module::Module;
-use crate::notice::Notice;
-use crate::running::Who;
-use crate::session::Session;
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data.
     ///
     /// Only the data module has been set up here. After a refusal no hook is called and nothing is written.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
-        let Some(path) = self.restore_from.take() else { return Ok(()) };
+        let Some(path) = self.resume.options.checkpoint.take() else { return Ok(()) };
         self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
         let contents = self.run.checked(contents)?;
-        if self.run.stage == Stage::Fit && !contents.weights_only {
+        if self.run.state.stage == Stage::Fit && !contents.weights_only {
             self.check_config(&contents)?;
             self.check_hooks(&contents)?;
             self.check_data_state(&contents)?;
             self.check_data(&contents.identity)?;
         }
-        self.admitted = Some((path, contents));
+        self.resume.admitted = Some((path, contents));
         Ok(())
     }
 
     /// Reports what changed since the checkpoint. Called when everything has been accepted.
     pub(crate) fn report_changes(&mut self) {
-        for text in std::mem::take(&mut self.changes) {
+        for text in std::mem::take(&mut self.resume.changes) {
             self.run.note(Notice::Said { hook: "trainer".into(), text });
         }
     }
@@ -43,10 +42,10 @@ impl<M: Module> Session<'_, M> {
 
     /// A resume with another model or optimizer would silently be another run.
     fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
-        let rules = self.change_rules.take().unwrap_or_default();
+        let rules = self.resume.options.change_rules.take().unwrap_or_default();
         let differences = rules.differences(&contents.config, &self.run.shared.run.config);
-        self.changes.extend(config::remark(&differences));
-        match config::refusal("configuration", &differences).filter(|_| !self.accepts_changes) {
+        self.resume.changes.extend(config::remark(&differences));
+        match config::refusal("configuration", &differences).filter(|_| !self.resume.options.accept_changes) {
             Some(refusal) => self.refuse(refusal),
             None => Ok(()),
         }
@@ -54,7 +53,7 @@ impl<M: Module> Session<'_, M> {
 
     /// The state of a hook on one side only would silently begin anew, or be lost.
     fn check_hooks(&mut self, contents: &Contents) -> Result<(), Failure> {
-        if self.accepts_other_hooks {
+        if self.resume.options.accept_other_hooks {
             return Ok(());
         }
         let (saved, then) = (&contents.hooks, &contents.runner);
@@ -76,8 +75,8 @@ impl<M: Module> Session<'_, M> {
 
     /// The state of a data module on one side only would silently begin anew, or be lost.
     fn check_data_state(&mut self, contents: &Contents) -> Result<(), Failure> {
-        let refusal = match (&contents.data, &self.run.saves.data) {
-            _ if self.accepts_changes => return Ok(()),
+        let refusal = match (&contents.data, &self.run.checkpointer.data) {
+            _ if self.resume.options.accept_changes => return Ok(()),
             (None, None) | (Some(_), Some(_)) => return Ok(()),
             (Some(_), None) => {
                 "the checkpoint holds a state of the data module, and this data module has none"

@@ -1,6 +1,6 @@
 //! `fit`, from the first event to the last, in the order in which they fire.
 //!
-//! One batch is `Session::batch` here, with forward, backward and update in `step.rs`.
+//! One batch is `Call::batch` here, with forward, backward and update in `step.rs`.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
 
+use crate::call::Call;
 use crate::checkpoint::ResumePoint;
 use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
+use crate::loops::{Who, Window};
 use crate::module::{Interval, Module};
 use crate::refuse::Unlogged;
-use crate::running::Who;
-use crate::session::Session;
 use crate::settings::Check;
 
 /// What hooks leave in metrics, board and random streams.
@@ -27,11 +27,11 @@ pub(crate) struct Training<B> {
     val_check: Option<u64>,
 }
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
         self.identify_training()?;
-        let restored = self.resumed_at.is_some().then(|| self.traces());
-        self.run.shared.metrics.set_step(self.run.progress.step);
+        let restored = self.resume.point.is_some().then(|| self.traces());
+        self.run.shared.metrics.set_step(self.run.state.progress.step);
         emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
         tell!(&mut self.run, self.module, on_fit_start);
         self.restore_optimizers()?;
@@ -58,12 +58,12 @@ impl<M: Module> Session<'_, M> {
     /// A few validation batches, to find mistakes early. Leaves no trace in metrics, board or random
     /// streams; only a request to stop counts, as in Lightning.
     fn sanity_check(&mut self) -> Result<(), Failure> {
-        let resumed = self.resumed_at.is_some();
+        let resumed = self.resume.point.is_some();
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
         let traces = self.traces();
-        self.run.phase = Phase::SanityCheck;
+        self.run.state.phase = Phase::SanityCheck;
         emit!(self.run, self.module, SanityCheckStart {});
         tell!(&mut self.run, self.module, on_sanity_check_start);
         tell_strategy!(self, on_sanity_check_start);
@@ -71,7 +71,7 @@ impl<M: Module> Session<'_, M> {
         emit!(self.run, self.module, SanityCheckEnd {});
         tell!(&mut self.run, self.module, on_sanity_check_end);
         tell_strategy!(self, on_sanity_check_end);
-        self.run.phase = Phase::Train;
+        self.run.state.phase = Phase::Train;
         self.forget_traces(traces);
         Ok(())
     }
@@ -80,10 +80,10 @@ impl<M: Module> Session<'_, M> {
     /// beginning, which come again after a resume, is forgotten.
     fn train(&mut self, restored: Option<Traces>) -> Result<(), Failure> {
         let mut training = self.training()?;
-        let mut resumed = self.resumed_at.take();
+        let mut resumed = self.resume.point.take();
         if resumed.is_none() {
-            self.run.train_began = self.run.shared.elapsed();
-            self.run.last_validation = self.run.train_began;
+            self.run.state.train_began = self.run.shared.elapsed();
+            self.run.state.last_validation = self.run.state.train_began;
         }
         self.stop_when_time_is_over();
         let nothing_to_do =
@@ -94,10 +94,10 @@ impl<M: Module> Session<'_, M> {
         }
         self.check_plan(&training)?;
         self.begin_recording()?;
-        self.run.status = Status::Training;
-        self.run.saves.ready = resumed.is_none();
+        self.run.state.status = Status::Training;
+        self.run.checkpointer.ready = resumed.is_none();
         emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
-        if self.run.saves.ready {
+        if self.run.checkpointer.ready {
             self.run.save_requested(self.module, ResumePoint::TrainStart)?;
         }
         tell!(&mut self.run, self.module, on_train_start);
@@ -105,31 +105,31 @@ impl<M: Module> Session<'_, M> {
         if let Some(traces) = restored {
             self.forget_traces(traces);
         }
-        if let Some(weights) = self.to_swap_in.take() {
+        if let Some(weights) = self.resume.swap_in.take() {
             let swapped = self.run.swap_weights(self.module, &weights)?;
             self.run.checked(swapped)?;
         }
         let mut within = resumed.take_if(|point| point.is_within_epoch());
-        self.run.saves.ready |= within.is_none();
+        self.run.checkpointer.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take())?;
             self.report_unlogged(Unlogged::AfterEpoch);
             // Its end has been told, so that everybody can finish; it is not done.
-            self.run.progress.epochs_done -= u64::from(self.run.cut_short);
-            self.run.progress.epoch += 1;
-            self.run.progress.batches = 0;
+            self.run.state.progress.epochs_done -= u64::from(self.run.ending.cut_short);
+            self.run.state.progress.epoch += 1;
+            self.run.state.progress.batches = 0;
             self.announce_checkpoints()?;
             // The run has more to do than when it ended.
             resumed = None;
         }
-        if self.run.signals.interrupted.is_some() {
+        if self.run.ending.signal.is_some() {
             self.run.save_emergency(self.module, ResumePoint::BetweenEpochs)?;
         }
         self.finish_saves()?;
         self.run.judge_budgets_at_the_end();
         self.run.note_outcome();
         if resumed != Some(ResumePoint::TrainEnd) {
-            emit!(self.run, self.module, TrainEnd { outcome: &self.run.outcome });
+            emit!(self.run, self.module, TrainEnd { outcome: &self.run.ending.outcome });
         }
         self.run.save_requested(self.module, ResumePoint::TrainEnd)?;
         tell!(&mut self.run, self.module, on_train_end);
@@ -146,11 +146,11 @@ impl<M: Module> Session<'_, M> {
         resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
         if resumed == Some(ResumePoint::EpochEnd) {
-            self.run.saves.ready = true;
+            self.run.checkpointer.ready = true;
         } else {
             self.batches(training, resumed)?;
             self.run.end_steps();
-            self.run.progress.epochs_done += 1;
+            self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.shared.metrics.close();
             emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
@@ -159,7 +159,7 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.save_requested(self.module, ResumePoint::EpochEnd)?;
         // What a scheduler on a plateau waits for is missing when its validation was cut short.
-        if self.run.batch.is_last && self.run.signals.interrupted.is_none() {
+        if self.run.state.batch.is_last && self.run.ending.signal.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
         }
         self.run.record_all_metrics(self.module, Phase::Train)?;
@@ -174,17 +174,17 @@ impl<M: Module> Session<'_, M> {
     ) -> Result<(), Failure> {
         self.run.watch_loaders(false);
         self.run.at(Who::Data, "seek");
-        let begun = training.feed.begin(self.run.progress.epoch, self.run.progress.batches);
+        let begun = training.feed.begin(self.run.state.progress.epoch, self.run.state.progress.batches);
         self.run.waited();
         self.run.checked(begun)?;
         let mut ended = false;
         if let Some(point) = resumed {
-            self.run.saves.ready = true;
+            self.run.checkpointer.ready = true;
             ended = self.take_up(training, point)?;
         } else {
-            self.run.batch.is_last = false;
-            self.run.signals.end_epoch = false;
-            self.run.losses.begin_epoch();
+            self.run.state.batch.is_last = false;
+            self.run.flow.end_epoch = false;
+            self.run.values.losses.begin_epoch();
             self.run.shared.metrics.begin_epoch();
             emit!(self.run, self.module, TrainEpochStart {});
             self.run.save_requested(self.module, ResumePoint::EpochStart)?;
@@ -197,8 +197,8 @@ impl<M: Module> Session<'_, M> {
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
-            self.run.watch.desk.at(&self.run.progress, false);
-            let fetched = training.feed.next(&|| self.run.interrupt.is_requested());
+            self.run.loaders.watch.desk.at(&self.run.state.progress, false);
+            let fetched = training.feed.next(&|| self.run.ending.interrupt.is_requested());
             self.run.waited();
             let fetched = match self.run.checked(fetched)? {
                 Waited::Batch(fetched) => fetched,
@@ -220,7 +220,9 @@ impl<M: Module> Session<'_, M> {
 
     /// Whether a signal can be heeded here: a module that cannot save gradients ends its accumulation window first.
     fn can_be_left(&self) -> bool {
-        self.module.saves_gradients() || !self.run.saves.kept || !self.run.is_within_window(self.module)
+        self.module.saves_gradients()
+            || !self.run.checkpointer.kept
+            || !self.run.is_within_window(self.module)
     }
 
     /// What follows a batch: its line of metrics, and a validation when it is due. `true` when the epoch ends here.
@@ -233,7 +235,7 @@ impl<M: Module> Session<'_, M> {
             }
             self.run.end_steps();
             self.evaluate(Phase::Validate)?;
-            self.run.phase = Phase::Train;
+            self.run.state.phase = Phase::Train;
             self.run.begin_steps();
         }
         self.after_validation()
@@ -241,12 +243,12 @@ impl<M: Module> Session<'_, M> {
 
     /// What follows a batch and its validation. `true` when the epoch ends here.
     pub(crate) fn after_validation(&mut self) -> Result<bool, Failure> {
-        if self.run.progress.step_counted && self.run.signals.interrupted.is_none() {
+        if self.run.state.progress.step_counted && self.run.ending.signal.is_none() {
             self.run.step_schedulers(self.module, Interval::Step, true)?;
         }
         self.announce_checkpoints()?;
-        let ends = std::mem::take(&mut self.run.signals.end_epoch);
-        if ends && !std::mem::replace(&mut self.run.batch.is_last, true) {
+        let ends = std::mem::take(&mut self.run.flow.end_epoch);
+        if ends && !std::mem::replace(&mut self.run.state.batch.is_last, true) {
             self.run.step_schedulers(self.module, Interval::Epoch, false)?;
         }
         Ok(ends)
@@ -271,29 +273,29 @@ impl<M: Module> Session<'_, M> {
         let (run, module) = (&mut self.run, &mut *self.module);
         let Fetched { batch, loader, is_last } = fetched;
         let name = feed.name(loader);
-        run.batch.index = run.progress.batches;
-        run.batch.loader = loader;
-        run.batch.is_last = is_last;
-        run.within_batch = true;
-        run.before_batch = run.progress;
-        run.progress.batches += 1;
-        run.progress.total_batches += 1;
-        run.progress.step_counted = false;
-        run.shared.metrics.set_step(run.progress.current_step());
+        run.state.batch.index = run.state.progress.batches;
+        run.state.batch.loader = loader;
+        run.state.batch.is_last = is_last;
+        run.state.before_batch = Some(run.state.progress);
+        run.state.progress.batches += 1;
+        run.state.progress.total_batches += 1;
+        run.state.progress.step_counted = false;
+        run.shared.metrics.set_step(run.state.progress.current_step());
         run.shared.metrics.set_batch_size(batch.size());
-        let window_begins = run.batch.index.is_multiple_of(run.limits.accumulate);
-        let window_ends = run.progress.batches.is_multiple_of(run.limits.accumulate);
-        run.window_open &= !window_begins;
-        run.window_skipped &= !window_begins;
-        (run.signals.skip_batch, run.signals.skip_update) = (false, false);
+        let window_begins = run.state.batch.index.is_multiple_of(run.limits.accumulate);
+        let window_ends = run.state.progress.batches.is_multiple_of(run.limits.accumulate);
+        if window_begins {
+            run.state.window = Window::Closed;
+        }
+        (run.flow.skip_batch, run.flow.skip_update) = (false, false);
 
         emit!(run, module, TrainBatchStart { batch: run.view(&batch, name), wait });
         tell!(run, module, on_train_batch_start);
         tell_strategy!(self, on_train_batch_start);
 
         let (run, module) = (&mut self.run, &mut *self.module);
-        if std::mem::take(&mut run.signals.end_epoch) {
-            run.batch.is_last = true;
+        if std::mem::take(&mut run.flow.end_epoch) {
+            run.state.batch.is_last = true;
             run.leave_batch();
             run.step_schedulers(module, Interval::Step, false)?;
             run.step_schedulers(module, Interval::Epoch, false)?;
@@ -302,30 +304,32 @@ impl<M: Module> Session<'_, M> {
 
         let mut has_loss = false;
         let mut stepped = None;
-        if !std::mem::take(&mut run.signals.skip_batch) {
-            run.progress.samples += batch.size() as u64;
-            run.progress.tokens += batch.tokens();
-            let losses_before = run.losses.len();
+        if !std::mem::take(&mut run.flow.skip_batch) {
+            run.state.progress.samples += batch.size() as u64;
+            run.state.progress.tokens += batch.tokens();
+            let losses_before = run.values.losses.len();
             let loss = run.forward(module, &batch, name)?;
             if module.automatic_optimization() {
-                if !run.window_open {
-                    run.zero_grad(module, 0..run.optimization.optimizers)?;
-                    run.window_open = true;
+                if run.state.window == Window::Closed {
+                    run.zero_grad(module, 0..run.update.optimization.optimizers)?;
+                    run.state.window = Window::Open;
                 }
                 if let Some(loss) = loss {
                     run.backward(module, &loss, run.limits.accumulate as f64)?;
-                    run.losses.push(loss.map(M::detach));
+                    run.values.losses.push(loss.map(M::detach));
                     // Gradients that must not be used are in the window's sum, so the whole window is skipped.
-                    run.window_skipped |= std::mem::take(&mut run.signals.skip_update);
-                    if (window_ends || is_last) && !run.window_skipped {
-                        stepped = run.update(module, 0..run.optimization.optimizers)?;
+                    if std::mem::take(&mut run.flow.skip_update) {
+                        run.state.window = Window::Skipped;
+                    }
+                    if (window_ends || is_last) && run.state.window == Window::Open {
+                        stepped = run.update(module, 0..run.update.optimization.optimizers)?;
                     }
                 }
-            } else if let Some(loss) = loss.filter(|_| run.losses.len() == losses_before) {
+            } else if let Some(loss) = loss.filter(|_| run.values.losses.len() == losses_before) {
                 // What a manual step returns is its loss, unless it was propagated back already.
-                run.losses.push(loss.map(M::detach));
+                run.values.losses.push(loss.map(M::detach));
             }
-            has_loss = run.losses.len() > losses_before;
+            has_loss = run.values.losses.len() > losses_before;
         }
 
         if stepped.is_some() {
@@ -342,7 +346,7 @@ impl<M: Module> Session<'_, M> {
             module,
             TrainBatchEnd {
                 batch: run.view(&batch, name),
-                loss: has_loss.then(|| Scalar::new(run.losses.current())),
+                loss: has_loss.then(|| Scalar::new(run.values.losses.current())),
             }
         );
         run.save_requested(module, ResumePoint::BatchEnd)?;
@@ -352,45 +356,46 @@ impl<M: Module> Session<'_, M> {
 }
 
 /// When loops end and validations begin; Lightning's rules.
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Whether no further epoch begins.
     fn is_done(&self, training: &Training<M::Batch>) -> bool {
         let run = &self.run;
         training.feed.length() == Some(0)
             || run.steps_are_done()
-            || run.limits.max_epochs.is_some_and(|max| run.progress.epochs_done >= max)
+            || run.limits.max_epochs.is_some_and(|max| run.state.progress.epochs_done >= max)
             || run.stops()
     }
 
     /// Whether no further batch of this epoch begins.
     fn epoch_is_done(&self) -> bool {
-        self.run.batch.is_last || self.run.steps_are_done() || self.run.stops()
+        self.run.state.batch.is_last || self.run.steps_are_done() || self.run.stops()
     }
 
     fn stop_when_time_is_over(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.shared.elapsed().saturating_sub(self.run.train_began) >= max {
-            self.run.signals.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
+        if self.run.shared.elapsed().saturating_sub(self.run.state.train_began) >= max {
+            self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
 
     fn validation_is_due(&mut self, training: &Training<M::Batch>) -> bool {
         let run = &mut self.run;
-        let asked = std::mem::take(&mut run.signals.validate);
-        if !run.shared.run.validation.due_in(run.progress.epoch) {
+        let asked = std::mem::take(&mut run.flow.validate);
+        if !run.shared.run.validation.due_in(run.state.progress.epoch) {
             return asked && run.shared.run.validation.enabled;
         }
         if asked || run.stops() {
             return true;
         }
         if let Check::Time(interval) = run.limits.val_check {
-            return run.shared.elapsed().saturating_sub(run.last_validation) >= interval.0;
+            return run.shared.elapsed().saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
-        let position = if across_epochs { run.progress.total_batches } else { run.progress.batches };
+        let position =
+            if across_epochs { run.state.progress.total_batches } else { run.state.progress.batches };
         match training.val_check {
             Some(every) => position.is_multiple_of(every),
-            None => run.batch.is_last,
+            None => run.state.batch.is_last,
         }
     }
 
@@ -401,7 +406,7 @@ impl<M: Module> Session<'_, M> {
         let seed = self.run.shared.streams.borrow().seed();
         let feed = Feed::new(loaders, &batches, self.data.turns(), self.run.limits.shuffled, seed);
         let feed = self.run.checked(feed.map_err(Into::into))?;
-        Ok(feed.watched(&self.run.watch.desk))
+        Ok(feed.watched(&self.run.loaders.watch.desk))
     }
 
     /// The training batches, and when to validate.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Phase, Progress};
 
-use super::saving::Requested;
+use crate::checkpoint::Requested;
+use crate::loops::{BatchPlace, Loop, Window};
 use crate::module::Module;
-use crate::running::{BatchPlace, Running};
 
 /// The points of the loop at which a checkpoint can be taken. A save that is requested elsewhere waits for the next of
 /// them: from the middle of a batch a run cannot be resumed.
@@ -59,52 +59,44 @@ impl ResumePoint {
 #[serde(default)]
 pub(crate) struct Loops {
     batch: BatchPlace,
-    /// The gradients of the accumulation window have been cleared, or are not to be used.
-    window_open: bool,
-    window_skipped: bool,
+    window: Window,
     /// Who asked to stop, and why.
     stop: Option<(String, String)>,
     end_epoch: bool,
     validate: bool,
     /// The saves that are still to be taken at this point, or wait for the next one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) requested: Vec<Requested>,
+    pub(crate) requested: Vec<Requested>,
     /// The hook whose weights the module has in the place of its own.
-    pub(super) swapped_by: Option<String>,
+    pub(crate) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.
     train_began: Duration,
     last_validation: Duration,
 }
 
-impl<M: Module> Running<M> {
-    /// The training batch, also while a validation has its own.
-    pub(super) fn training_batch(&self) -> BatchPlace {
-        if self.phase == Phase::Train { self.batch } else { self.train_batch }
-    }
-
+impl<M: Module> Loop<M> {
     pub(crate) fn loops(&self) -> Loops {
         Loops {
-            batch: self.training_batch(),
-            window_open: self.window_open,
-            window_skipped: self.window_skipped,
-            stop: self.signals.stop.clone(),
-            end_epoch: self.signals.end_epoch,
-            validate: self.signals.validate,
-            requested: self.saves.requested.clone(),
+            batch: self.state.training_batch(),
+            window: self.state.window,
+            stop: self.flow.stop.clone(),
+            end_epoch: self.flow.end_epoch,
+            validate: self.flow.validate,
+            requested: self.checkpointer.requested.clone(),
             // For a validation they are swapped in anew.
-            swapped_by: self.swapped_by.clone().filter(|_| self.phase == Phase::Train),
-            train_began: self.train_began,
-            last_validation: self.last_validation,
+            swapped_by: self.weights.by.clone().filter(|_| self.state.phase == Phase::Train),
+            train_began: self.state.train_began,
+            last_validation: self.state.last_validation,
         }
     }
 
     pub(crate) fn restore_loops(&mut self, loops: Loops) {
-        (self.batch, self.train_batch) = (loops.batch, loops.batch);
-        (self.window_open, self.window_skipped) = (loops.window_open, loops.window_skipped);
+        (self.state.batch, self.state.train_batch) = (loops.batch, loops.batch);
+        self.state.window = loops.window;
         // The trainer's own reasons are looked at anew.
-        self.signals.stop = loops.stop.filter(|(by, _)| by != "trainer");
-        (self.signals.end_epoch, self.signals.validate) = (loops.end_epoch, loops.validate);
-        self.saves.requested = loops.requested;
-        (self.train_began, self.last_validation) = (loops.train_began, loops.last_validation);
+        self.flow.stop = loops.stop.filter(|(by, _)| by != "trainer");
+        (self.flow.end_epoch, self.flow.validate) = (loops.end_epoch, loops.validate);
+        self.checkpointer.requested = loops.requested;
+        (self.state.train_began, self.state.last_validation) = (loops.train_began, loops.last_validation);
     }
 }

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::{Event, Failure, Phase, Stage, Tensors};
 
+use crate::call::Call;
 use crate::checkpoint::ResumePoint;
 use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
+use crate::loops::update::purpose;
+use crate::loops::{BatchPlace, Who};
 use crate::module::Module;
 use crate::outputs::Outputs;
 use crate::refuse::Unlogged;
-use crate::running::{BatchPlace, Who};
-use crate::session::Session;
 use crate::settings::Check;
-use crate::step::purpose;
 
 /// Delivers one of the six events that the three kinds of evaluation have each in their own name.
 /// The strategy receives those that the published order gives it.
@@ -50,10 +50,10 @@ struct Evaluated {
     outputs: Outputs,
 }
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// The data that this call evaluates on.
     pub(crate) fn evaluation_split(&self) -> Split {
-        match self.run.stage {
+        match self.run.state.stage {
             Stage::Fit | Stage::Validate => Split::Validate,
             Stage::Test => Split::Test,
             Stage::Predict => Split::Predict,
@@ -80,8 +80,8 @@ impl<M: Module> Session<'_, M> {
             return Ok(());
         }
         self.run.note_before_validation(phase)?;
-        self.run.train_batch = self.run.batch;
-        self.run.phase = phase;
+        self.run.state.train_batch = self.run.state.batch;
+        self.run.state.phase = phase;
         self.run.shared.metrics.begin_evaluation();
         self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
@@ -95,7 +95,7 @@ impl<M: Module> Session<'_, M> {
         }
         self.run.shared.metrics.set_loader(None);
         // What was cut short has no results.
-        if self.run.signals.interrupted.is_none() {
+        if self.run.ending.signal.is_none() {
             self.run.shared.metrics.close();
         }
         evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd
@@ -113,7 +113,7 @@ impl<M: Module> Session<'_, M> {
 
     /// The rest of a validation whose `on_validation_end` had reached the hooks when the checkpoint was taken.
     pub(crate) fn resume_validation_end(&mut self) -> Result<(), Failure> {
-        self.run.phase = Phase::Validate;
+        self.run.state.phase = Phase::Validate;
         self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
         self.run.save_requested(self.module, ResumePoint::ValidationEnd)?;
@@ -134,11 +134,11 @@ impl<M: Module> Session<'_, M> {
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
-            self.run.last_validation = self.run.shared.elapsed();
+            self.run.state.last_validation = self.run.shared.elapsed();
         }
-        self.run.saves.before_validation = None;
-        self.run.batch = self.run.train_batch;
-        if phase == Phase::Validate && self.run.stage == Stage::Fit {
+        self.run.checkpointer.before_validation = None;
+        self.run.state.batch = self.run.state.train_batch;
+        if phase == Phase::Validate && self.run.state.stage == Stage::Fit {
             self.report_unlogged(Unlogged::AfterValidation);
         }
         // Only now: what is logged on the way no longer belongs to it.
@@ -148,8 +148,8 @@ impl<M: Module> Session<'_, M> {
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
         self.run.watch_loaders(true);
         self.run.at(Who::Data, "seek");
-        let waiting = self.run.watch.desk.waits_for(loader);
-        let begun = self.evaluation.0[loader].seek(self.run.progress.epochs_done, 0, false);
+        let waiting = self.run.loaders.watch.desk.waits_for(loader);
+        let begun = self.evaluation.0[loader].seek(self.run.state.progress.epochs_done, 0, false);
         drop(waiting);
         self.run.waited();
         let name = self.evaluation.0[loader].name().to_owned();
@@ -162,15 +162,15 @@ impl<M: Module> Session<'_, M> {
         let mut index = 0;
         while index < batches {
             if self.run.is_interrupted() {
-                if phase == Phase::Validate && self.run.stage == Stage::Fit {
+                if phase == Phase::Validate && self.run.state.stage == Stage::Fit {
                     self.run.save_emergency(self.module, ResumePoint::ValidationDue)?;
                 }
                 break;
             }
             self.run.at(Who::Data, "next");
-            self.run.watch.desk.at(&self.run.progress, true);
-            let waiting = self.run.watch.desk.waits_for(loader);
-            let batch = self.evaluation.0[loader].next_unless(&|| self.run.interrupt.is_requested());
+            self.run.loaders.watch.desk.at(&self.run.state.progress, true);
+            let waiting = self.run.loaders.watch.desk.waits_for(loader);
+            let batch = self.evaluation.0[loader].next_unless(&|| self.run.ending.interrupt.is_requested());
             drop(waiting);
             self.run.waited();
             let batch = batch.map_err(|error| of_loader(&name, error));
@@ -179,7 +179,7 @@ impl<M: Module> Session<'_, M> {
                 Waited::Ended => break,
                 Waited::GaveUp => continue,
             };
-            self.run.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
+            self.run.state.batch = BatchPlace { index, loader, is_last: index + 1 == batches };
             self.run.shared.metrics.set_batch_size(batch.size());
             self.evaluate_batch(phase, &batch, &name)?;
             index += 1;
@@ -191,7 +191,7 @@ impl<M: Module> Session<'_, M> {
         evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart
             on_validation_batch_start on_test_batch_start on_predict_batch_start
             { batch: self.run.view(batch, name) }, predict_strategy: no);
-        let BatchPlace { index, loader, .. } = self.run.batch;
+        let BatchPlace { index, loader, .. } = self.run.state.batch;
         let seed = self.run.shared.streams.borrow().seed();
         self.run.at(Who::Module, "reseed");
         self.module.reseed(seed_at(seed, purpose(phase), index ^ (loader as u64) << 32));
@@ -202,7 +202,7 @@ impl<M: Module> Session<'_, M> {
         };
         let wanted = self.run.hooks.wants(ends);
         self.run.shared.metrics.begin_batch(wanted);
-        self.run.outputs = wanted.then(Outputs::default);
+        self.run.values.outputs = wanted.then(Outputs::default);
         if phase == Phase::Predict {
             return self.predict_batch(batch, name);
         }
@@ -249,7 +249,7 @@ impl<M: Module> Session<'_, M> {
     fn evaluated(&mut self, phase: Phase) -> Evaluated {
         let metrics = self.run.shared.metrics.take_batch();
         let loss = metrics.get(phase.loss_metric()).copied();
-        Evaluated { loss, metrics, outputs: self.run.outputs.take().unwrap_or_default() }
+        Evaluated { loss, metrics, outputs: self.run.values.outputs.take().unwrap_or_default() }
     }
 
     fn predict_batch(&mut self, batch: &M::Batch, name: &str) -> Result<(), Failure> {

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
 
-use super::{Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Recorder};
 use crate::checkpoint::Best;
-use crate::failures::Then;
+use crate::journal::Notice;
+use crate::journal::Then;
+use crate::loops::{Loop, Who};
 use crate::module::Module;
-use crate::notice::Notice;
-use crate::running::{Running, Who};
+use crate::run::{
+    Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Recorder,
+};
 
 /// A recorder, shared with the thread that watches for stalls.
 pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
@@ -42,17 +44,17 @@ impl Recording {
     }
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// Writes down what was logged since the last line. Everybody has received the event by now, so what
     /// hooks and module logged in it stands on the same line.
     #[inline]
     pub(crate) fn record_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
-        if self.recording.is_some() || self.hooks.wants(Event::Log) {
+        if self.journal.recording.is_some() || self.hooks.wants(Event::Log) {
             let (metrics, histograms) = self.record_line(of);
             let logged = metrics.is_some() || !histograms.is_empty();
             if logged {
                 let metrics = &metrics.unwrap_or_default();
-                let epoch_end = self.progress.epochs_done > self.progress.epoch;
+                let epoch_end = self.state.progress.epochs_done > self.state.progress.epoch;
                 emit!(self, module, Log { of, epoch_end, metrics, histograms: &histograms });
             }
         }
@@ -63,14 +65,14 @@ impl<M: Module> Running<M> {
     fn record_line(&mut self, stage: Phase) -> Logged {
         let metrics = self.shared.metrics.take_changes();
         if let Some(metrics) = &metrics {
-            let Progress { step, epoch, epochs_done, .. } = self.progress;
+            let Progress { step, epoch, epochs_done, .. } = self.state.progress;
             let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
             self.record(|recorder| recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics }));
         }
         if !self.shared.metrics.has_histograms() {
             return (metrics, BTreeMap::new());
         }
-        let Progress { step, epoch, .. } = self.progress;
+        let Progress { step, epoch, .. } = self.state.progress;
         let time = self.shared.elapsed().as_secs_f64();
         let histograms = self.shared.metrics.take_histograms();
         let line = HistogramLine { step, epoch, stage, time, histograms: &histograms };
@@ -96,39 +98,39 @@ impl<M: Module> Running<M> {
 
     /// Tells people, and writes it down.
     pub(crate) fn note(&mut self, mut notice: Notice) {
-        let told = self.notices.is_told(&mut notice);
-        if self.recording.is_some() {
+        let told = self.journal.notices.is_told(&mut notice);
+        if self.journal.recording.is_some() {
             self.record_happening(Happening::from(&notice));
         }
-        self.notices.push(notice, told);
+        self.journal.notices.push(notice, told);
     }
 
     /// Writes down what ends the run, or came while it was ending. Whoever called the trainer tells people.
     pub(crate) fn note_failure(&mut self, failure: &Failure, then: Then) {
-        self.notices.failures.count(failure, then);
-        if self.recording.is_some() {
+        self.journal.notices.failures.count(failure, then);
+        if self.journal.recording.is_some() {
             self.record_happening_at(failure.step, failure.epoch, Happening::failed(failure, 1, then));
         }
     }
 
     /// Begins to watch for loaders that keep the loop waiting: those of an evaluation, or those that it trains with.
     pub(crate) fn watch_loaders(&mut self, evaluates: bool) {
-        self.watch.desk.at(&self.progress, evaluates);
+        self.loaders.watch.desk.at(&self.state.progress, evaluates);
         let elapsed = self.shared.elapsed();
-        let recorder = self.recording.as_ref().map(|recording| &recording.shared);
-        self.watch.begin(&self.notices.tell, recorder, elapsed);
+        let recorder = self.journal.recording.as_ref().map(|recording| &recording.shared);
+        self.loaders.watch.begin(&self.journal.notices.tell, recorder, elapsed);
     }
 
     /// A loader has been waited for. Asked once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn waited(&mut self) {
-        if let Some(notice) = self.watch.goes_on() {
+        if let Some(notice) = self.loaders.watch.goes_on() {
             self.note(notice);
         }
     }
 
     pub(crate) fn record_happening(&mut self, what: Happening) {
-        let Progress { step, epoch, .. } = self.progress;
+        let Progress { step, epoch, .. } = self.state.progress;
         self.record_happening_at(step, epoch, what);
     }
 
@@ -144,11 +146,11 @@ impl<M: Module> Running<M> {
         &mut self,
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
     ) {
-        let Some(recording) = &mut self.recording else { return };
+        let Some(recording) = &mut self.journal.recording else { return };
         let written = write(&mut **recording.recorder());
         if let Some(error) = written.err().filter(|_| recording.told.is_none()) {
             recording.told = Some(error.to_string());
-            self.notices.push(Notice::Unwritten(error), true);
+            self.journal.notices.push(Notice::Unwritten(error), true);
         }
     }
 
@@ -160,21 +162,21 @@ impl<M: Module> Running<M> {
         marks: &[FileMark],
     ) -> Result<(), Failure> {
         let time = self.shared.elapsed().as_secs_f64();
-        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let (run, identity) = (&self.shared.run, &self.identity);
+        let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());
+        let (run, identity) = (&self.shared.run, &self.journal.identity);
         let beginning = Beginning { stage, run, seed, identity, hooks, resumed_from, marks, progress, time };
         // Dry runs and rehearsals are no runs that anybody looks for later.
         let introduces =
-            self.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;
-        let Some(recording) = &self.recording else {
+            self.journal.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;
+        let Some(recording) = &self.journal.recording else {
             let introduction = introduces.then(|| Introduction::of(&beginning));
-            if self.saves.kept {
+            if self.checkpointer.kept {
                 self.count_on()?;
             }
             if let Some(introduction) = introduction {
                 self.note(Notice::Began(introduction));
             }
-            if self.limits.trace_updates && self.stage == Stage::Fit {
+            if self.limits.trace_updates && self.state.stage == Stage::Fit {
                 let text =
                     "`trace_updates` is on, but without a run directory there is nowhere to write them";
                 self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
@@ -193,7 +195,7 @@ impl<M: Module> Running<M> {
         self.shared.run.removed_checkpoints = removed;
         if earlier_ended {
             // Training announces everything before it ends.
-            self.saves.durable.clear();
+            self.checkpointer.durable.clear();
         }
         if stage == Stage::Fit {
             self.take_over_checkpoints()?;
@@ -209,7 +211,7 @@ impl<M: Module> Running<M> {
 
     /// The weights as training leaves them.
     pub(crate) fn record_weights(&mut self, module: &M) {
-        if self.recording.is_some() {
+        if self.journal.recording.is_some() {
             self.at(Who::Module, "weights");
             let weights = module.weights();
             self.record_lasting(|recorder| recorder.weights(&weights?));
@@ -221,7 +223,7 @@ impl<M: Module> Running<M> {
         &mut self,
         write: impl FnOnce(&mut dyn Recorder) -> Result<(), tenterhook_core::BoxError>,
     ) {
-        let Some(recording) = &mut self.recording else { return };
+        let Some(recording) = &mut self.journal.recording else { return };
         let written = write(&mut **recording.recorder());
         recording.missing.extend(written.err().map(|error| error.to_string()));
     }
@@ -229,19 +231,19 @@ impl<M: Module> Running<M> {
     /// Writes down how the call ended. A call whose weights, metrics or outcome are not on the disk has failed, however
     /// well the training went.
     pub(crate) fn end_recording(&mut self) -> Result<(), Failure> {
-        if self.recording.is_none() {
+        if self.journal.recording.is_none() {
             return Ok(());
         }
-        self.record_line(self.phase);
+        self.record_line(self.state.phase);
         self.record_lasting(|recorder| recorder.flush());
         self.at(Who::Trainer, "end");
         self.judge_missing();
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
-        let (stage, progress, hooks) = (self.stage, self.progress, self.hooks.list());
-        let (outcome, hook_costs, sinks) = (self.outcome.clone(), self.hook_costs(), self.sinks());
-        let failures = std::mem::take(&mut self.notices.failures);
-        let identity = self.identity.clone();
+        let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());
+        let (outcome, hook_costs, sinks) = (self.ending.outcome.clone(), self.hook_costs(), self.sinks());
+        let failures = std::mem::take(&mut self.journal.notices.failures);
+        let identity = self.journal.identity.clone();
         let best = Best::of(&self.hooks, &self.shared.run.checkpoints).map(|best| best.path);
         let ending = Ending {
             stage,
@@ -257,9 +259,9 @@ impl<M: Module> Running<M> {
             time,
         };
         self.record_lasting(|recorder| recorder.end(&ending));
-        self.notices.failures = failures;
+        self.journal.notices.failures = failures;
         let missing = self.judge_missing();
-        if let Some(recording) = &mut self.recording {
+        if let Some(recording) = &mut self.journal.recording {
             recording.missing.clear();
             let lost = recording.recorder().lost();
             recording.lost_before = lost;
@@ -270,14 +272,15 @@ impl<M: Module> Running<M> {
     /// What the call should have left behind and could not write. Where something is missing, the outcome is a failure.
     fn judge_missing(&mut self) -> Option<String> {
         let why = self.missing()?;
-        if !matches!(self.outcome, Outcome::Failed { .. } | Outcome::Interrupted { .. }) {
-            (self.status, self.outcome) = (Status::Error, Outcome::Failed { error: why.clone() });
+        if !matches!(self.ending.outcome, Outcome::Failed { .. } | Outcome::Interrupted { .. }) {
+            (self.state.status, self.ending.outcome) =
+                (Status::Error, Outcome::Failed { error: why.clone() });
         }
         Some(why)
     }
 
     fn missing(&self) -> Option<String> {
-        let recording = self.recording.as_ref()?;
+        let recording = self.journal.recording.as_ref()?;
         let mut missing = recording.missing.clone();
         let lost = recording.recorder().lost().saturating_sub(recording.lost_before);
         if lost > 0 {
@@ -292,7 +295,7 @@ impl<M: Module> Running<M> {
     /// Whether the run was asked to end by a signal. Asked once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn is_interrupted(&mut self) -> bool {
-        if self.interrupt.is_requested() {
+        if self.ending.interrupt.is_requested() {
             self.heed_interruption();
             return true;
         }
@@ -301,22 +304,22 @@ impl<M: Module> Running<M> {
 
     #[cold]
     fn heed_interruption(&mut self) {
-        if self.signals.interrupted.is_none() {
-            let signal = self.interrupt.signal();
-            self.signals.interrupted = Some(signal.clone());
-            self.saves.hurry.store(true, Ordering::Relaxed);
-            self.status = Status::Interrupted;
+        if self.ending.signal.is_none() {
+            let signal = self.ending.interrupt.signal();
+            self.ending.signal = Some(signal.clone());
+            self.checkpointer.hurry.store(true, Ordering::Relaxed);
+            self.state.status = Status::Interrupted;
             self.note(Notice::Interrupted { signal });
         }
     }
 
     /// How the run has ended, as far as it was not a failure.
     pub(crate) fn note_outcome(&mut self) {
-        let interrupted = self.signals.interrupted.clone().map(|signal| Outcome::Interrupted { signal });
-        let stopped = self.signals.stop.clone().filter(|_| self.may_stop());
+        let interrupted = self.ending.signal.clone().map(|signal| Outcome::Interrupted { signal });
+        let stopped = self.flow.stop.clone().filter(|_| self.may_stop());
         let stopped = stopped.map(|(by, reason)| Outcome::Stopped { by, reason });
-        self.outcome = interrupted.or(stopped).unwrap_or_default();
-        self.status = match self.outcome {
+        self.ending.outcome = interrupted.or(stopped).unwrap_or_default();
+        self.state.status = match self.ending.outcome {
             Outcome::Interrupted { .. } => Status::Interrupted,
             _ => Status::Completed,
         };

@@ -9,10 +9,10 @@ use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
+use crate::journal::Notice;
+use crate::loops::{Loop, Who};
 use crate::losses::Once;
 use crate::module::{Interval, Module, StepOutput};
-use crate::notice::Notice;
-use crate::running::{Running, Who};
 
 /// What separates the seeds of training, validation, test and prediction.
 pub(crate) fn purpose(phase: Phase) -> u64 {
@@ -25,7 +25,7 @@ pub(crate) fn purpose(phase: Phase) -> u64 {
     }
 }
 
-impl<M: Module> Running<M> {
+impl<M: Module> Loop<M> {
     /// The module's step on a batch: the loss, or none.
     pub(crate) fn forward(
         &mut self,
@@ -38,11 +38,11 @@ impl<M: Module> Running<M> {
         let timed = self.stopwatch(Event::AfterForward);
         let seed = self.shared.streams.borrow().seed();
         self.at(Who::Module, "reseed");
-        module.reseed(seed_at(seed, purpose(self.phase), self.progress.total_batches));
-        self.stepped_itself = false;
+        module.reseed(seed_at(seed, purpose(self.state.phase), self.state.progress.total_batches));
+        self.update.stepped_itself = false;
         self.at(Who::Module, "training_step");
         let output = module.training_step(batch, &mut Cx::new(self));
-        self.progress.step_counted |= self.stepped_itself;
+        self.state.progress.step_counted |= self.update.stepped_itself;
         let output = self.checked(output)?;
         self.after_module(module)?;
         let duration = self.since(timed);
@@ -100,7 +100,7 @@ impl<M: Module> Running<M> {
         module: &mut M,
         optimizers: Range<usize>,
     ) -> Result<Option<f64>, Failure> {
-        self.norms.clear();
+        self.update.norms.clear();
         let mut used_lr = None;
         for optimizer in optimizers {
             emit!(
@@ -109,14 +109,14 @@ impl<M: Module> Running<M> {
                 BeforeOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
             );
             tell!(self, module, on_before_optimizer_step);
-            if std::mem::take(&mut self.signals.skip_update) {
+            if std::mem::take(&mut self.flow.skip_update) {
                 break;
             }
             self.report_missing_gradients(module, optimizer);
             self.run_update_hooks(module, optimizer)?;
             let clipping = self.clip(module, optimizer)?;
             // Gradients live on only if somebody will look at them.
-            let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.progress)
+            let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.state.progress)
                 || self.hooks.wants(Event::BeforeZeroGrad);
             let timed = self.stopwatch(Event::AfterOptimizerStep);
             used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
@@ -136,19 +136,19 @@ impl<M: Module> Running<M> {
             tell!(self, module, on_after_optimizer_step);
         }
         if used_lr.is_some() {
-            self.progress.step += 1;
-            self.progress.step_counted = true;
-            self.shared.metrics.set_step(self.progress.step);
+            self.state.progress.step += 1;
+            self.state.progress.step_counted = true;
+            self.shared.metrics.set_step(self.state.progress.step);
         }
         Ok(used_lr)
     }
 
     /// Tells once of parameters that the loss does not depend on: usually a mistake in the model.
     fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
-        if self.gradients_seen.contains(&optimizer) {
+        if self.update.gradients_seen.contains(&optimizer) {
             return;
         }
-        self.gradients_seen.push(optimizer);
+        self.update.gradients_seen.push(optimizer);
         let parameters = module.without_gradient(optimizer);
         if !parameters.is_empty() {
             self.note(Notice::NoGradient { parameters });
@@ -159,8 +159,8 @@ impl<M: Module> Running<M> {
         if !self.hooks.updates_gradients() {
             return Ok(());
         }
-        let standing = (self.stage, self.phase, self.status);
-        let moment = Moment::new(standing, self.progress, &self.shared, &NoModel, &self.losses);
+        let standing = (self.state.stage, self.state.phase, self.state.status);
+        let moment = Moment::new(standing, self.state.progress, &self.shared, &NoModel, &self.values.losses);
         let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer });
         if self.limits.trace_updates {
             self.record_updates();
@@ -172,10 +172,10 @@ impl<M: Module> Running<M> {
     /// How long clipping took, where somebody wants to know how long the update takes.
     fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<Duration, Failure> {
         let rule = self.limits.clip;
-        let wanted = self.hooks.wants_at(Event::GradientClip, &self.progress);
-        let wanted_later = self.hooks.reads_grad_norm(&self.progress);
+        let wanted = self.hooks.wants_at(Event::GradientClip, &self.state.progress);
+        let wanted_later = self.hooks.reads_grad_norm(&self.state.progress);
         if wanted || wanted_later {
-            self.norms.push(Once::new(module.grad_norm(optimizer)));
+            self.update.norms.push(Once::new(module.grad_norm(optimizer)));
         }
         let mut took = Duration::ZERO;
         if let Some(rule) = rule {
@@ -188,7 +188,7 @@ impl<M: Module> Running<M> {
         if wanted {
             // Where nothing is clipped, the norm after is the one before.
             let after = rule.map(|_| Once::new(module.grad_norm(optimizer)));
-            let before = self.norms.pop().unwrap_or_else(|| Once::new(module.grad_norm(optimizer)));
+            let before = self.update.norms.pop().unwrap_or_else(|| Once::new(module.grad_norm(optimizer)));
             emit!(
                 self,
                 module,
@@ -201,7 +201,7 @@ impl<M: Module> Running<M> {
                 }
             );
             // It holds the gradients, so it is kept for nobody but who will be told.
-            self.norms.extend(wanted_later.then_some(before));
+            self.update.norms.extend(wanted_later.then_some(before));
         }
         tell!(self, module, on_gradient_clip);
         Ok(took)
@@ -231,11 +231,11 @@ impl<M: Module> Running<M> {
             return Ok(());
         }
         let position = match interval {
-            Interval::Step => self.batch.index + 1,
-            Interval::Epoch => self.progress.epoch + 1,
+            Interval::Step => self.state.batch.index + 1,
+            Interval::Epoch => self.state.progress.epoch + 1,
         };
-        for index in 0..self.optimization.schedulers.len() {
-            let scheduler = &self.optimization.schedulers[index];
+        for index in 0..self.update.optimization.schedulers.len() {
+            let scheduler = &self.update.optimization.schedulers[index];
             let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
             if !due || scheduler.plateau_of.is_some() != on_plateau {
                 continue;
@@ -269,14 +269,14 @@ impl<M: Module> Running<M> {
             self,
             module,
             StepEnd {
-                loss: Scalar::new(self.losses.current()),
-                grad_norm: Scalar::new(&NormOfParts(&self.norms)),
+                loss: Scalar::new(self.values.losses.current()),
+                grad_norm: Scalar::new(&NormOfParts(&self.update.norms)),
                 lr,
                 next_lr: module.lr(optimizer),
             }
         );
         // Nobody reads it any more, and it may hold gradients.
-        self.norms.clear();
+        self.update.norms.clear();
         tell!(self, module, on_step_end);
         Ok(())
     }
@@ -292,19 +292,19 @@ impl<M: Module> Running<M> {
     pub(crate) fn manual_backward(&mut self, module: &mut M, loss: &M::Scalar) -> Result<(), Failure> {
         let loss = Once::new(loss.clone());
         self.backward(module, &loss, 1.0)?;
-        self.losses.push(loss.map(M::detach));
+        self.values.losses.push(loss.map(M::detach));
         self.at(Who::Module, "training_step");
         Ok(())
     }
 
     /// A step of one optimizer that the module asked for.
     pub(crate) fn manual_step(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
-        self.progress.step_counted = false;
+        self.state.progress.step_counted = false;
         if let Some(lr) = self.update(module, optimizer..optimizer + 1)? {
             self.step_end(module, optimizer, lr)?;
         }
         // What the module does next within this batch belongs to the next step.
-        self.stepped_itself = std::mem::take(&mut self.progress.step_counted);
+        self.update.stepped_itself = std::mem::take(&mut self.state.progress.step_counted);
         self.at(Who::Module, "training_step");
         Ok(())
     }

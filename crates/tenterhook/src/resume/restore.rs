@@ -6,17 +6,15 @@ use std::sync::Arc;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{Entries, Failure, Stage, Weights};
 
-use super::afterwards::LeftOpen;
-use super::contents::Contents;
-use super::store::STATE;
+use crate::call::Call;
+use crate::checkpoint::{Contents, LeftOpen, STATE};
+use crate::loops::Who;
 use crate::module::Module;
-use crate::running::Who;
-use crate::session::Session;
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// Announces that a checkpoint has been applied.
     pub(crate) fn announce_restored(&mut self) -> Result<(), Failure> {
-        let Some(path) = self.restored.take() else { return Ok(()) };
+        let Some(path) = self.resume.to_announce.take() else { return Ok(()) };
         let root = path.parent().unwrap_or_else(|| Path::new("."));
         emit!(self.run, self.module, CheckpointLoaded { path: &path, root });
         Ok(())
@@ -24,7 +22,7 @@ impl<M: Module> Session<'_, M> {
 
     /// Restores the optimizers, which exist only now, and the gradients of a window that had not ended.
     pub(crate) fn restore_optimizers(&mut self) -> Result<(), Failure> {
-        let Some((state, gradients)) = self.optimizers_to_restore.take() else { return Ok(()) };
+        let Some((state, gradients)) = self.resume.optimizers.take() else { return Ok(()) };
         self.run.at(Who::Module, "load_optimizer_state");
         let loaded = self.module.load_optimizer_state(&state);
         self.run.checked(loaded)?;
@@ -38,7 +36,7 @@ impl<M: Module> Session<'_, M> {
 
     /// Restores the admitted checkpoint: the module, the data module, where the run stood, then the hooks.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
-        let Some((path, mut contents)) = self.admitted.take() else { return Ok(()) };
+        let Some((path, mut contents)) = self.resume.admitted.take() else { return Ok(()) };
         let entries = Entries::new(std::mem::take(&mut contents.entries));
         self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
@@ -46,15 +44,15 @@ impl<M: Module> Session<'_, M> {
         self.run.at(Who::Module, "load_weights");
         let loaded = self.module.load_weights(&contents.weights);
         self.run.checked(loaded)?;
-        (self.restored, self.resumed_from) = (Some(path.clone()), Some(path));
+        (self.resume.to_announce, self.resume.from) = (Some(path.clone()), Some(path));
         if contents.weights_only {
             return Ok(());
         }
-        if let Some(saved) = contents.data.as_ref().filter(|_| self.run.saves.data.is_some()) {
+        if let Some(saved) = contents.data.as_ref().filter(|_| self.run.checkpointer.data.is_some()) {
             self.run.at(Who::Data, "load_state");
             let loaded = self.data.load_state(saved);
             self.run.checked(loaded)?;
-            self.run.saves.data = self.data.state();
+            self.run.checkpointer.data = self.data.state();
         }
         self.restore_run(contents, &entries)
     }
@@ -62,41 +60,41 @@ impl<M: Module> Session<'_, M> {
     /// Everything but the weights; the optimizers wait until they exist.
     fn restore_run(&mut self, mut contents: Contents, entries: &Entries) -> Result<(), Failure> {
         let run = &mut self.run;
-        self.optimizers_to_restore = Some((contents.optimizers, contents.gradients));
-        run.progress = contents.progress;
-        if run.stage == Stage::Fit {
-            self.marks = contents.marks;
-            run.saves.number = contents.number;
-            run.saves.left_open = self.resumed_from.clone().map(|checkpoint| LeftOpen {
+        self.resume.optimizers = Some((contents.optimizers, contents.gradients));
+        run.state.progress = contents.progress;
+        if run.state.stage == Stage::Fit {
+            self.resume.marks = contents.marks;
+            run.checkpointer.number = contents.number;
+            run.checkpointer.left_open = self.resume.from.clone().map(|checkpoint| LeftOpen {
                 checkpoint,
                 number: contents.number,
                 afterwards: contents.afterwards,
             });
             let roots = run.roots();
-            run.saves.durable = contents.unannounced;
-            run.saves.durable.iter_mut().for_each(|saved| saved.again = true);
-            run.saves.durable.retain(|saved| roots.place(&saved.path).is_ok_and(|path| path.is_dir()));
+            run.checkpointer.durable = contents.unannounced;
+            run.checkpointer.durable.iter_mut().for_each(|saved| saved.again = true);
+            run.checkpointer.durable.retain(|saved| roots.place(&saved.path).is_ok_and(|path| path.is_dir()));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
-            self.to_swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
-            run.swapped_by.clone_from(&contents.loops.swapped_by);
+            self.resume.swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
+            run.weights.by.clone_from(&contents.loops.swapped_by);
             // A save into the directory of a hook that is gone is no longer wanted.
             contents.loops.requested.retain(|requested| requested.save.is_known(&roots));
             let pending =
                 contents.loops.requested.iter().filter_map(|requested| requested.save.path.as_ref());
             run.shared.run.pending_checkpoints = pending.filter_map(|path| roots.place(path).ok()).collect();
             run.restore_loops(contents.loops);
-            self.resumed_at = Some(contents.resume_point);
+            self.resume.point = Some(contents.resume_point);
         }
         run.shared.elapsed_before = contents.elapsed;
         run.shared.metrics.restore(contents.metrics);
-        run.losses.restore(contents.losses);
+        run.values.losses.restore(contents.losses);
         run.shared.board.restore(contents.board, contents.board_taken);
         run.shared.board.keep_from_observers(contents.board_kept);
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
-        let restored = run.hooks.restore(contents.runner, &contents.hooks, &run.progress, &run.shared);
+        let restored = run.hooks.restore(contents.runner, &contents.hooks, &run.state.progress, &run.shared);
         restored.map_err(|mut failure| {
-            let file = self.resumed_from.iter().map(|from| format!(" (in {})", from.join(STATE).display()));
+            let file = self.resume.from.iter().map(|from| format!(" (in {})", from.join(STATE).display()));
             failure.error = format!("{}{}", failure.error, file.collect::<String>()).into();
             failure
         })?;

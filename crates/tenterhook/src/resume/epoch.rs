@@ -2,12 +2,12 @@
 
 use tenterhook_core::{Failure, Phase};
 
+use crate::call::Call;
 use crate::checkpoint::ResumePoint;
-use crate::fit::Training;
+use crate::loops::fit::Training;
 use crate::module::Module;
-use crate::session::Session;
 
-impl<M: Module> Session<'_, M> {
+impl<M: Module> Call<'_, M> {
     /// What follows the point in the epoch that a checkpoint was taken at, pending saves first. `true` when the epoch ends
     /// there.
     pub(crate) fn take_up(
@@ -22,20 +22,20 @@ impl<M: Module> Session<'_, M> {
                 Ok(false)
             }
             ResumePoint::BatchEnd => {
-                self.run.within_batch = true;
-                self.run.shared.metrics.set_step(self.run.progress.current_step());
+                self.run.state.before_batch = Some(self.run.state.progress);
+                self.run.shared.metrics.set_step(self.run.state.progress.current_step());
                 self.run.save_requested(self.module, point)?;
                 self.end_batch()?;
                 self.after_batch(training)
             }
             ResumePoint::ValidationDue => {
                 self.evaluate(Phase::Validate)?;
-                self.run.phase = Phase::Train;
+                self.run.state.phase = Phase::Train;
                 self.after_validation()
             }
             ResumePoint::ValidationEnd => {
                 self.resume_validation_end()?;
-                self.run.phase = Phase::Train;
+                self.run.state.phase = Phase::Train;
                 self.after_validation()
             }
             ResumePoint::TrainStart

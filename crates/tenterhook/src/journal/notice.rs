@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenterhook_core::failure::Contained;
 use tenterhook_core::{BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest};
 
-use crate::failures::{Failures, Then};
+use crate::journal::{Failures, Then};
 use crate::run::Introduction;
 
 /// Something a person or the run's journal should know.

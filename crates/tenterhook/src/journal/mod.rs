@@ -1,0 +1,34 @@
+//! What a run tells: notices to people, decisions, failures and metrics to the run directory.
+
+mod failures;
+mod notice;
+mod recording;
+
+pub(crate) use failures::Then;
+pub use failures::{FailureKind, Failures};
+pub use notice::Notice;
+pub(crate) use notice::{Notices, Tell, telling};
+pub(crate) use recording::{Recording, SharedRecorder};
+
+use crate::run::Identity;
+
+/// What is told and written down of a run, and by whom it is read.
+pub(crate) struct Journal {
+    pub(crate) notices: Notices,
+    pub(crate) recording: Option<Recording>,
+    /// Data, program and processor, once they are known.
+    pub(crate) identity: Identity,
+    /// A loss that is not finite has been reported.
+    pub(crate) told_not_finite: bool,
+    /// Hooks that were disabled, and why, until the others receive `on_hook_disabled`.
+    pub(crate) disabled: Vec<(String, String)>,
+    /// `on_hook_disabled` is being delivered, or waits for a save to end.
+    pub(crate) held: bool,
+}
+
+impl Journal {
+    pub(crate) fn new(notices: Notices, recording: Option<Recording>) -> Journal {
+        let (identity, told_not_finite, disabled, held) = Default::default();
+        Journal { notices, recording, identity, told_not_finite, disabled, held }
+    }
+}
