@@ -58,6 +58,11 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
+    /// The checkpoints' root, in the run's directory if it has one, and the directories that hooks declare.
+    pub(super) fn new(run: Option<PathBuf>, own: PathBuf, declared: Vec<(String, PathBuf)>) -> Roots {
+        Roots { run, own, declared }
+    }
+
     /// The checkpoints' root.
     pub(super) fn own(&self) -> &Path {
         &self.own
@@ -133,7 +138,7 @@ impl<M: Module> Running<M> {
         let contained =
             |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
         let declared = self.hooks.write_effects().into_iter().map(contained).collect();
-        Roots { run: run.directory.clone(), own: run.checkpoints.clone(), declared }
+        Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
     }
 
     /// Checks the paths of a request. In a rehearsal they stay below its scratch directory.
@@ -157,7 +162,7 @@ mod tests {
 
     fn roots() -> Roots {
         let declared = vec![("far".to_owned(), "/srv/best".into())];
-        Roots { run: None, own: "/run/checkpoints".into(), declared }
+        Roots::new(None, "/run/checkpoints".into(), declared)
     }
 
     #[test]

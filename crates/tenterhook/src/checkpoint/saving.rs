@@ -350,7 +350,7 @@ impl<M: Module> Running<M> {
             // Also refuses a directory of checkpoints that is a symbolic link.
             roots.latest()?;
             tidy(&RealDisk, roots.own())?;
-            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&roots))
+            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&RealDisk, &roots))
         };
         let finished = self.checked(finish())?;
         let Progress { step, epoch, .. } = self.progress;

@@ -77,7 +77,7 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// Whether something has this name, be it a link that leads nowhere.
-fn exists(path: &Path) -> io::Result<bool> {
+pub(super) fn exists(path: &Path) -> io::Result<bool> {
     match path.symlink_metadata() {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
