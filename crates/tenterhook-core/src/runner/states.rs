@@ -56,13 +56,13 @@ impl HookRunner {
         Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
     }
 
-    /// The paths that hooks declare to write ([`Effect::Write`]), by hook.
+    /// The directories in which hooks declare to save checkpoints ([`Effect::SaveCheckpoints`]), by hook.
     #[must_use]
-    pub fn write_effects(&self) -> Vec<(String, PathBuf)> {
+    pub fn checkpoint_directories(&self) -> Vec<(String, PathBuf)> {
         let mut all = Vec::new();
         for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
             for effect in slot.hook.0.access().effects {
-                if let Effect::Write(path) = effect {
+                if let Effect::SaveCheckpoints(path) = effect {
                     all.push((slot.standing.name.clone(), path));
                 }
             }

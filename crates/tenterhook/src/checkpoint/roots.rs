@@ -15,7 +15,7 @@ use crate::module::Module;
 use crate::running::Running;
 
 /// The path of a checkpoint, relative to the checkpoints' root or to the directory that a hook declares as an
-/// [effect](tenterhook_core::Effect::Write). It cannot name anything outside of them.
+/// [effect](tenterhook_core::Effect::SaveCheckpoints). It cannot name anything outside of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPath {
     /// The hook in whose directory the checkpoint is; `None` is the checkpoints' root.
@@ -79,7 +79,7 @@ impl Roots {
         declared.ok_or_else(|| {
             format!(
                 "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
-                 `Access::effect`",
+                 `Effect::SaveCheckpoints`",
                 path.display(),
                 self.own.display()
             )
@@ -137,7 +137,7 @@ impl<M: Module> Running<M> {
         let run = &self.shared.run;
         let contained =
             |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
-        let declared = self.hooks.write_effects().into_iter().map(contained).collect();
+        let declared = self.hooks.checkpoint_directories().into_iter().map(contained).collect();
         Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
     }
 
