@@ -1,9 +1,11 @@
 //! Decides whether a checkpoint may be restored, before any hook is called.
 
-use tenterhook_core::{Failure, Stage};
+use tenterhook_core::{BoxError, Failure, Stage};
 
 use super::contents::Contents;
 use super::read;
+use super::restore::in_state_of;
+use super::store::largest_number;
 use crate::config;
 use crate::module::Module;
 use crate::notice::Notice;
@@ -11,17 +13,27 @@ use crate::running::Who;
 use crate::session::Session;
 
 impl<M: Module> Session<'_, M> {
-    /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data.
+    /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data, with states
+    /// that hooks cannot load, or in a run that cannot go on.
     ///
     /// Only the data module has been set up here. After a refusal no hook is called and nothing is written.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
+        self.check_record()?;
         let Some(path) = self.restore_from.take() else { return Ok(()) };
         self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
-        let contents = self.run.checked(contents)?;
-        if self.run.stage == Stage::Fit && !contents.weights_only {
+        let mut contents = self.run.checked(contents)?;
+        let fits = self.run.stage == Stage::Fit && !contents.weights_only;
+        if fits {
             self.check_config(&contents)?;
             self.check_hooks(&contents)?;
+        }
+        if !contents.weights_only {
+            let checked = self.run.hooks.check_states(&contents.hooks, &contents.progress);
+            checked.map_err(|failure| in_state_of(&path, failure))?;
+        }
+        if fits {
+            self.check_checkpoints(&mut contents)?;
             self.check_data_state(&contents)?;
             self.check_data(&contents.identity)?;
         }
@@ -39,6 +51,41 @@ impl<M: Module> Session<'_, M> {
     pub(crate) fn refuse(&mut self, why: String) -> Result<(), Failure> {
         self.run.at(Who::Trainer, "restore");
         Err(self.run.failed(why.into(), false))
+    }
+
+    /// The recorder refuses a run that it cannot go on with.
+    fn check_record(&mut self) -> Result<(), Failure> {
+        let Some(recording) = &self.run.recording else { return Ok(()) };
+        if self.run.stage != Stage::Fit || self.run.shared.run.fast_dev_run {
+            return Ok(());
+        }
+        let admitted = recording.recorder().admit(self.restore_from.as_deref());
+        self.run.at(Who::Trainer, "begin");
+        self.run.checked(admitted)
+    }
+
+    /// The directories of checkpoints must be usable. A checkpoint that is gone is not announced any more; one that cannot be
+    /// looked at is not gone.
+    fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
+        let roots = self.run.roots();
+        let saves = self.run.recording.is_some() && !self.run.shared.run.fast_dev_run;
+        let unannounced = std::mem::take(&mut contents.unannounced);
+        let checked = || -> Result<_, BoxError> {
+            if saves {
+                roots.latest()?;
+                largest_number(roots.own())?;
+            }
+            let mut left = Vec::new();
+            for saved in unannounced {
+                // A hook that is added later may declare its directory.
+                if !roots.knows(&saved.path) || roots.holds(&saved.path)? {
+                    left.push(saved);
+                }
+            }
+            Ok(left)
+        };
+        contents.unannounced = self.run.checked(checked())?;
+        Ok(())
     }
 
     /// A resume with another model or optimizer would silently be another run.

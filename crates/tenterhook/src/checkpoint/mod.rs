@@ -31,6 +31,6 @@ pub(crate) use saving::Saves;
 pub use store::{
     About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
 };
-pub(crate) use store::{LATEST, RealDisk, paths, set_aside};
+pub(crate) use store::{LATEST, is_unreadable, paths};
 
 pub use crate::losses::LossesState;

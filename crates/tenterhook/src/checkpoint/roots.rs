@@ -3,14 +3,14 @@
 //! **Invariant.** Every path that is saved to, linked, removed or announced is a [`CheckpointPath`], whether a hook asks
 //! for it or a checkpoint holds it. [`Roots`] alone turns it into a path of the system.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, SaveRequest};
 use tenterhook_files::RelPath;
 
-use super::store::LATEST;
+use super::store::{self, Disk, LATEST};
 use crate::module::Module;
 use crate::running::Running;
 
@@ -70,13 +70,7 @@ impl Roots {
 
     /// The path as a checkpoint holds it.
     pub(super) fn name(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
-        if let Some(path) = RelPath::of(&self.own.join(path), &self.own) {
-            return Ok(path.into());
-        }
-        let declared = self.declared.iter().find_map(|(hook, directory)| {
-            Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
-        });
-        declared.ok_or_else(|| {
+        self.find(&self.own.join(path)).ok_or_else(|| {
             format!(
                 "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
                  `Effect::SaveCheckpoints`",
@@ -85,6 +79,42 @@ impl Roots {
             )
             .into()
         })
+    }
+
+    /// A path of the system as a checkpoint holds it, if it is below one of the directories.
+    fn find(&self, path: &Path) -> Option<CheckpointPath> {
+        let declared = |(hook, directory): &(String, PathBuf)| {
+            Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
+        };
+        let own = RelPath::of(path, &self.own).map(CheckpointPath::from);
+        own.or_else(|| self.declared.iter().find_map(declared))
+    }
+
+    /// Whether a checkpoint is there. One whose directory is no longer declared is not; one that cannot be looked at is an
+    /// error.
+    pub(super) fn holds(&self, path: &CheckpointPath) -> Result<bool, BoxError> {
+        let Ok(place) = self.place(path) else { return Ok(false) };
+        match place.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(format!("cannot read checkpoint {}: {error}", place.display()).into()),
+            Ok(found) => Ok(found.is_dir()),
+        }
+    }
+
+    /// Sets aside those of these checkpoints that are in one of the directories. Returns what was done.
+    pub(super) fn set_aside(&self, disk: &dyn Disk, paths: &[PathBuf]) -> Result<Vec<String>, BoxError> {
+        let mut done = Vec::new();
+        // What lies elsewhere is known only by a link, which is not followed for writing.
+        for path in paths.iter().filter_map(|path| self.find(path)) {
+            let path = self.for_writing(&path)?;
+            // It may be known by two paths.
+            if !matches!(store::exists(&path), Ok(false)) {
+                let aside = store::set_aside(disk, &path)?;
+                let (path, aside) = (path.display(), aside.display());
+                done.push(format!("{path} cannot be read, and was set aside as {aside}"));
+            }
+        }
+        Ok(done)
     }
 
     /// Whether the directory of a path is still declared. Without its hook there is none.

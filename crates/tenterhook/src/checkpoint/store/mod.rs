@@ -23,6 +23,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub(crate) use disk::{Disk, RealDisk};
+pub(crate) use glance::is_unreadable;
 pub use list::{About, Condition, Listed, Newest, OnUnreadable, list, newest_whole};
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, verify};
