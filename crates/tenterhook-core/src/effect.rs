@@ -17,15 +17,28 @@ pub enum Effect {
     Upload(String),
     /// Writes this file or directory.
     Write(PathBuf),
+    /// Saves checkpoints in this directory. A hook can ask for checkpoints only there and below the checkpoints' root, and the
+    /// paths in a checkpoint can name no other directory.
+    SaveCheckpoints(PathBuf),
 }
 
 impl Effect {
     /// The effect of writing this path, if it can lie outside of the run directory: an absolute path, or one with `..`.
     #[must_use]
     pub fn of_writing(path: &Path) -> Option<Effect> {
-        let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        (!is_below).then(|| Effect::Write(path.to_owned()))
+        is_outside(path).then(|| Effect::Write(path.to_owned()))
     }
+
+    /// The effect of saving checkpoints in this directory, if it can lie outside of the checkpoints' root.
+    #[must_use]
+    pub fn of_saving(directory: &Path) -> Option<Effect> {
+        is_outside(directory).then(|| Effect::SaveCheckpoints(directory.to_owned()))
+    }
+}
+
+/// Whether a path can leave the directory that it is relative to.
+fn is_outside(path: &Path) -> bool {
+    !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// How many characters of an effect are shown; the rest is counted.
@@ -39,6 +52,9 @@ impl fmt::Display for Effect {
             Effect::Request(address) => ("sends requests to", format!("{address:?}")),
             Effect::Upload(to) => ("uploads checkpoints to", format!("{to:?}")),
             Effect::Write(path) => ("writes to", format!("{:?}", path.to_string_lossy())),
+            Effect::SaveCheckpoints(path) => {
+                ("saves checkpoints in", format!("{:?}", path.to_string_lossy()))
+            }
         };
         match text.char_indices().nth(SHOWN) {
             Some((end, _)) => write!(f, "{what} {}… ({} more bytes)", &text[..end], text.len() - end),
@@ -62,9 +78,11 @@ mod tests {
     fn a_path_has_an_effect_outside_unless_it_stays_below_the_run_directory() {
         for below in ["a.csv", "./a.csv", "a/b.csv"] {
             assert_eq!(Effect::of_writing(Path::new(below)), None, "{below}");
+            assert_eq!(Effect::of_saving(Path::new(below)), None, "{below}");
         }
         for outside in ["/a.csv", "../a.csv", "a/../../b"] {
             assert_eq!(Effect::of_writing(Path::new(outside)), Some(Effect::Write(outside.into())));
+            assert_eq!(Effect::of_saving(Path::new(outside)), Some(Effect::SaveCheckpoints(outside.into())));
         }
     }
 

@@ -59,6 +59,7 @@ macro_rules! define_erased {
             fn listens(&self, phase: Phase, progress: &Progress) -> bool;
             fn state_dict(&self) -> HookResult<State>;
             fn load_state_dict(&mut self, state: &State) -> HookResult;
+            fn check_state_dict(&self, state: &State) -> HookResult;
             fn finish(&mut self) -> HookResult;
             fn sent(&self) -> Option<Sent>;
             $(fn $handler(&mut self, cx: &$Event<'_>) -> Reply;)*
@@ -97,6 +98,9 @@ macro_rules! define_erased {
             }
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 Hook::load_state_dict(self, state)
+            }
+            fn check_state_dict(&self, state: &State) -> HookResult {
+                Hook::check_state_dict(self, state)
             }
             fn finish(&mut self) -> HookResult {
                 Hook::finish(self)

@@ -129,6 +129,13 @@ macro_rules! define_hook {
                 Ok(())
             }
 
+            /// Whether it could load this state; it must change nothing. Asked before `setup` where the hook's errors end
+            /// the run, so that a resume is refused before any hook is called. What this does not find,
+            /// [`load_state_dict`](Hook::load_state_dict) refuses after `setup`. `#[hook(state = "..")]` writes both.
+            fn check_state_dict(&self, _state: &State) -> HookResult {
+                Ok(())
+            }
+
             /// The call is over and everybody torn down: waits for what was handed to a worker thread. Asked once,
             /// of every hook, disabled ones too; an error is a failure like any other.
             fn finish(&mut self) -> HookResult {

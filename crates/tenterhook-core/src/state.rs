@@ -133,6 +133,11 @@ impl State {
             source: error.into_inner(),
         })
     }
+
+    /// Whether the state can be read as a value of this one's type.
+    pub fn check<T: DeserializeOwned>(&self, known: u32, _like: &T) -> Result<(), StateError> {
+        self.read::<T>(known).map(drop)
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ impl<M: Default + Serialize + DeserializeOwned> Kept<M> {
         Ok(State::of(VERSION, &self.memory)?)
     }
 
+    pub(crate) fn check(&self, state: &State) -> HookResult {
+        Ok(state.check(VERSION, &self.memory)?)
+    }
+
     pub(crate) fn load(&mut self, state: &State) -> HookResult {
         (self.memory, self.loaded) = (state.read(VERSION)?, true);
         Ok(())

@@ -228,6 +228,10 @@ impl Observer for Logging {
         self.memory.state()
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        self.memory.check(state)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         self.memory.load(state)
     }

@@ -226,6 +226,10 @@ impl Controller for Timer {
         self.memory.state()
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        self.memory.check(state)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         self.memory.load(state)
     }

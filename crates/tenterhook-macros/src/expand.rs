@@ -207,6 +207,7 @@ impl HookImpl<'_> {
             ("policy", Ok(self.policy())),
             ("state_dict", Ok(self.state_dict())),
             ("load_state_dict", Ok(self.load_state_dict())),
+            ("check_state_dict", Ok(self.check_state_dict())),
         ];
         for (method, provided) in provided {
             match provided {
@@ -320,6 +321,17 @@ impl HookImpl<'_> {
             fn load_state_dict(&mut self, state: &#krate::State) -> #krate::HookResult {
                 self.#value = state.read(#version)?;
                 ::std::result::Result::Ok(())
+            }
+        };
+        Some((*key, method))
+    }
+
+    fn check_state_dict(&self) -> Option<Provided> {
+        let Arg { key, value } = self.args.state.as_ref()?;
+        let (krate, version) = (self.krate, self.version());
+        let method = parse_quote! {
+            fn check_state_dict(&self, state: &#krate::State) -> #krate::HookResult {
+                ::std::result::Result::Ok(state.check(#version, &self.#value)?)
             }
         };
         Some((*key, method))

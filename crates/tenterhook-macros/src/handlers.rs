@@ -86,6 +86,7 @@ pub(crate) const OTHER_METHODS: &[&str] = &[
     "listens",
     "state_dict",
     "load_state_dict",
+    "check_state_dict",
     "finish",
     "sent",
 ];

@@ -50,12 +50,12 @@ use proc_macro_crate::crate_name;
 /// | `monitors = ".."` | `fn access` | the default of `Hook` |
 /// | `on_error = "abort"`, `"warn"` or `"disable"` | `fn policy` | the default of `Hook` |
 /// | `tier = "user"`, `"built_in"` or `"monitor"` | `fn tier` | the default of `Hook` |
-/// | `state = "field"`, `version = 1` | `fn state_dict`, `fn load_state_dict` | no state |
+/// | `state = "field"`, `version = 1` | `fn state_dict`, `fn load_state_dict`, `fn check_state_dict` | no state |
 ///
 /// # Methods
 ///
 /// The block holds handlers and, where wanted, `name`, `access`, `tier`, `policy`, `idle`, `wants_point`, `listens`,
-/// `state_dict`, `load_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these, so that a misspelt handler
+/// `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these, so that a misspelt handler
 /// is not silently never called; helper methods go in a plain `impl T` block. Associated types, constants and
 /// macro calls are errors too.
 ///

@@ -76,6 +76,9 @@ macro_rules! forward_everything {
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 self.0.hook().load_state_dict(state)
             }
+            fn check_state_dict(&self, state: &State) -> HookResult {
+                self.0.hook().check_state_dict(state)
+            }
             fn finish(&mut self) -> HookResult {
                 self.0.hook().finish()
             }
@@ -121,5 +124,8 @@ impl<H: UpdateHook> UpdateHook for Probe<H> {
     }
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         self.0.hook().load_state_dict(state)
+    }
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        self.0.hook().check_state_dict(state)
     }
 }

@@ -84,13 +84,12 @@ impl Standing {
         &mut self,
         mishap: Mishap,
         place: &'static str,
-        (epoch, step): (u64, u64),
+        at: (u64, u64),
         contained: &mut Vec<Contained>,
     ) -> Result<bool, Failure> {
         self.failures += 1;
-        let Mishap { panicked, error, trace } = mishap;
-        let origin = Origin::Hook(self.name.clone());
-        let failure = Failure { origin, place, epoch, step, panicked, error, trace };
+        let panicked = mishap.panicked;
+        let failure = self.failure(mishap, place, at);
         if self.policy.on_error == OnError::Abort {
             return Err(failure);
         }
@@ -99,6 +98,12 @@ impl Standing {
         self.given_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled, afterwards: false });
         Ok(disabled)
+    }
+
+    /// What went wrong, with who, where and at which epoch and step.
+    pub(super) fn failure(&self, mishap: Mishap, place: &'static str, (epoch, step): (u64, u64)) -> Failure {
+        let Mishap { panicked, error, trace } = mishap;
+        Failure { origin: Origin::Hook(self.name.clone()), place, epoch, step, panicked, error, trace }
     }
 
     /// Disables it after a failure, where that needs not wait for an event to reach everyone.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::HookRunner;
-use super::standing::{Mishap, attempt};
+use super::standing::{Mishap, Standing, attempt};
 use crate::effect::Effect;
-use crate::failure::Failure;
+use crate::failure::{Failure, OnError};
+use crate::hook::HookResult;
 use crate::named::NamedTensors;
 use crate::progress::Progress;
 use crate::state::State;
@@ -56,13 +57,13 @@ impl HookRunner {
         Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
     }
 
-    /// The paths that hooks declare to write ([`Effect::Write`]), by hook.
+    /// The directories in which hooks declare to save checkpoints ([`Effect::SaveCheckpoints`]), by hook.
     #[must_use]
-    pub fn write_effects(&self) -> Vec<(String, PathBuf)> {
+    pub fn checkpoint_directories(&self) -> Vec<(String, PathBuf)> {
         let mut all = Vec::new();
         for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
             for effect in slot.hook.0.access().effects {
-                if let Effect::Write(path) = effect {
+                if let Effect::SaveCheckpoints(path) = effect {
                     all.push((slot.standing.name.clone(), path));
                 }
             }
@@ -76,6 +77,26 @@ impl HookRunner {
         let slots = self.state_order().into_iter().map(|id| &self.slots[id].standing);
         let updates = self.updates.iter().map(|slot| &slot.standing);
         slots.chain(updates).map(|standing| standing.name.clone()).collect()
+    }
+
+    /// Whether every hook whose errors end the run could load its state ([`Hook::check_state_dict`]). Nothing changes.
+    ///
+    /// [`Hook::check_state_dict`]: crate::Hook::check_state_dict
+    pub fn check_states(&self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
+        let check = |standing: &Standing, check: &dyn Fn(&State) -> HookResult| {
+            let state = states.get(&standing.name).filter(|state| !state.is_empty());
+            let Some(state) = state.filter(|_| standing.policy.on_error == OnError::Abort) else {
+                return Ok(());
+            };
+            let failed = |mishap| standing.failure(mishap, "load_state_dict", (at.epoch, at.step));
+            attempt(|| check(state)).map_err(failed)
+        };
+        for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
+            check(&slot.standing, &|state| slot.hook.0.check_state_dict(state))?;
+        }
+        self.updates
+            .iter()
+            .try_for_each(|slot| check(&slot.standing, &|state| slot.hook.check_state_dict(state)))
     }
 
     /// Gives every hook its state back. An error or a panic is judged by the hook's policy.

@@ -83,6 +83,11 @@ pub trait UpdateHook: Any + Send {
     fn load_state_dict(&mut self, _state: &State) -> HookResult {
         Ok(())
     }
+
+    /// Whether it could load this state; it must change nothing. Asked before any hook is called.
+    fn check_state_dict(&self, _state: &State) -> HookResult {
+        Ok(())
+    }
 }
 
 /// Where an update hook stands: the moment, and the optimizer that is about to step.
@@ -204,5 +209,9 @@ impl<G: Gate> UpdateHook for GatedUpdate<G> {
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let inner = self.door.load(state)?;
         if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
+    }
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        let (_, inner) = state.unwrapped()?;
+        if inner.is_empty() { Ok(()) } else { self.hook.check_state_dict(&inner) }
     }
 }

@@ -226,6 +226,10 @@ macro_rules! gate_handlers {
                 let inner = self.door.load(state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
             }
+            fn check_state_dict(&self, state: &State) -> HookResult {
+                let (_, inner) = state.unwrapped()?;
+                if inner.is_empty() { Ok(()) } else { self.hook.check_state_dict(&inner) }
+            }
             fn finish(&mut self) -> HookResult {
                 self.hook.finish()
             }
@@ -277,6 +281,10 @@ macro_rules! gate_handlers {
             fn load_state_dict(&mut self, state: &State) -> HookResult {
                 let inner = self.door.load(state)?;
                 if inner.is_empty() { Ok(()) } else { self.hook.0.load_state_dict(&inner) }
+            }
+            fn check_state_dict(&self, state: &State) -> HookResult {
+                let (_, inner) = state.unwrapped()?;
+                if inner.is_empty() { Ok(()) } else { self.hook.0.check_state_dict(&inner) }
             }
             fn finish(&mut self) -> HookResult {
                 self.hook.0.finish()

@@ -133,6 +133,40 @@ fn a_hook_that_aborts_over_its_state_is_named() {
     );
 }
 
+/// Knows which states it could load.
+struct Picky(Policy);
+
+#[hook]
+impl Observer for Picky {
+    fn policy(&self) -> Policy {
+        self.0
+    }
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.check(1, &0)?)
+    }
+    fn load_state_dict(&mut self, _: &State) -> HookResult {
+        panic!("it is not loaded");
+    }
+}
+
+#[test]
+fn a_state_is_checked_only_where_the_error_would_end_the_run() {
+    for (policy, version, refused) in [
+        (Policy::ABORT, 2, Some("state has version 2, this program reads version 1")),
+        (Policy::ABORT, 1, None),
+        (Policy::WARN, 2, None),
+    ] {
+        let mut bench = Bench::new();
+        bench.runner.add(Picky(policy)).unwrap();
+        let states = HookStates::from([("picky".to_owned(), State::of(version, &9).unwrap())]);
+        let at = Progress { step: 3, ..Progress::default() };
+        let failed = bench.runner.check_states(&states, &at).err().map(|failure| failure.to_string());
+        let named = |why| format!("hook `picky` failed in load_state_dict (epoch 1, step 3): {why}");
+        assert_eq!(failed, refused.map(named));
+        assert!(bench.contained().is_empty(), "a check is no failure");
+    }
+}
+
 #[test]
 fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     let mut bench = Bench::new();

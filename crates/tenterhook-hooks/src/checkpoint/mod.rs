@@ -256,7 +256,7 @@ impl Controller for Checkpoint {
         if keeps_best || self.options.save_last.is_on() || self.options.save_on_exception {
             access = access.provides(SAVES_CHECKPOINTS);
         }
-        let outside = self.options.dirpath.as_deref().and_then(Effect::of_writing);
+        let outside = self.options.dirpath.as_deref().and_then(Effect::of_saving);
         let access = outside.into_iter().fold(access, Access::effect);
         match self.rhythm {
             Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),

@@ -161,6 +161,10 @@ impl Observer for Csv {
         Ok(State::of(VERSION, &Memory { file: self.trail.mark() })?)
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.read::<Memory>(VERSION).map(drop)?)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
         self.trail.load(memory.file);

@@ -275,6 +275,10 @@ impl Controller for EmaWeights {
         Ok(State::of(VERSION, &memory)?.with_tensors((*self.average.weights).clone()))
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.read::<Memory>(VERSION).map(drop)?)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let Memory { updates, counted_to, validated_after } = state.read(VERSION)?;
         self.average = Average { weights: Arc::new(state.tensors.clone()), updates };

@@ -292,6 +292,10 @@ impl Observer for Jsonl {
         Ok(State::of(VERSION, &Memory { file, epoch, batch, lr, lr_of })?)
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.read::<Memory>(VERSION).map(drop)?)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
         (self.known, self.epoch, self.batch) = (memory.file, memory.epoch, memory.batch);

@@ -366,6 +366,10 @@ impl Observer for Notify {
         Ok(State::of(VERSION, &Memory { best: self.best().cloned(), limit: self.limit.memory.clone() })?)
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.read::<Memory>(VERSION).map(drop)?)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
         (self.best, self.loaded, self.limit.memory) = (memory.best, None, memory.limit);

@@ -293,6 +293,10 @@ impl Observer for TensorBoard {
         Ok(State::of(VERSION, &Memory { file: self.trail.mark(), said: self.said })?)
     }
 
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        Ok(state.read::<Memory>(VERSION).map(drop)?)
+    }
+
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
         self.trail.load(memory.file);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::BoxError;
 
 use super::roots::{CheckpointPath, Roots};
-use super::store::{self, Disk, RealDisk};
+use super::store::{self, Disk};
 
 /// What comes after a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) struct LeftOpen {
 impl LeftOpen {
     /// Does the rest, and returns what was removed. Where there is a newer checkpoint, nothing was left open: one save
     /// ends before the next begins.
-    pub(super) fn finish(self, roots: &Roots) -> Result<Removed, BoxError> {
+    pub(super) fn finish(self, disk: &dyn Disk, roots: &Roots) -> Result<Removed, BoxError> {
         let LeftOpen { checkpoint, number, afterwards } = self;
         let root = roots.own();
         let real_root = match root.canonicalize() {
@@ -48,17 +48,19 @@ impl LeftOpen {
         }
         let path = root.join(name);
         // It may have got its name a moment before the process died: it must be there to stay before others go.
-        RealDisk.sync_directory(path.parent().unwrap_or(root))?;
+        disk.sync_directory(path.parent().unwrap_or(root))?;
         let link = afterwards.link.filter(|link| roots.knows(link)).map(|link| roots.for_writing(&link));
         for link in [Some(roots.latest()), link].into_iter().flatten() {
             let link = link?;
             if link.canonicalize().ok().as_ref() != Some(&real) {
-                store::point(&RealDisk, &link, &path)?;
+                store::point(disk, &link, &path)?;
             }
         }
         let replaced = afterwards.replaces.iter().filter(|old| roots.knows(old));
         let replaced = replaced.map(|old| roots.for_writing(old)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Removed::of(replaced.into_iter().filter(|old| old.symlink_metadata().is_ok())))
+        // One that cannot be looked at is not gone: its removal fails and says why.
+        let left = replaced.into_iter().filter(|old| !matches!(store::exists(old), Ok(false)));
+        Ok(Removed::of(disk, left))
     }
 }
 
@@ -72,10 +74,10 @@ pub(super) struct Removed {
 
 impl Removed {
     /// Removes checkpoints.
-    pub(super) fn of(paths: impl IntoIterator<Item = PathBuf>) -> Removed {
+    pub(super) fn of(disk: &dyn Disk, paths: impl IntoIterator<Item = PathBuf>) -> Removed {
         let mut all = Removed::default();
         for path in paths {
-            match store::remove(&RealDisk, &path) {
+            match store::remove(disk, &path) {
                 Ok(()) => all.removed.push(path),
                 Err(error) => all.kept.push(error),
             }

@@ -6,13 +6,18 @@ use serde_json::Value;
 use tenterhook_core::BoxError;
 
 use super::store::{
-    self, Content, GRADIENTS, HOOKS, OPTIMIZERS, RealDisk, STATE, STATE_LIMIT, Unreadable, Verified, WEIGHTS,
+    self, Content, Disk, GRADIENTS, HOOKS, OPTIMIZERS, STATE, STATE_LIMIT, Unreadable, Verified, WEIGHTS,
 };
 use super::{Contents, hook_tensors};
 use crate::tensors::TensorMap;
 
 /// Writes a checkpoint whole or not at all.
-pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) -> Result<(), BoxError> {
+pub(super) fn write(
+    disk: &dyn Disk,
+    path: &Path,
+    contents: &Contents,
+    hook_tensors: &TensorMap,
+) -> Result<(), BoxError> {
     let mut state = serde_json::to_vec_pretty(contents)?;
     state.push(b'\n');
     if state.len() as u64 > STATE_LIMIT {
@@ -34,7 +39,7 @@ pub(super) fn write(path: &Path, contents: &Contents, hook_tensors: &TensorMap) 
         }
     }
     files.push((STATE, Content::Bytes(&state)));
-    store::write(&RealDisk, path, &files)
+    store::write(disk, path, &files)
 }
 
 /// Reads a checkpoint that is whole.

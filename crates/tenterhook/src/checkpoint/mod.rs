@@ -29,6 +29,6 @@ pub use saving::{Announcement, Requested};
 pub use store::{
     About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
 };
-pub(crate) use store::{LATEST, RealDisk, STATE, paths, set_aside};
+pub(crate) use store::{LATEST, STATE, is_unreadable, largest_number, paths};
 
 pub use crate::losses::LossesState;

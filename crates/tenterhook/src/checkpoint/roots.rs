@@ -3,19 +3,19 @@
 //! **Invariant.** Every path that is saved to, linked, removed or announced is a [`CheckpointPath`], whether a hook asks
 //! for it or a checkpoint holds it. [`Roots`] alone turns it into a path of the system.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, SaveRequest};
 use tenterhook_files::RelPath;
 
-use super::store::LATEST;
+use super::store::{self, Disk, LATEST};
 use crate::loops::Loop;
 use crate::module::Module;
 
 /// The path of a checkpoint, relative to the checkpoints' root or to the directory that a hook declares as an
-/// [effect](tenterhook_core::Effect::Write). It cannot name anything outside of them.
+/// [effect](tenterhook_core::Effect::SaveCheckpoints). It cannot name anything outside of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPath {
     /// The hook in whose directory the checkpoint is; `None` is the checkpoints' root.
@@ -58,23 +58,22 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
+    /// The checkpoints' root, in the run's directory if it has one, and the directories that hooks declare.
+    pub(super) fn new(run: Option<PathBuf>, own: PathBuf, declared: Vec<(String, PathBuf)>) -> Roots {
+        Roots { run, own, declared }
+    }
+
     /// The checkpoints' root.
-    pub(super) fn own(&self) -> &Path {
+    pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
     /// The path as a checkpoint holds it.
     pub(super) fn name(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
-        if let Some(path) = RelPath::of(&self.own.join(path), &self.own) {
-            return Ok(path.into());
-        }
-        let declared = self.declared.iter().find_map(|(hook, directory)| {
-            Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
-        });
-        declared.ok_or_else(|| {
+        self.find(&self.own.join(path)).ok_or_else(|| {
             format!(
                 "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
-                 `Access::effect`",
+                 `Effect::SaveCheckpoints`",
                 path.display(),
                 self.own.display()
             )
@@ -82,8 +81,44 @@ impl Roots {
         })
     }
 
+    /// A path of the system as a checkpoint holds it, if it is below one of the directories.
+    fn find(&self, path: &Path) -> Option<CheckpointPath> {
+        let declared = |(hook, directory): &(String, PathBuf)| {
+            Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
+        };
+        let own = RelPath::of(path, &self.own).map(CheckpointPath::from);
+        own.or_else(|| self.declared.iter().find_map(declared))
+    }
+
+    /// Whether a checkpoint is there. One whose directory is no longer declared is not; one that cannot be looked at is an
+    /// error.
+    pub(crate) fn holds(&self, path: &CheckpointPath) -> Result<bool, BoxError> {
+        let Ok(place) = self.place(path) else { return Ok(false) };
+        match place.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(format!("cannot read checkpoint {}: {error}", place.display()).into()),
+            Ok(found) => Ok(found.is_dir()),
+        }
+    }
+
+    /// Sets aside those of these checkpoints that are in one of the directories. Returns what was done.
+    pub(super) fn set_aside(&self, disk: &dyn Disk, paths: &[PathBuf]) -> Result<Vec<String>, BoxError> {
+        let mut done = Vec::new();
+        // What lies elsewhere is known only by a link, which is not followed for writing.
+        for path in paths.iter().filter_map(|path| self.find(path)) {
+            let path = self.for_writing(&path)?;
+            // It may be known by two paths.
+            if !matches!(store::exists(&path), Ok(false)) {
+                let aside = store::set_aside(disk, &path)?;
+                let (path, aside) = (path.display(), aside.display());
+                done.push(format!("{path} cannot be read, and was set aside as {aside}"));
+            }
+        }
+        Ok(done)
+    }
+
     /// Whether the directory of a path is still declared. Without its hook there is none.
-    pub(super) fn knows(&self, path: &CheckpointPath) -> bool {
+    pub(crate) fn knows(&self, path: &CheckpointPath) -> bool {
         self.directory_of(path).is_ok()
     }
 
@@ -106,7 +141,7 @@ impl Roots {
     }
 
     /// The link to the newest checkpoint.
-    pub(super) fn latest(&self) -> Result<PathBuf, BoxError> {
+    pub(crate) fn latest(&self) -> Result<PathBuf, BoxError> {
         self.for_writing(&RelPath::new(LATEST)?.into())
     }
 
@@ -132,8 +167,8 @@ impl<M: Module> Loop<M> {
         let run = &self.shared.run;
         let contained =
             |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
-        let declared = self.hooks.write_effects().into_iter().map(contained).collect();
-        Roots { run: run.directory.clone(), own: run.checkpoints.clone(), declared }
+        let declared = self.hooks.checkpoint_directories().into_iter().map(contained).collect();
+        Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
     }
 
     /// Checks the paths of a request. In a rehearsal they stay below its scratch directory.
@@ -157,7 +192,7 @@ mod tests {
 
     fn roots() -> Roots {
         let declared = vec![("far".to_owned(), "/srv/best".into())];
-        Roots { run: None, own: "/run/checkpoints".into(), declared }
+        Roots::new(None, "/run/checkpoints".into(), declared)
     }
 
     #[test]

@@ -310,23 +310,29 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Nobody else saves here from now on: removes what a killed process left, and finishes what it had begun.
-    pub(crate) fn take_over_checkpoints(&mut self) -> Result<(), Failure> {
+    /// Nobody else saves here from now on: sets aside what the resume skips, removes what a killed process left, and
+    /// finishes what it had begun.
+    pub(crate) fn take_over_checkpoints(&mut self, unreadable: &[PathBuf]) -> Result<(), Failure> {
         if self.shared.run.fast_dev_run {
             return Ok(());
         }
-        self.count_on()?;
         let roots = self.roots();
+        self.at(Who::Trainer, "begin");
+        let aside = self.checked(roots.set_aside(&RealDisk, unreadable))?;
+        self.count_on()?;
         let left_open = self.checkpointer.left_open.take();
         let finish = || {
             // Also refuses a directory of checkpoints that is a symbolic link.
             roots.latest()?;
             tidy(&RealDisk, roots.own())?;
-            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&roots))
+            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&RealDisk, &roots))
         };
         let finished = self.checked(finish())?;
         let Progress { step, epoch, .. } = self.state.progress;
         self.note_removed(step, epoch, finished);
+        for text in aside {
+            self.note(Notice::Said { hook: "trainer".into(), text });
+        }
         Ok(())
     }
 

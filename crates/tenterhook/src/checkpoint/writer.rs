@@ -1,9 +1,8 @@
 //! The threads that write checkpoints while training goes on.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,7 +16,7 @@ use super::contents::Contents;
 use super::disk;
 use super::hook_tensors;
 use super::roots::CheckpointPath;
-use super::store::{self, RealDisk};
+use super::store::{self, Disk, RealDisk};
 use crate::module::{Saved, Snapshot};
 use crate::tensors::{Buffers, TensorMap};
 
@@ -71,7 +70,7 @@ pub(super) struct Done {
 impl Job {
     /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
     /// else may come first.
-    fn carry_out(self, buffers: &Buffers, first: impl FnOnce()) -> Done {
+    pub(super) fn carry_out(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> Done {
         let Job { name, path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } =
             self;
         let progress = contents.progress;
@@ -95,9 +94,9 @@ impl Job {
             };
             let hook_tensors = hook_tensors::take(&mut contents.hooks);
             let attempt = || -> Result<(), BoxError> {
-                sync_marks(&contents, run.as_deref())?;
-                disk::write(&path, &contents, &hook_tensors)?;
-                latest.iter().chain(&link).try_for_each(|link| store::point(&RealDisk, link, &path))
+                sync_marks(disk, &contents, run.as_deref())?;
+                disk::write(disk, &path, &contents, &hook_tensors)?;
+                latest.iter().chain(&link).try_for_each(|link| store::point(disk, link, &path))
             };
             let mut written = attempt();
             for pause in PAUSES.iter().filter(|_| retries) {
@@ -111,25 +110,25 @@ impl Job {
             }
             written
         };
-        let result = backtraces::caught("", write).map(|()| Removed::of(replaces));
+        let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
         let (step, epoch) = (progress.step, progress.epoch);
         Done { name, path, step, epoch, weights_only, result }
     }
 }
 
 /// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
-fn sync_marks(contents: &Contents, run: Option<&std::path::Path>) -> Result<(), BoxError> {
+fn sync_marks(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Result<(), BoxError> {
     let Some(run) = run else { return Ok(()) };
-    // The directory, too: a file may be new in it.
-    let marked = contents.marks.iter().map(|mark| run.join(&mark.file));
-    for path in marked.chain([run.to_owned()]) {
-        match File::open(&path).and_then(|file| file.sync_all()) {
-            // Somebody has taken it away, which is no reason to save nothing.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display()))?,
-        }
+    let check = |path: &Path, synced: io::Result<()>| match synced {
+        // A file that was taken away is no reason to save nothing.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display())),
+    };
+    for path in contents.marks.iter().map(|mark| run.join(&mark.file)) {
+        check(&path, disk.sync_file(&path))?;
     }
-    Ok(())
+    // The directory, too: a file may be new in it.
+    Ok(check(run, disk.sync_directory(run))?)
 }
 
 /// The writer: a thread for each save, one after the other.
@@ -151,7 +150,7 @@ impl Writer {
     /// Writes a checkpoint: in the background, or now.
     pub(super) fn start(&mut self, job: Job, background: bool) {
         if !background {
-            return self.done.push(job.carry_out(&Buffers::default(), || ()));
+            return self.done.push(job.carry_out(&RealDisk, &Buffers::default(), || ()));
         }
         let (until_it_ends, ends) = channel();
         let before = self.before.replace(ends);
@@ -162,7 +161,7 @@ impl Writer {
         let keep = backtraces::like_caller();
         let work = move || {
             let _keeping = keep();
-            let done = job.carry_out(&buffers, || {
+            let done = job.carry_out(&RealDisk, &buffers, || {
                 yield_to_training();
                 // It sends nothing: that it is gone is the news.
                 let _ = before.map(|before| before.recv());

@@ -188,6 +188,7 @@ impl<M: Module> Loop<M> {
         let own = || introduces.then(|| Introduction::of(&beginning));
         let (introduction, lacks) = (recorder.introduction().or_else(own), recorder.lacks());
         let removed = recorder.removed_checkpoints();
+        let unreadable = recorder.unreadable_checkpoints();
         let earlier_ended = recorder.earlier_part_ended();
         drop(recorder);
         self.at(Who::Trainer, "begin");
@@ -198,7 +199,7 @@ impl<M: Module> Loop<M> {
             self.checkpointer.durable.clear();
         }
         if stage == Stage::Fit {
-            self.take_over_checkpoints()?;
+            self.take_over_checkpoints(&unreadable)?;
         }
         if let Some(lacks) = lacks {
             self.note(Notice::Unwritten(lacks));

@@ -1,26 +1,37 @@
 //! Decides whether a checkpoint may be restored, before any hook is called.
 
-use tenterhook_core::{Failure, Stage};
+use tenterhook_core::{BoxError, Failure, Stage};
 
+use super::restore::in_state_of;
 use crate::call::Call;
-use crate::checkpoint::{Contents, read};
+use crate::checkpoint::{Contents, largest_number, read};
 use crate::config;
 use crate::journal::Notice;
 use crate::loops::Who;
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
-    /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data.
+    /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data, with states
+    /// that hooks cannot load, or in a run that cannot go on.
     ///
     /// Only the data module has been set up here. After a refusal no hook is called and nothing is written.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
+        self.check_record()?;
         let Some(path) = self.resume.options.checkpoint.take() else { return Ok(()) };
         self.run.at(Who::Trainer, "restore");
         let contents = read(&path);
-        let contents = self.run.checked(contents)?;
-        if self.run.state.stage == Stage::Fit && !contents.weights_only {
+        let mut contents = self.run.checked(contents)?;
+        let fits = self.run.state.stage == Stage::Fit && !contents.weights_only;
+        if fits {
             self.check_config(&contents)?;
             self.check_hooks(&contents)?;
+        }
+        if !contents.weights_only {
+            let checked = self.run.hooks.check_states(&contents.hooks, &contents.progress);
+            checked.map_err(|failure| in_state_of(&path, failure))?;
+        }
+        if fits {
+            self.check_checkpoints(&mut contents)?;
             self.check_data_state(&contents)?;
             self.check_data(&contents.identity)?;
         }
@@ -38,6 +49,41 @@ impl<M: Module> Call<'_, M> {
     pub(crate) fn refuse(&mut self, why: String) -> Result<(), Failure> {
         self.run.at(Who::Trainer, "restore");
         Err(self.run.failed(why.into(), false))
+    }
+
+    /// The recorder refuses a run that it cannot go on with.
+    fn check_record(&mut self) -> Result<(), Failure> {
+        let Some(recording) = &self.run.journal.recording else { return Ok(()) };
+        if self.run.state.stage != Stage::Fit || self.run.shared.run.fast_dev_run {
+            return Ok(());
+        }
+        let admitted = recording.recorder().admit(self.resume.options.checkpoint.as_deref());
+        self.run.at(Who::Trainer, "begin");
+        self.run.checked(admitted)
+    }
+
+    /// The directories of checkpoints must be usable. A checkpoint that is gone is not announced any more; one that cannot be
+    /// looked at is not gone.
+    fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
+        let roots = self.run.roots();
+        let saves = self.run.journal.recording.is_some() && !self.run.shared.run.fast_dev_run;
+        let unannounced = std::mem::take(&mut contents.unannounced);
+        let checked = || -> Result<_, BoxError> {
+            if saves {
+                roots.latest()?;
+                largest_number(roots.own())?;
+            }
+            let mut left = Vec::new();
+            for saved in unannounced {
+                // A hook that is added later may declare its directory.
+                if !roots.knows(&saved.path) || roots.holds(&saved.path)? {
+                    left.push(saved);
+                }
+            }
+            Ok(left)
+        };
+        contents.unannounced = self.run.checked(checked())?;
+        Ok(())
     }
 
     /// A resume with another model or optimizer would silently be another run.

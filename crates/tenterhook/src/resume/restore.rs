@@ -73,7 +73,7 @@ impl<M: Module> Call<'_, M> {
             let roots = run.roots();
             run.checkpointer.durable = contents.unannounced;
             run.checkpointer.durable.iter_mut().for_each(|saved| saved.again = true);
-            run.checkpointer.durable.retain(|saved| roots.place(&saved.path).is_ok_and(|path| path.is_dir()));
+            run.checkpointer.durable.retain(|saved| roots.knows(&saved.path));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.resume.swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.weights.by.clone_from(&contents.loops.swapped_by);
@@ -93,11 +93,16 @@ impl<M: Module> Call<'_, M> {
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
         let restored = run.hooks.restore(contents.runner, &contents.hooks, &run.state.progress, &run.shared);
-        restored.map_err(|mut failure| {
-            let file = self.resume.from.iter().map(|from| format!(" (in {})", from.join(STATE).display()));
-            failure.error = format!("{}{}", failure.error, file.collect::<String>()).into();
-            failure
+        restored.map_err(|failure| match &self.resume.from {
+            Some(from) => in_state_of(from, failure),
+            None => failure,
         })?;
         run.after_event(self.module)
     }
+}
+
+/// Names the file that a state was read from.
+pub(super) fn in_state_of(checkpoint: &Path, mut failure: Failure) -> Failure {
+    failure.error = format!("{} (in {})", failure.error, checkpoint.join(STATE).display()).into();
+    failure
 }

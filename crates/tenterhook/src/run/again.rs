@@ -1,6 +1,7 @@
 //! Going on in a run directory that exists: its files are cut back to the checkpoint, so that nothing stands there
 //! twice, and what really happened stays.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,32 @@ use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, not
 use super::reading::{Happenings, ReadError, Run, read_record};
 use super::record::{RunPart, RunRecord, RunStatus, write_whole};
 use super::{Beginning, Happening, Resumption, RunDirectoryPlan};
-use crate::checkpoint::LATEST;
+use crate::checkpoint::{LATEST, is_unreadable};
+
+/// Refuses to resume a run whose files cannot be read or cut, and from a checkpoint of another run. Writes nothing.
+pub(super) fn admit(lock: &RunLock, resumed_from: Option<&Path>) -> std::result::Result<(), BoxError> {
+    let directory = lock.directory();
+    for path in [EVENTS, METRICS, HISTOGRAMS, UPDATES].map(|file| directory.join(file)) {
+        match open_own(&path, OpenOptions::new().read(true).write(true)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => drop(opened.map_err(cannot("cut", &path))?),
+        }
+    }
+    let happened = Happenings::read(&directory.join(EVENTS))?;
+    if let Some(from) = resumed_from.filter(|from| !belongs(directory, &happened, from)) {
+        return Err(format!(
+            "checkpoint {} is not one of run {}; resume the run it belongs to, or start a new one from it",
+            from.display(),
+            directory.file_name().unwrap_or_default().display()
+        )
+        .into());
+    }
+    match Run::read(directory) {
+        // It is written anew.
+        Ok(_) | Err(ReadError::Damaged { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Opens a directory that an earlier part of the run has left. Everything here may be killed at any moment: the next
 /// start does the same again.
@@ -22,20 +48,11 @@ pub(super) fn go_on(
     mut lock: RunLock,
     beginning: &Beginning<'_>,
 ) -> std::result::Result<Open, BoxError> {
+    admit(&lock, beginning.resumed_from)?;
     let path = &lock.directory().to_owned();
     let mut lacks = Vec::new();
     whole_lines(&lock, EVENTS).map_err(cannot("cut", &path.join(EVENTS)))?;
     let happened = Happenings::read(&path.join(EVENTS))?;
-    if let Some(from) = beginning.resumed_from
-        && !belongs(path, &happened, from)
-    {
-        return Err(format!(
-            "checkpoint {} is not one of run {}; resume the run it belongs to, or start a new one from it",
-            from.display(),
-            beginning.run.id
-        )
-        .into());
-    }
     let record_path = path.join("run.json");
     // Before anything is cut: how far it had come may be known from its metrics alone.
     let earlier = match Run::read(path) {
@@ -56,7 +73,7 @@ pub(super) fn go_on(
         let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
         lacks.extend(cut(&lock, file, length).map_err(cannot("cut", &path.join(file)))?);
     }
-    lacks.extend(lock.set_aside_skipped()?);
+    let unreadable = unreadable(&mut lock, &happened);
     let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::again(plan, beginning, earlier, path);
@@ -66,6 +83,7 @@ pub(super) fn go_on(
     let mut open = Open::of(lock, record, beginning.stage)?;
     open.removed = removed(open.path(), &happened);
     open.lacks.extend(lacks);
+    open.unreadable = unreadable;
     open.resumed = Some(resumed);
     open.earlier_ended = earlier_ended;
     Ok(open)
@@ -158,6 +176,21 @@ fn belongs(directory: &Path, happened: &Happenings, checkpoint: &Path) -> bool {
         })
     };
     checkpoint.starts_with(directory) || of_it.starts_with(real(directory)) || told()
+}
+
+/// The checkpoints that cannot be read, if the resume skips them: those that were found in the directory, and those that the
+/// run has saved elsewhere.
+fn unreadable(lock: &mut RunLock, happened: &Happenings) -> Vec<PathBuf> {
+    let Some(found) = lock.take_unreadable() else { return Vec::new() };
+    let saved: BTreeSet<_> = happened
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            Happening::Checkpoint { path, .. } => Some(lock.directory().join(path)),
+            _ => None,
+        })
+        .collect();
+    found.into_iter().chain(saved.into_iter().filter(|path| is_unreadable(path))).collect()
 }
 
 /// The checkpoints that a run has removed, and not saved again since then.

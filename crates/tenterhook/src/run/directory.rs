@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
 
-use super::again::{go_on, removed, resumption, test_again};
+use super::again::{admit, go_on, removed, resumption, test_again};
 use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create};
 use super::ownership::UserKey;
@@ -116,6 +116,10 @@ impl RunDirectory {
 }
 
 impl Recorder for RunDirectory {
+    fn admit(&self, resumed_from: Option<&Path>) -> Result<(), BoxError> {
+        self.plan.resume.as_ref().map_or(Ok(()), |lock| admit(lock, resumed_from))
+    }
+
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError> {
         let stage = beginning.stage;
         let resumed_from = beginning.resumed_from.map(Path::to_owned);
@@ -238,6 +242,10 @@ impl Recorder for RunDirectory {
         // What cannot be read is told when the run begins.
         let happened = self.resumes.then(|| Happenings::read(&directory.join(EVENTS)).ok());
         happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
+    }
+
+    fn unreadable_checkpoints(&mut self) -> Vec<PathBuf> {
+        self.open.as_mut().map(|open| std::mem::take(&mut open.unreadable)).unwrap_or_default()
     }
 
     fn next_place(&mut self) -> Option<Place> {

@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::BoxError;
-use tenterhook_files::{RelPath, open_own, open_regular};
+use tenterhook_files::{open_own, open_regular};
 
 use super::command_line;
 use super::machine::Machine;
 use super::reading::{ReadError, read_record};
 use super::record::now;
-use crate::checkpoint::{RealDisk, set_aside};
 
 /// The name of the file, within the run directory.
 pub(super) const LOCK: &str = "lock";
@@ -104,12 +102,7 @@ pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
     if let Ok(file) = open_own(&run_dir.join(LOCK), OpenOptions::new().write(true))
         && file.try_lock().is_ok()
     {
-        drop(RunLock {
-            directory: run_dir.to_owned(),
-            file: Some(file),
-            unlocked: None,
-            to_set_aside: Vec::new(),
-        });
+        drop(RunLock { directory: run_dir.to_owned(), file: Some(file), unlocked: None, unreadable: None });
     }
     Ok(())
 }
@@ -136,8 +129,8 @@ pub struct RunLock {
     file: Option<File>,
     /// Why there is no lock, until it has been told.
     unlocked: Option<String>,
-    /// Checkpoints of the run that cannot be read, and that the resume skips.
-    to_set_aside: Vec<PathBuf>,
+    /// Checkpoints that cannot be read, if the resume skips those.
+    unreadable: Option<Vec<PathBuf>>,
 }
 
 /// Why a run directory cannot be locked.
@@ -192,8 +185,7 @@ impl RunLock {
                 // Whoever held it may have removed the file since it was opened; then it locks nothing.
                 Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => {
-                    let mut lock =
-                        RunLock { directory, file: Some(file), unlocked: None, to_set_aside: Vec::new() };
+                    let mut lock = RunLock { directory, file: Some(file), unlocked: None, unreadable: None };
                     lock.write_holder(&[]).map_err(unwritable)?;
                     return Ok(lock);
                 }
@@ -207,12 +199,7 @@ impl RunLock {
                 }
                 Err(TryLockError::Error(error)) => {
                     let why = format!("{}; let no other process use this run", unwritable(error));
-                    return Ok(RunLock {
-                        directory,
-                        file: None,
-                        unlocked: Some(why),
-                        to_set_aside: Vec::new(),
-                    });
+                    return Ok(RunLock { directory, file: None, unlocked: Some(why), unreadable: None });
                 }
             }
         }
@@ -229,21 +216,14 @@ impl RunLock {
         self.unlocked.take()
     }
 
-    /// Has these checkpoints set aside when the run is resumed, so that new ones can have their names.
-    pub(super) fn set_aside(&mut self, checkpoints: Vec<PathBuf>) {
-        self.to_set_aside = checkpoints;
+    /// Has the resume skip checkpoints that cannot be read: these, and those that the run has saved elsewhere.
+    pub(super) fn skip_unreadable(&mut self, found: Vec<PathBuf>) {
+        self.unreadable = Some(found);
     }
 
-    /// Sets aside what the resume skips below the directory. Returns what was done.
-    pub(super) fn set_aside_skipped(&mut self) -> Result<Vec<String>, BoxError> {
-        let mut done = Vec::new();
-        for path in std::mem::take(&mut self.to_set_aside) {
-            // What lies elsewhere is known only by a link, which is not followed for writing.
-            let Some(below) = RelPath::of(&path, &self.directory) else { continue };
-            let aside = set_aside(&RealDisk, &below.for_writing(&self.directory)?)?;
-            done.push(format!("{} cannot be read, and was set aside as {}", path.display(), aside.display()));
-        }
-        Ok(done)
+    /// The checkpoints to skip, if the resume does; once.
+    pub(super) fn take_unreadable(&mut self) -> Option<Vec<PathBuf>> {
+        self.unreadable.take()
     }
 
     /// Writes down who holds it, with this command line.

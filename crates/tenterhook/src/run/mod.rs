@@ -50,6 +50,12 @@ use crate::tensors::TensorMap;
 /// [`weights`](Recorder::weights), of the last [`flush`](Recorder::flush) or of [`end`](Recorder::end), make the call fail
 /// when it ends.
 pub trait Recorder: Send {
+    /// Refuses a training that it could not begin, from this checkpoint or from the start of the run. Called before any hook
+    /// is; nothing may be written yet.
+    fn admit(&self, _resumed_from: Option<&Path>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// Training, or an evaluation by itself, is about to begin: everything was accepted.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError>;
 
@@ -101,6 +107,11 @@ pub trait Recorder: Send {
 
     /// The checkpoints that this run has removed so far, in all its parts.
     fn removed_checkpoints(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// The checkpoints of this run that cannot be read, if the resume skips them; they are set aside. Returned once.
+    fn unreadable_checkpoints(&mut self) -> Vec<PathBuf> {
         Vec::new()
     }
 

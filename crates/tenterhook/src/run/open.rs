@@ -32,6 +32,8 @@ pub(super) struct Open {
     pub(super) made_for: Stage,
     /// The checkpoints that were removed, and not saved again since then.
     pub(super) removed: Vec<PathBuf>,
+    /// The checkpoints that cannot be read and that the resume skips.
+    pub(super) unreadable: Vec<PathBuf>,
     /// The part of the run before this one came to an end.
     pub(super) earlier_ended: bool,
     /// What it goes on without.
@@ -52,7 +54,7 @@ impl Open {
         // Without it, others are only told less.
         let _ = lock.write_holder(&record.command);
         let lacks = lock.take_unlocked().into_iter().collect();
-        let (removed, earlier_ended, resumed) = Default::default();
+        let (removed, unreadable, earlier_ended, resumed) = Default::default();
         Ok(Open {
             record,
             metrics,
@@ -61,6 +63,7 @@ impl Open {
             updates,
             made_for,
             removed,
+            unreadable,
             earlier_ended,
             lacks,
             resumed,

@@ -135,7 +135,9 @@ fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) ->
     let root = run.directory.join("checkpoints");
     let found = newest_whole(&root, on_unreadable).map_err(|error| with_flag(&error, on_unreadable))?;
     let Newest { path: checkpoint, skipped, unreadable } = found;
-    lock.set_aside(unreadable);
+    if on_unreadable == OnUnreadable::Skip {
+        lock.skip_unreadable(unreadable);
+    }
     let finished = finished(run, config, checkpoint.is_some()).map_err(|error| error.to_string())?;
     // To begin from the start would lose what the run has come to.
     if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {

@@ -13,7 +13,7 @@ use tenterhook::run::resume::{Config, Target, find as find_or_skip};
 use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
-use tenterhook::{Decision, Settings, Trainer, closure};
+use tenterhook::{Decision, Registration, Settings, Trainer, closure};
 
 use crate::lab::data;
 use crate::run_directory::latest;
@@ -164,8 +164,7 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     let run = failed(root.path(), &[]);
     let checkpoints = run.join("checkpoints");
     let newest = checkpoints.join("epoch=0-step=2");
-    fs::remove_file(newest.join("manifest.json")).unwrap();
-    fs::create_dir(newest.join("manifest.json")).unwrap();
+    make_unreadable(&newest);
     let found = find_or_skip(&root.path().join("runs"), "latest", None, OnUnreadable::Skip).unwrap();
     assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
     assert!(newest.is_dir(), "nothing changes before the resume is accepted");
@@ -190,6 +189,63 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     tenterhook::checkpoint::verify(&newest).expect("saved again");
     let found = auto(root.path(), &[]);
     assert!(found.finished.is_some() && found.skipped.is_empty(), "the next resume finds nothing unreadable");
+}
+
+/// Makes the manifest of a checkpoint something that cannot be read, whoever tries.
+fn make_unreadable(checkpoint: &Path) {
+    fs::remove_file(checkpoint.join("manifest.json")).unwrap();
+    fs::create_dir(checkpoint.join("manifest.json")).unwrap();
+}
+
+#[test]
+fn a_skipped_checkpoint_is_set_aside_in_every_directory_in_which_the_run_keeps_some() {
+    let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let elsewhere = elsewhere.path();
+    let keeping = |resume: Option<RunLock>| {
+        let plan = RunDirectoryPlan { resume, ..RunDirectoryPlan::below(root.path().join("runs")) };
+        let mut trainer = crate::lab::trainer(crate::lab::epochs(1)).with_run_directory(plan);
+        for (name, dirpath) in [("near", None), ("far", Some(elsewhere.to_owned()))] {
+            let (every_n_train_steps, save_top_k) = (Some(1), Some(-1));
+            let options = CheckpointOptions {
+                every_n_train_steps,
+                save_top_k,
+                dirpath,
+                ..CheckpointOptions::default()
+            };
+            let how = Registration { name: Some(name.into()), ..Registration::default() };
+            trainer.register(Checkpoint::new(options).unwrap(), how).unwrap();
+        }
+        trainer
+    };
+    let mut first = keeping(None);
+    let fail = closure::on_train_batch_start("fail", |cx| {
+        assert!(cx.step < 2, "enough");
+        Decision::CONTINUE
+    });
+    first.add_hook(fail).unwrap();
+    first.fit(&mut Toy::default(), &mut data(4, 1)).unwrap_err();
+    drop(first);
+    let near = latest(root.path()).join("checkpoints");
+    let [one, two] = ["epoch=0-step=1", "epoch=0-step=2"];
+    // What is not the run's own stays.
+    let foreign = elsewhere.join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::copy(elsewhere.join(one).join("manifest.json"), foreign.join("manifest.json")).unwrap();
+    for unreadable in [&near.join(two), &elsewhere.join(one), &elsewhere.join(two), &foreign] {
+        make_unreadable(unreadable);
+    }
+    let found = find_or_skip(&root.path().join("runs"), "latest", None, OnUnreadable::Skip).unwrap();
+    assert_eq!(found.checkpoint, Some(near.join(one)));
+    let mut again = keeping(found.lock).accepting_other_hooks().restoring(found.checkpoint.unwrap());
+    again.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    for aside in [near.join(two), elsewhere.join(one), elsewhere.join(two)] {
+        let aside = aside.with_file_name(format!(".{}.unreadable", name(&aside)));
+        assert!(aside.join("manifest.json").is_dir(), "{} is kept", aside.display());
+    }
+    assert!(foreign.join("manifest.json").is_dir());
+    for saved in [near.join(two), elsewhere.join(two)] {
+        tenterhook::checkpoint::verify(&saved).expect("saved again");
+    }
 }
 
 #[test]

@@ -163,6 +163,31 @@ fn a_directory_that_the_configuration_names_is_used_again_after_a_resume() {
     assert!(!state.contains(&format!("\"path\": \"{}", elsewhere.path().display())), "{state}");
 }
 
+#[test]
+fn a_directory_that_a_hook_writes_its_own_files_to_is_no_place_for_checkpoints() {
+    let (root, board) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |to: i64, from: Option<&Path>| {
+        let mut trainer = saving(root.path(), None, to);
+        let options = TensorBoardOptions { dir: board.path().to_owned(), ..TensorBoardOptions::default() };
+        trainer.add_hook(TensorBoard::from_options(options).unwrap()).unwrap();
+        if let Some(from) = from {
+            trainer = trainer.restoring(from);
+        }
+        trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
+    };
+    run(1, None);
+    let from = root.path().join("epoch=0-step=2");
+    forge(&from, |state| {
+        let path = json!({ "hook": "tensorboard", "path": "x" });
+        let saves = json!([{ "path": path, "weights_only": false, "replaces": [], "link": null }]);
+        state["position"]["saves"] = saves.clone();
+        state["loops"]["asked"] = saves;
+    });
+    run(2, Some(&from));
+    assert!(root.path().join("epoch=1-step=4").exists(), "it has gone on");
+    assert!(!board.path().join("x").exists(), "a checkpoint was saved among the files of another hook");
+}
+
 /// A run that keeps checkpoints and writes files.
 fn recorded(root: &Path, to: i64, resume: bool) -> Trainer {
     let id = "the-run";

@@ -114,3 +114,61 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
     let said = said.lock().unwrap().join("\n");
     assert!(said.contains("resumes with other settings: trainer.max_epochs: 1 -> 2"), "{said}");
 }
+
+#[test]
+fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called() {
+    let root = tempfile::tempdir().unwrap();
+    let known = || data(Some("one"), Some("two"));
+    let run = root.path().join("runs/the-run");
+    let (checkpoints, elsewhere) = (run.join("checkpoints"), root.path().join("elsewhere"));
+    let from = checkpoints.join("epoch=0-step=2");
+    let none = Tape::default();
+    recorded(root.path(), config(1, 0), &none, false)
+        .fit(&mut Lab::new(Toy::default(), &none), &mut known())
+        .unwrap();
+    fs::write(checkpoints.join("file"), "no directory").unwrap();
+    let refused = |from: &Path, why: &str| {
+        let (before, tape) = (contents(root.path()), Tape::default());
+        let mut trainer = recorded(root.path(), config(2, 0), &tape, true).restoring(from);
+        let resumed = trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut known());
+        drop(trainer);
+        let error = resumed.expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+        assert_eq!(tape.rows(), [], "{why}: neither a hook nor the module is called");
+        assert_eq!(contents(root.path()), before, "{why}");
+    };
+    let [state, manifest] =
+        ["state.json", "manifest.json"].map(|file| (from.join(file), fs::read(from.join(file)).unwrap()));
+    let forgeries: [(&str, &dyn Fn(&mut Value)); 3] = [
+        ("ledger[0].path: `../up` is not a path below its directory", &|state| {
+            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "../up".into();
+        }),
+        ("state has version 9, this program reads version", &|state| {
+            state["hooks"]["checkpoint"]["version"] = 9.into();
+        }),
+        ("checkpoints/file/x: ", &|state| state["unannounced"][0]["path"] = json!({ "path": "file/x" })),
+    ];
+    for (why, forged) in forgeries {
+        forge(&from, forged);
+        refused(&from, why);
+        for (file, bytes) in [&state, &manifest] {
+            fs::write(file, bytes).unwrap();
+        }
+    }
+    fs::create_dir(&elsewhere).unwrap();
+    for file in fs::read_dir(&from).unwrap().map(|file| file.unwrap()) {
+        fs::copy(file.path(), elsewhere.join(file.file_name())).unwrap();
+    }
+    refused(&elsewhere, "elsewhere is not one of run the-run");
+    for name in ["metrics.jsonl", "checkpoints"] {
+        let (place, kept) = (run.join(name), root.path().join("kept"));
+        fs::rename(&place, &kept).unwrap();
+        std::os::unix::fs::symlink(&kept, &place).unwrap();
+        refused(&from, &format!("{name} is a symbolic link, which is not followed for writing"));
+        fs::remove_file(&place).unwrap();
+        fs::rename(&kept, &place).unwrap();
+    }
+    let tape = Tape::default();
+    let mut trainer = recorded(root.path(), config(2, 0), &tape, true).restoring(&from);
+    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut known()).unwrap();
+}

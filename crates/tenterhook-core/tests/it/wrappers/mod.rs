@@ -36,17 +36,10 @@ impl Recorder {
 
 macro_rules! record_everything {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        #[hook(tier = "monitor", reads = ["val/loss"])]
+        #[hook(tier = "monitor", reads = ["val/loss"], state = "count", version = 3)]
         impl Observer for Recorder {
             fn policy(&self) -> Policy {
                 Policy::WARN
-            }
-            fn state_dict(&self) -> HookResult<State> {
-                Ok(State::of(3, &self.count)?)
-            }
-            fn load_state_dict(&mut self, state: &State) -> HookResult {
-                self.count = state.read(3)?;
-                Ok(())
             }
             $(fn $handler(&mut self, cx: &$Event) {
                 self.note(Event::$Event, cx);

@@ -78,6 +78,18 @@ fn a_state_of_another_shape_or_version_is_refused() {
     assert!(error.starts_with("state does not fit its type"), "{error}");
 }
 
+#[test]
+fn a_state_is_checked_as_it_is_loaded_and_nothing_changes() {
+    let mut wrapped = recorder().once();
+    for state in [State::of(9, &5), State::of(3, &"five"), State::of(3, &7)] {
+        let state = state.unwrap();
+        let checked = wrapped.check_state_dict(&state).map_err(|error| error.to_string());
+        assert_eq!(wrapped.inner().count, 5);
+        assert_eq!(wrapped.load_state_dict(&state).map_err(|error| error.to_string()), checked);
+    }
+    assert_eq!(wrapped.inner().count, 7);
+}
+
 /// Prints a line at the end of each epoch.
 #[derive(Clone)]
 struct Printer;

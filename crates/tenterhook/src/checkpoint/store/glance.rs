@@ -59,6 +59,11 @@ pub(super) fn glance(path: &Path) -> Glance {
     }
 }
 
+/// Whether a checkpoint cannot be read, as far as a glance tells. One that is gone or damaged can.
+pub(crate) fn is_unreadable(path: &Path) -> bool {
+    matches!(glance(path).problem, Some(Unreadable::Io { .. }))
+}
+
 impl From<State> for About {
     fn from(state: State) -> About {
         About {

@@ -23,6 +23,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub(crate) use disk::{Disk, RealDisk};
+pub(crate) use glance::is_unreadable;
 pub use list::{About, Condition, Listed, Newest, OnUnreadable, list, newest_whole};
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, verify};
@@ -77,7 +78,7 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// Whether something has this name, be it a link that leads nowhere.
-fn exists(path: &Path) -> io::Result<bool> {
+pub(super) fn exists(path: &Path) -> io::Result<bool> {
     match path.symlink_metadata() {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -165,3 +165,32 @@ fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
         });
     }
 }
+
+#[test]
+fn a_whole_save_that_fails_can_be_tried_again_and_one_that_is_killed_is_finished_by_a_resume() {
+    for (fault, exchanges) in ERRORS.into_iter().map(|fault| (fault, true)).chain([(Fault::Dies, false)]) {
+        let prepare = |root: &Path| {
+            one_of_the_same_name(root);
+            point(&Faulty::never(), &root.join("latest"), &root.join("a")).unwrap();
+        };
+        at_every_operation(fault, exchanges, &prepare, &jobs::carry_out, &|root, done, what| {
+            let (name, number) = jobs::SAVED;
+            let saved = root.join(name).exists();
+            assert!(saved || done.is_err(), "{what}");
+            assert!(
+                saved || number_of(&root.join("a")) == 2 && number_of(&root.join("older")) == 1,
+                "{what}"
+            );
+            assert!([2, number].contains(&number_of(&root.join("latest"))), "{what}");
+            jobs::resume(&Faulty::never(), root).expect(what);
+            if !saved {
+                jobs::carry_out(&Faulty::never(), root).expect(what);
+            }
+            assert_eq!(names(root), ["deep", "last", "latest", jobs::MARKED.0], "{what}");
+            for link in ["last", "latest"] {
+                assert_eq!(number_of(&root.join(link)), number, "{what}");
+            }
+            assert_eq!(names(&root.join("deep")), ["b"], "{what}");
+        });
+    }
+}

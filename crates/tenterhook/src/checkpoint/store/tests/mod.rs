@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod faulty;
 mod foreign;
+mod jobs;
 mod listing;
 mod model;
 mod power;

@@ -57,8 +57,8 @@ impl PowerCut {
         PowerCut { root: root.to_owned(), exchanges, state }
     }
 
-    /// Everything that was done so far is on the disk; the power is cut at this operation from here on.
-    pub fn settle_and_cut_at(&self, operation: usize) {
+    /// Everything that was done so far is on the disk.
+    pub fn settle(&self) {
         let mut state = self.state.lock().unwrap();
         for node in &mut state.nodes {
             match node {
@@ -67,11 +67,16 @@ impl PowerCut {
                 Node::Link(_) => {}
             }
         }
+    }
+
+    /// This operation from here on fails, and all after it: the process is killed, or the power is cut.
+    pub fn end_at(&self, operation: usize) {
+        let mut state = self.state.lock().unwrap();
         (state.operations, state.cut_at) = (0, operation);
     }
 
-    /// Whether the power was cut before all was done.
-    pub fn was_cut(&self) -> bool {
+    /// Whether that was before all was done.
+    pub fn has_ended(&self) -> bool {
         let state = self.state.lock().unwrap();
         state.operations > state.cut_at
     }

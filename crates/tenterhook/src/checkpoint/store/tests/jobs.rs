@@ -1,0 +1,87 @@
+//! A whole save as the writer carries it out, and what a resume finishes of it.
+
+use std::sync::Arc;
+
+use tenterhook_core::NamedTensors;
+use tenterhook_files::RelPath;
+
+use super::*;
+use crate::checkpoint::afterwards::{Afterwards, LeftOpen, Removed};
+use crate::checkpoint::roots::{CheckpointPath, Roots};
+use crate::checkpoint::writer::{Job, Weights};
+use crate::checkpoint::{Contents, LossesState, read_state};
+use crate::module::{OptimizerState, Saved, Snapshot};
+use crate::run::FileMark;
+use crate::tensors::Buffers;
+
+/// A file of the run, and the line in it that the checkpoint's mark is about.
+pub const MARKED: (&str, &str) = ("metrics.jsonl", "{\"step\":30}\n");
+
+/// Where the save goes, and its number.
+pub const SAVED: (&str, u64) = ("deep/b", 3);
+
+fn named(name: &str) -> CheckpointPath {
+    RelPath::new(name).unwrap().into()
+}
+
+fn contents() -> Contents {
+    let length = MARKED.1.len() as u64;
+    let afterwards = Afterwards { replaces: vec![named("older"), named("a")], link: Some(named("last")) };
+    let mut state: serde_json::Value = serde_json::from_slice(&state(SAVED.1)).unwrap();
+    state["metrics"] = json!(tenterhook_core::metrics::MetricsState::default());
+    state["progress"] = json!(tenterhook_core::Progress::default());
+    let rest = json!({
+        "weights_only": false,
+        "elapsed": std::time::Duration::ZERO,
+        "optimizers": OptimizerState::default(),
+        "hooks": {},
+        "entries": {},
+        "losses": LossesState::default(),
+        "board": {},
+        "streams": tenterhook_core::random::Positions::default(),
+        "marks": [FileMark { file: MARKED.0.into(), length }],
+        "afterwards": afterwards,
+    });
+    state.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    serde_json::from_value(state).unwrap()
+}
+
+/// Appends a line to a file of the run, and saves a checkpoint that replaces `older` and `a`, with `latest` and `last`.
+pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
+    disk.write(&root.join(MARKED.0), &mut |out| out.write_all(MARKED.1.as_bytes()))?;
+    let snapshot = Snapshot::new(|_| {
+        let mut weights = TensorMap::default();
+        weights.insert_f32("weight", [100], &[SAVED.1 as f32; 100]);
+        Ok(Saved { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
+    });
+    let job = Job {
+        name: named(SAVED.0),
+        path: root.join(SAVED.0),
+        contents: contents(),
+        snapshot,
+        weights: Weights::Modules(NamedTensors::default()),
+        replaces: vec![root.join("older"), root.join("a")],
+        link: Some(root.join("last")),
+        latest: Some(root.join("latest")),
+        run: Some(root.to_owned()),
+        retries: false,
+        hurry: Arc::default(),
+    };
+    all_removed(job.carry_out(disk, &Buffers::default(), || ()).result?)
+}
+
+/// What a resume does before it trains: it tidies, and finishes what the newest checkpoint leaves open.
+pub fn resume(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
+    tidy(disk, root)?;
+    let newest = newest_whole(root, OnUnreadable::Stop)?.path.unwrap();
+    if number_of(&newest) != SAVED.1 {
+        return Ok(());
+    }
+    let Contents { number, afterwards, .. } = read_state(&newest)?;
+    let left_open = LeftOpen { checkpoint: newest, number, afterwards };
+    all_removed(left_open.finish(disk, &Roots::new(None, root.to_owned(), Vec::new()))?)
+}
+
+fn all_removed(Removed { kept, .. }: Removed) -> Result<(), BoxError> {
+    kept.into_iter().next().map_or(Ok(()), Err)
+}
