@@ -233,9 +233,10 @@ mod tests {
             }
             stop.store(true, Relaxed);
         });
-        let ended = children.iter_mut().map(|child| child.try_wait().expect("it is asked"));
-        let ended = ended.filter(Option::is_some).count();
-        children.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
+        let ended = children.iter_mut().filter_map(|child| child.try_wait().expect("it is asked")).count();
+        for child in &mut children {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
         assert_eq!(ended, 0, "of {}", children.len());
         assert!(other.try_wait().expect("it is asked").is_none() && lives(&ids[0]), "{ids:?}");
         others.kill(&mut other);
