@@ -59,6 +59,17 @@ impl LoaderOptions {
         (size as f64, ahead as f64 + 1.0)
     }
 
+    /// A batch of this many samples, in usual batches, for [`Estimate::part_of`](tenterhook::memory::Estimate::part_of).
+    pub(crate) fn batch_size(batch: f64) -> (&'static str, f64) {
+        ("loader.batch_size", batch / LoaderOptions::default().batch_size as f64)
+    }
+
+    /// The keys that the batches loaded ahead depend on, where a batch has this many samples.
+    pub(crate) fn sizes_ahead(&self, batch: f64) -> [(&'static str, f64); 2] {
+        let usual = LoaderOptions::default().prefetch as f64;
+        [LoaderOptions::batch_size(batch), ("loader.prefetch", self.prefetch as f64 / usual)]
+    }
+
     /// A loader to train on.
     pub(crate) fn training<B: Send + 'static>(&self, batches: Batches<B>, seed: u64) -> Batches<B> {
         let batches = if self.shuffle { batches.shuffled(seed) } else { batches };

@@ -95,6 +95,14 @@ impl Estimate {
         self
     }
 
+    /// The same with another part, which depends on several keys. Each comes with how many times its usual value it is;
+    /// the one that is furthest above it is named, and of equal ones the last.
+    #[must_use]
+    pub fn part_of(self, sizes: &[(&str, f64)], what: impl Into<String>, bytes: f64) -> Estimate {
+        let furthest = sizes.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        self.part(furthest.map_or("", |(key, _)| *key), what, bytes)
+    }
+
     /// The sum of all parts, in bytes.
     #[must_use]
     pub fn bytes(&self) -> f64 {
@@ -162,6 +170,17 @@ mod tests {
         assert_eq!(estimate.check(None), Ok(()), "where nothing is known, only nonsense is refused");
         let endless = Estimate::new().part("x", "it", f64::MAX).part("y", "that", f64::MAX);
         assert!(endless.check(None).unwrap_err().to_string().starts_with("needs about inf"));
+    }
+
+    #[test]
+    fn a_part_of_several_keys_is_named_by_the_one_that_is_furthest_above_its_usual_value() {
+        let named = |hidden, batch| {
+            let sizes = [("model.hidden", hidden), ("loader.batch_size", batch)];
+            Estimate::new().part_of(&sizes, "activations", 2e9).check(Some(1_000_000_000)).unwrap_err().key
+        };
+        assert_eq!(named(100.0, 2.0), "model.hidden");
+        assert_eq!(named(2.0, 100.0), "loader.batch_size");
+        assert_eq!(named(1.0, 1.0), "loader.batch_size");
     }
 
     #[test]

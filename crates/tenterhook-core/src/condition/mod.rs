@@ -378,7 +378,8 @@ impl schemars::JsonSchema for Condition {
         schemars::json_schema!({
             "description": "A condition, such as \"val/loss < 0.5 and epoch % 5 == 0\".",
             "type": "string",
-            "minLength": 1,
+            // Every condition compares something. The rest of the grammar is no regular language.
+            "pattern": "[^\\s<>=!]\\s*(<=?|>=?|==|!=)\\s*[^\\s<>=!]",
         })
     }
 }

@@ -1,63 +1,100 @@
 //! A command with everything that it has started, wherever that has gone.
 //!
-//! A process group does not hold what calls `setsid`, and a parent's id is lost when the parent ends. So the command has
-//! a variable in its environment that no other process has: its descendants inherit it. On Linux `/proc` shows both.
+//! A process group does not hold what calls `setsid`, and a parent's id is lost when the parent ends. So a command is
+//! started with a number that its descendants inherit and that `/proc` shows on Linux: in a variable of its environment, and
+//! as its limit of file locks, which a descendant keeps that clears its environment. No current kernel applies that limit.
+//! A child subreaper would need no mark, but could not tell the orphans of a command from those of another one, nor from
+//! children of the program that embeds this library; and a process that leaves at once is quicker than any look at `/proc`.
 
+use std::hash::{BuildHasher, RandomState};
 use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// What a command and its descendants have in common.
+#[derive(Clone, Copy)]
 pub(super) struct Family {
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-    mark: String,
+    mark: u64,
 }
 
 /// The variable that marks them.
 const MARK: &str = "TENTER_EXEC_ID";
 
 impl Family {
-    /// Marks a command before it is started.
-    pub(super) fn mark(command: &mut Command) -> Family {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-        let since_1970 =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{}-{number}-{}", std::process::id(), since_1970.as_nanos());
-        command.env(MARK, &id);
-        Family { mark: format!("{MARK}={id}") }
+    /// Starts a command that carries a mark.
+    pub(super) fn start(command: &mut Command) -> std::io::Result<(Child, Family)> {
+        // The largest number means that there is no limit.
+        let mark = RandomState::new().hash_one(std::process::id()) >> 1;
+        command.env(MARK, mark.to_string());
+        #[cfg(target_os = "linux")]
+        let child = linux::spawn(command, mark)?;
+        #[cfg(not(target_os = "linux"))]
+        let child = command.spawn()?;
+        Ok((child, Family { mark }))
     }
 
     /// Kills the command with everything that it has started.
-    pub(super) fn kill(&self, child: &mut Child) {
+    pub(super) fn kill(self, child: &mut Child) {
         #[cfg(target_os = "linux")]
         let descendants = linux::descendants(child.id());
-        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(group) = pid(child.id()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         // The group may be gone, or never have come to be.
         let _ = child.kill();
         #[cfg(target_os = "linux")]
-        linux::kill_all(descendants, &self.mark);
+        linux::kill_all(descendants, self.mark);
         let _ = child.wait();
     }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::collections::BTreeSet;
     use std::path::Path;
+    use std::process::{Child, Command};
+    use std::sync::{Mutex, PoisonError};
 
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit, setrlimit};
+
+    use super::{MARK, pid};
 
     /// The largest environment that is searched.
     const ENVIRONMENT: u64 = 8 << 20;
     /// A process may start another one while it is killed; this often it is looked again.
     const ROUNDS: usize = 20;
 
+    /// Starts a command with the mark as its limit of file locks.
+    ///
+    /// A new process has the limits of the one that starts it, so ours is changed for this moment. What another thread starts
+    /// in it gets its limit back.
+    pub(super) fn spawn(command: &mut Command, mark: u64) -> std::io::Result<Child> {
+        static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+        let _alone = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = getrlimit(Resource::Locks);
+        // Where that is more than it may be, the variable alone marks the command.
+        let marked = setrlimit(Resource::Locks, Rlimit { current: Some(mark), ..usual });
+        let child = command.spawn();
+        if marked.is_ok() {
+            let _ = setrlimit(Resource::Locks, usual);
+            let command = child.as_ref().map_or(0, Child::id);
+            let parents = parents();
+            let family = below(&parents, command);
+            let others = below(&parents, std::process::id()).into_iter();
+            for id in others.filter(|id| *id != command && !family.contains(id) && is_limited(*id, mark)) {
+                let _ = prlimit(pid(id), Resource::Locks, usual);
+            }
+        }
+        child
+    }
+
     /// Kills these and all that carry the mark, until there are no more.
-    pub(super) fn kill_all(found: BTreeSet<u32>, mark: &str) {
+    pub(super) fn kill_all(found: BTreeSet<u32>, mark: u64) {
         let mut next = found;
         for _ in 0..ROUNDS {
             next.extend(all().into_iter().filter(|id| is_marked(*id, mark)));
@@ -67,7 +104,7 @@ mod linux {
                 return;
             }
             for id in &below {
-                if let Some(id) = i32::try_from(*id).ok().and_then(Pid::from_raw) {
+                if let Some(id) = pid(*id) {
                     let _ = kill_process(id, Signal::KILL);
                 }
             }
@@ -76,7 +113,15 @@ mod linux {
 
     /// Everything that a process has started and that still descends from it, without itself.
     pub(super) fn descendants(root: u32) -> BTreeSet<u32> {
-        let parents: Vec<_> = all().into_iter().filter_map(|id| Some((id, parent(id)?))).collect();
+        below(&parents(), root)
+    }
+
+    /// All processes, each with its parent.
+    fn parents() -> Vec<(u32, u32)> {
+        all().into_iter().filter_map(|id| Some((id, parent(id)?))).collect()
+    }
+
+    fn below(parents: &[(u32, u32)], root: u32) -> BTreeSet<u32> {
         let (mut found, mut next) = (BTreeSet::new(), vec![root]);
         while let Some(parent) = next.pop() {
             let children = parents.iter().filter(|(_, of)| *of == parent).map(|(id, _)| *id);
@@ -99,11 +144,25 @@ mod linux {
         if state == "Z" { None } else { fields.next()?.parse().ok() }
     }
 
-    /// What belongs to other users cannot be read, and is left alone. A process that has ended has no environment.
-    fn is_marked(id: u32, mark: &str) -> bool {
-        let environment = Path::new("/proc").join(id.to_string()).join("environ");
-        let environment = tenterhook_files::read_bounded(&environment, ENVIRONMENT).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    /// Whether a process that has not ended carries the mark. What belongs to other users cannot be read, and is left alone.
+    fn is_marked(id: u32, mark: u64) -> bool {
+        let variable = format!("{MARK}={mark}");
+        let environment = read(id, "environ", ENVIRONMENT);
+        let has_variable = || environment.split(|byte| *byte == 0).any(|it| it == variable.as_bytes());
+        is_limited(id, mark) || has_variable()
+    }
+
+    fn is_limited(id: u32, mark: u64) -> bool {
+        let limits = String::from_utf8_lossy(&read(id, "limits", 1 << 16)).into_owned();
+        let locks = limits.lines().find_map(|line| line.strip_prefix("Max file locks"));
+        let limit = locks.and_then(|limits| limits.split_whitespace().next()?.parse().ok());
+        // One that has ended and was not waited for has limits.
+        limit == Some(mark) && parent(id).is_some()
+    }
+
+    fn read(id: u32, file: &str, most: u64) -> Vec<u8> {
+        let path = Path::new("/proc").join(id.to_string()).join(file);
+        tenterhook_files::read_bounded(&path, most).unwrap_or_default()
     }
 }
 
@@ -111,6 +170,8 @@ mod linux {
 mod tests {
     use std::io::Read;
     use std::process::Stdio;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
 
@@ -118,8 +179,7 @@ mod tests {
     fn ids_of(script: &str, count: usize) -> (Child, Family, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdout(Stdio::piped());
-        let family = Family::mark(&mut command);
-        let mut child = command.spawn().expect("sh starts");
+        let (mut child, family) = Family::start(&mut command).expect("sh starts");
         let mut output = child.stdout.take().expect("it is piped");
         let mut text = String::new();
         while text.matches('\n').count() < count {
@@ -136,18 +196,50 @@ mod tests {
         stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
     }
 
+    /// Whether they all end. A process ends as soon as it is scheduled after the signal.
+    fn end(ids: &[String]) -> bool {
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
+        (0..20_000).any(|_| !ids.iter().any(|id| lives(id)) || (pause(), false).1)
+    }
+
     #[test]
     fn children_in_other_sessions_and_without_a_parent_or_an_environment_are_killed() {
-        let script = "setsid sleep 1000 & echo $!
-            (setsid sleep 1000 & echo $!)
-            env -i setsid sleep 1000 & echo $!
+        let script = "(env -i setsid sleep 100 </dev/null >/dev/null 2>&1 & echo $!)
+            setsid sleep 100 & echo $!
+            (setsid sleep 100 & echo $!)
+            env -i setsid sleep 100 & echo $!
             wait";
-        let (mut child, family, ids) = ids_of(script, 3);
+        let (mut child, family, ids) = ids_of(script, 4);
         assert!(ids.iter().all(|id| lives(id)), "{ids:?}");
         family.kill(&mut child);
-        // A process ends as soon as it is scheduled after the signal.
-        let is_over = || !ids.iter().any(|id| lives(id));
-        let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
-        assert!((0..20_000).any(|_| is_over() || (pause(), false).1), "{ids:?}");
+        assert!(end(&ids), "{ids:?}");
+    }
+
+    #[test]
+    fn other_commands_with_their_orphans_and_other_children_live_on() {
+        let (mut other, others, ids) = ids_of("(env -i setsid sleep 100 & echo $!); sleep 100", 1);
+        let stop = AtomicBool::new(false);
+        let mut children = Vec::new();
+        std::thread::scope(|scope| {
+            // Of the program, started at the same time.
+            scope.spawn(|| {
+                while !stop.load(Relaxed) && children.len() < 500 {
+                    children.push(Command::new("sleep").arg("100").spawn().expect("it starts"));
+                }
+            });
+            for _ in 0..5 {
+                let (mut child, family, _) = ids_of("echo started; sleep 100", 1);
+                family.kill(&mut child);
+            }
+            stop.store(true, Relaxed);
+        });
+        let ended = children.iter_mut().filter_map(|child| child.try_wait().expect("it is asked")).count();
+        for child in &mut children {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        assert_eq!(ended, 0, "of {}", children.len());
+        assert!(other.try_wait().expect("it is asked").is_none() && lives(&ids[0]), "{ids:?}");
+        others.kill(&mut other);
+        assert!(end(&ids), "{ids:?}");
     }
 }

@@ -46,8 +46,8 @@ pub(super) fn run(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: a Ctrl-C in our terminal is not meant for it, and it can be killed with all its children.
     command.process_group(0);
-    let family = Family::mark(&mut command);
-    let mut child = command.spawn().map_err(|error| format!("could not be started: {error}"))?;
+    let started = Family::start(&mut command);
+    let (mut child, family) = started.map_err(|error| format!("could not be started: {error}"))?;
     let talking = pipe(&mut child, input).map_err(|error| format!("could not be talked to: {error}"));
     let (output, errors) = match talking {
         Ok(pipes) => pipes,

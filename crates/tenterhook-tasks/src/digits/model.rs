@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook::memory::Estimate;
 use tenterhook_burn::Points;
 
+use crate::loader::LoaderOptions;
 use crate::{KEPT_BYTES, TRAINED_BYTES};
 
 /// Height and width of what the convolutions hand to `fc1`, whatever the size of the image.
@@ -85,11 +86,17 @@ impl ModelOptions {
         let layers = (features + 1.0) * hidden + (hidden + 1.0) * classes;
         let maps = if convolved { 3.0 * pixels * (first + second) } else { 0.0 };
         let kept = batch * (2.0 * pixels + maps + features + 4.0 * hidden + 4.0 * classes);
+        let usual = ModelOptions::default();
+        let [of_first, of_second] = usual.channels.map(|channels| channels as f64);
+        let channels = if convolved { (first / of_first).max(second / of_second) } else { 0.0 };
+        let (channels, hidden) =
+            (("model.channels", channels), ("model.hidden", hidden / usual.hidden as f64));
+        let batch = LoaderOptions::batch_size(batch);
         let weights = "weights, gradients and optimizer state";
         Estimate::new()
-            .part("model.channels", weights, TRAINED_BYTES * convolutions)
-            .part("model.hidden", weights, TRAINED_BYTES * layers)
-            .part("loader.batch_size", "the activations of a batch", 2.0 * KEPT_BYTES * kept)
+            .part_of(&[channels], weights, TRAINED_BYTES * convolutions)
+            .part_of(&[channels, hidden], weights, TRAINED_BYTES * layers)
+            .part_of(&[channels, hidden, batch], "the activations of a batch", 2.0 * KEPT_BYTES * kept)
     }
 }
 
@@ -234,6 +241,19 @@ mod tests {
             assert!(of(100_000_000).is_err());
             assert_eq!(of(128), Ok(()));
         }
+    }
+
+    #[test]
+    fn too_little_memory_is_blamed_on_the_size_that_is_out_of_proportion() {
+        let blamed = |channels, hidden, batch| {
+            let options = ModelOptions { channels, hidden, ..ModelOptions::default() };
+            options.memory([28, 28], 10, batch).check(Some(1_000_000_000)).unwrap_err().key
+        };
+        assert_eq!(blamed([16, 32], 128, 100_000.0), "loader.batch_size");
+        // Their activations and the layer behind them need the most.
+        assert_eq!(blamed([4096, 64], 128, 64.0), "model.channels");
+        assert_eq!(blamed([16, 100_000], 128, 64.0), "model.channels");
+        assert_eq!(blamed([1, 1], 1_000_000, 64.0), "model.hidden");
     }
 
     #[test]

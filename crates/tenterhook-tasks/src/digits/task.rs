@@ -76,7 +76,8 @@ impl Task for Digits {
         let (batch, batches) = loader.largest_batch(splits.train.len());
         let images = KEPT_BYTES * batch * batches * (size[0] as f64 * size[1] as f64);
         let estimate = model.memory(size, splits.train.classes, batch);
-        let estimate = estimate.part("loader.prefetch", "the batches that are loaded ahead", images);
+        let ahead = loader.sizes_ahead(batch);
+        let estimate = estimate.part_of(&ahead, "the batches that are loaded ahead", images);
         build.check_memory(&estimate).map_err(|problem| vec![problem])?;
         device.seed(build.seed);
         let classifier = Classifier::new(&model, size, splits.train.classes, &device.clone().autodiff());

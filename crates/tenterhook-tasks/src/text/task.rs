@@ -124,8 +124,9 @@ impl Task for Text {
         let most = texts.iter().map(|(_, splits)| splits.train.len()).max().unwrap_or(0);
         let (batch, batches) = loader.largest_batch(most);
         let estimate = model.memory(batch);
-        let ahead = batch * batches * model.context as f64;
-        let estimate = estimate.part("loader.prefetch", "the batches that are loaded ahead", ahead);
+        let ahead = loader.sizes_ahead(batch);
+        let windows = batch * batches * model.context as f64;
+        let estimate = estimate.part_of(&ahead, "the batches that are loaded ahead", windows);
         build.check_memory(&estimate).map_err(|problem| vec![problem])?;
         device.seed(build.seed);
         let module = Burn::new(Gpt::new(&model, &device.clone().autodiff()), &device)

@@ -131,7 +131,9 @@ impl Reading {
         registry: &Registry,
     ) -> Result<Resolved, ConfigError> {
         let name = self.word("task", task.map(AnyTask::name).unwrap_or_default());
-        if let (None, Some(name)) = (task, name.as_ref().filter(|name| !name.is_empty())) {
+        // Only a program without tasks has a configuration of no task.
+        let is_none = |name: &String| name.is_empty() && tasks.is_empty();
+        if let (None, Some(name)) = (task, name.as_ref().filter(|name| !is_none(name))) {
             let known: Vec<_> = tasks.iter().map(|task| task.name()).collect();
             let problem = Problem::new("task", format!("there is no task named `{name}`"));
             self.found.push(Problem { fix: suggestion(name, &known), ..problem }.into());
@@ -141,7 +143,7 @@ impl Reading {
         let trainer = self.trainer();
         let hooks = self.hooks(registry);
         self.check_budgets(trainer.as_ref(), &hooks);
-        let options = self.options(task, name.is_some_and(|name| !name.is_empty()));
+        let options = self.options(task, name.is_some_and(|name| !is_none(&name)));
         let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
             return Err(self.places.error(self.found));
         };

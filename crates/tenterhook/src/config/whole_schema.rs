@@ -35,8 +35,10 @@ pub fn schema_of_all(tasks: &[Box<dyn AnyTask>], registry: &Registry) -> Value {
     let hooks = whole.hooks(registry);
     let hooks_config = whole.hooks_config(registry);
     let names: Vec<_> = tasks.iter().map(|task| task.name()).collect();
+    // A program without tasks has configurations of no task.
+    let nameable = if names.is_empty() { vec![""] } else { names.clone() };
     let mut properties = json!({
-        "task": { "description": "What is trained.", "type": "string", "enum": names },
+        "task": { "description": "What is trained.", "type": "string", "enum": nameable },
         "device": { "description": "The device to compute on.", "type": "string", "default": "cpu" },
         "runs_dir": {
             "description": "The directory of all runs; each makes one of its own in it.",

@@ -8,7 +8,7 @@ use tenterhook_core::{BoxError, Stage};
 use super::again::{admit, go_on, removed, resumption, test_again};
 use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create};
-use super::ownership::UserKey;
+use super::ownership::Signer;
 use super::reading::Happenings;
 use super::record::{RunRecord, write_through};
 use super::starting::{Starting, point};
@@ -31,8 +31,8 @@ pub struct RunDirectoryPlan {
     pub resume: Option<RunLock>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
-    /// The key that signs the configuration, so that the run is known as this user's own when it is resumed.
-    pub key: Option<UserKey>,
+    /// Who signs the configuration.
+    pub signer: Signer,
     /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
     pub config_hash: Option<String>,
     /// The task's name.
@@ -99,6 +99,8 @@ impl RunDirectory {
     fn opened(&mut self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
         let lock = self.plan.resume.take();
         let RunDirectory { plan, id, .. } = self;
+        let is_signed = beginning.stage == Stage::Fit && !plan.config.is_empty();
+        let unsigned = is_signed.then(|| plan.signer.take_key()).and_then(Result::err);
         let _starting = Starting::below(&plan.runs_dir);
         let mut open = match lock {
             Some(lock) => go_on(plan, lock, beginning)?,
@@ -111,6 +113,10 @@ impl RunDirectory {
         // The run is whole without it.
         let unlinked = point(&plan.runs_dir, id).map_err(cannot("link", &latest)).err();
         open.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
+        open.lacks.extend(
+            unsigned
+                .map(|why| format!("the run is not signed, so that resuming it may need `--trust`: {why}")),
+        );
         Ok(open)
     }
 }

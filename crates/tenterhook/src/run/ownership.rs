@@ -30,6 +30,38 @@ impl std::fmt::Debug for UserKey {
     }
 }
 
+/// Who signs the configuration of a run, so that the run is known as their own when it is resumed.
+#[derive(Clone, Debug, Default)]
+pub enum Signer {
+    /// This user, with the key of [`UserKey::of_user`]. It is asked for when a training with a configuration begins, and
+    /// not by a dry run or an evaluation.
+    #[default]
+    User,
+    /// Whoever has this key.
+    Key(UserKey),
+    /// Nobody: resuming the run may need `--trust`.
+    Nobody,
+}
+
+impl Signer {
+    /// Gets the key of the user. Where there is none, nobody signs.
+    pub(super) fn take_key(&mut self) -> Result<(), KeyError> {
+        if let Signer::User = self {
+            *self = Signer::Nobody;
+            *self = Signer::Key(UserKey::of_user()?);
+        }
+        Ok(())
+    }
+
+    /// The signature of a configuration, once there is a key.
+    pub(super) fn signature(&self, config: &str) -> Option<String> {
+        match self {
+            Signer::Key(key) if !config.is_empty() => Some(key.sign(config.as_bytes())),
+            _ => None,
+        }
+    }
+}
+
 /// Why there is no key to use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -115,7 +147,7 @@ impl UserKey {
 
     /// The signature of a configuration.
     #[must_use]
-    pub(super) fn sign(&self, config: &[u8]) -> String {
+    fn sign(&self, config: &[u8]) -> String {
         self.hash(config).to_hex().to_string()
     }
 

@@ -233,10 +233,7 @@ impl RunRecord {
                 None if plan.config.is_empty() => of_json(&run.config),
                 None => of_bytes(plan.config.as_bytes()),
             },
-            config_signatures: {
-                let key = plan.key.as_ref().filter(|_| !plan.config.is_empty());
-                key.map(|key| key.sign(plan.config.as_bytes())).into_iter().collect()
-            },
+            config_signatures: plan.signer.signature(&plan.config).into_iter().collect(),
             versions: versions(plan.engine.as_deref()),
             machine: Machine::this(),
             identity: beginning.identity.clone(),

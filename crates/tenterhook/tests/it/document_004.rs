@@ -12,6 +12,7 @@ use serde_json::Value;
 use tenterhook::config::Sources;
 use tenterhook::registry::Registry;
 use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::ownership::Signer;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyTask};
 use tenterhook::{
@@ -136,7 +137,11 @@ fn train(root: &Path, text: &str) -> Ran {
     let resolved = Sources::file(&file).resolve(&tasks, &registry).unwrap();
     let told = Seen::new();
     let tell = told.clone();
-    let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
+    let plan = RunDirectoryPlan {
+        config: resolved.to_toml(),
+        signer: Signer::Nobody,
+        ..RunDirectoryPlan::below(root.join("runs"))
+    };
     let trainer = resolved.bare_trainer(&registry).unwrap();
     let mut trainer =
         trainer.with_run_directory(plan).with_notices(move |notice: &Notice| tell.push(notice.to_string()));

@@ -9,6 +9,7 @@ use tenterhook::checkpoint::OnUnreadable;
 use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
+use tenterhook::run::ownership::Signer;
 use tenterhook::run::resume::{Config, Target, find as find_or_skip};
 use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
@@ -37,7 +38,11 @@ fn resolved(root: &Path, sets: &[&str]) -> Resolved {
 /// A trainer of this configuration that saves at every step.
 fn trainer(root: &Path, sets: &[&str]) -> Trainer {
     let resolved = resolved(root, sets);
-    let plan = RunDirectoryPlan { config: resolved.to_toml(), ..RunDirectoryPlan::below(root.join("runs")) };
+    let plan = RunDirectoryPlan {
+        config: resolved.to_toml(),
+        signer: Signer::Nobody,
+        ..RunDirectoryPlan::below(root.join("runs"))
+    };
     let mut trainer = resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {});
     let options = CheckpointOptions {
         every_n_train_steps: Some(1),
@@ -171,6 +176,7 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     let resolved = resolved(root.path(), &[]);
     let plan = RunDirectoryPlan {
         config: resolved.to_toml(),
+        signer: Signer::Nobody,
         resume: found.lock,
         ..RunDirectoryPlan::below(root.path().join("runs"))
     };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
+use tenterhook::run::ownership::{Signer, confirm};
 use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder, RunDirectoryPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -18,6 +19,7 @@ pub fn plan(root: &Path) -> RunDirectoryPlan {
         task: Some("toy".into()),
         device: Some("cpu:7".into()),
         engine: Some("plain numbers 1".into()),
+        signer: Signer::Nobody,
         ..RunDirectoryPlan::below(root.join("runs"))
     }
 }
@@ -324,11 +326,27 @@ fn a_plain_trainer_says_which_run_it_is_unless_that_is_turned_off() {
     assert!(introductions(|trainer| trainer, dry).1.is_empty(), "a dry run is none to look for later");
 }
 
+const OWN_PROCESS: &str = "TENTERHOOK_TEST_RUNS_BELOW";
+
+/// Runs a test of this file again, in a process whose key is below this directory.
+fn in_own_process(test: &str, root: &Path) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("run_directory::{test}"), "--nocapture"]);
+    let output = command.env(OWN_PROCESS, root).env("XDG_CONFIG_HOME", root.join("home")).output().unwrap();
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
 #[test]
-fn a_trainer_of_a_configuration_keeps_its_run_below_runs_dir() {
-    let root = tempfile::tempdir().unwrap();
-    let file = root.path().join("c.toml");
-    let runs = root.path().join("my_runs");
+fn a_trainer_of_a_configuration_keeps_its_signed_run_below_runs_dir() {
+    let Some(root) = std::env::var_os(OWN_PROCESS).map(PathBuf::from) else {
+        let root = tempfile::tempdir().unwrap();
+        return in_own_process(
+            "a_trainer_of_a_configuration_keeps_its_signed_run_below_runs_dir",
+            root.path(),
+        );
+    };
+    let (file, runs, key) = (root.join("c.toml"), root.join("my_runs"), root.join("home/tenterhook/key"));
     std::fs::write(
         &file,
         format!("runs_dir = {:?}\n[trainer]\nmax_epochs = 1\n", runs.display().to_string()),
@@ -336,14 +354,20 @@ fn a_trainer_of_a_configuration_keeps_its_run_below_runs_dir() {
     .unwrap();
     let config = tenterhook::config::Config::read(&file).unwrap();
     let registry = tenterhook::registry::Registry::default();
+    let mut dry = config.clone();
+    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::Switch(1), root.join("none"));
+    dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
+    assert!(!root.join("none").exists());
+    let evaluation = RunDirectoryPlan { for_evaluations: true, ..config.run_directory() };
+    let mut tested = config.bare_trainer(&registry).unwrap().with_run_directory(evaluation);
+    tested.test(&mut Toy::default(), &mut data(1, 1)).unwrap();
+    assert!(!key.exists(), "dry runs and evaluations need no key");
     let mut trainer = config.trainer(&registry).unwrap().with_notices(|_| {});
     trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     let run = run_json(&runs.join("latest"));
     assert_eq!(run["config_hash"], config.hash());
     assert_eq!(run["id"], *trainer.run_info().id);
     assert!(std::fs::read_to_string(runs.join("latest/config.toml")).unwrap().contains("max_epochs = 1"));
-    let mut dry = config.clone();
-    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::Switch(1), root.path().join("none"));
-    dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
-    assert!(!root.path().join("none").exists());
+    assert!(key.exists());
+    confirm(&runs.join("latest/config.toml")).expect("it is the user's own");
 }

@@ -8,7 +8,6 @@ use std::time::Instant;
 use tenterhook::checkpoint::{OnUnreadable, newest_whole};
 use tenterhook::config::Resolved;
 use tenterhook::run::Interrupt;
-use tenterhook::run::ownership::UserKey;
 use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
 
 use super::super::evaluate::test_of_run;
@@ -119,13 +118,9 @@ impl Fitting<'_> {
         if resolved.trainer.fast_dev_run.is_on() {
             return trainer;
         }
-        let key = UserKey::of_user();
-        if let Some(error) = key.as_ref().err().filter(|_| !self.output.quiet) {
-            tell(format_args!("the run is not signed, so that resuming it may need `--trust`: {error}"));
-        }
         let mut plan = resolved.run_directory();
         plan.engine = Some(format!("burn {}", tenterhook_burn::BURN_VERSION));
-        (plan.resume, plan.then_test, plan.key) = (going_on.lock.take(), tests, key.ok());
+        (plan.resume, plan.then_test) = (going_on.lock.take(), tests);
         trainer.with_run_directory(plan)
     }
 

@@ -94,6 +94,10 @@ fn a_configuration_is_planned_or_refused_with_place_and_problem() {
     });
 }
 
+/// Words of conditions.
+pub(super) const CONDITION_WORDS: &[&str] =
+    &["and", "or", "not", "<", ">=", "==", "(", ")", "%", "-", "nan", "inf", "val/loss", "\"a\""];
+
 #[test]
 fn a_condition_means_the_same_after_it_is_written_and_read() {
     let corpus = [
@@ -101,9 +105,8 @@ fn a_condition_means_the_same_after_it_is_written_and_read() {
         "not (a - 1 >= 'x' or b != nan)",
         "1 + 2 * -3 < inf && x == \"y\"",
     ];
-    let words = ["and", "or", "not", "<", ">=", "==", "(", ")", "%", "-", "nan", "inf", "val/loss", "\"a\""];
     let corpus = corpus.map(|text| text.as_bytes().to_vec()).to_vec();
-    Fuzz { name: "condition", corpus, words: &words, format: None, inputs: 5_000 }.run(|input| {
+    Fuzz { name: "condition", corpus, words: CONDITION_WORDS, format: None, inputs: 5_000 }.run(|input| {
         let text = String::from_utf8_lossy(input);
         let Ok(condition) = text.parse::<Condition>() else { return Ok(()) };
         let known = |name: &str| match name.len() % 3 {

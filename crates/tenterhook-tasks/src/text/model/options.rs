@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::memory::Estimate;
 
+use crate::loader::LoaderOptions;
 use crate::{KEPT_BYTES, TRAINED_BYTES};
 
 /// The byte-level language model.
@@ -66,19 +67,14 @@ impl GptOptions {
         let blocks = layers * (12.0 * width * width + 13.0 * width);
         let around = (2.0 * tokens + context + 2.0) * width;
         let kept = batch * context * (layers * (16.0 * width + 4.0 * heads * context) + 4.0 * tokens);
-        // Named is the size that is furthest above the usual one.
         let sizes = [
             ("model.context", context / usual.context as f64),
             ("model.layers", layers / usual.layers as f64),
             ("model.width", width / usual.width as f64),
         ];
-        let named = |sizes: &[(&'static str, f64)]| {
-            let largest = sizes.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-            largest.map_or("model.width", |(key, _)| *key)
-        };
-        let with_batch = [sizes[0], sizes[1], sizes[2], ("loader.batch_size", batch / 32.0)];
+        let with_batch = [sizes[0], sizes[1], sizes[2], LoaderOptions::batch_size(batch)];
         Estimate::new()
-            .part(named(&sizes), "weights, gradients and optimizer state", TRAINED_BYTES * (blocks + around))
-            .part(named(&with_batch), "the activations of a batch", KEPT_BYTES * (kept + context * context))
+            .part_of(&sizes, "weights, gradients and optimizer state", TRAINED_BYTES * (blocks + around))
+            .part_of(&with_batch, "the activations of a batch", KEPT_BYTES * (kept + context * context))
     }
 }

@@ -198,3 +198,14 @@ fn ten_thousand_layers_are_too_much_for_a_machine_of_24_gb() {
     assert_eq!(of(10_001).unwrap_err().key, "model.layers");
     assert_eq!(of(2), Ok(()));
 }
+
+#[test]
+fn too_little_memory_is_blamed_on_the_size_that_is_out_of_proportion() {
+    let blamed = |context, width, batch| {
+        let options = GptOptions { context, width, ..GptOptions::default() };
+        options.memory(batch).check(Some(1_000_000_000)).unwrap_err().key
+    };
+    assert_eq!(blamed(64, 128, 10_000.0), "loader.batch_size");
+    assert_eq!(blamed(4096, 128, 64.0), "model.context");
+    assert_eq!(blamed(64, 8192, 64.0), "model.width");
+}

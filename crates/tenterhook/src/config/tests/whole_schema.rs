@@ -23,6 +23,7 @@ const RIGHT: &[&str] = &[
     "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"m\"\nmode = \"min\"\nevery = \"2 epochs\"\nafter = \"5 min\"\nonce = true\n\
      sampled = 0.5\nwhen = \"epoch > 3\"\non_error = \"disable\"\nmax_failures = 2\nenabled = false\nbudget = \"0.5%\"\nover_budget = \"warn\"",
     "[[hooks]]\nuse = \"console\"\nbudget = \" 100. % \"",
+    "[[hooks]]\nuse = \"console\"\nwhen = \"not(a - 1>='x' or (b)!= -.5) && step\\n== 3\"",
     "[[hooks]]\nuse = \"checkpoint\"\nsave_every_n_epochs = 2",
     "[[hooks]]\nuse = \"mycrate.hooks.Seen\"\nthreshold = 1\nnested = { user = \"me\" }",
     "[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { frequency = \"step\", every = \"1 epoch\" }",
@@ -38,6 +39,10 @@ const RIGHT: &[&str] = &[
 /// Configurations that do not, by what the schema can know.
 const WRONG: &[&str] = &[
     "task = \"lap\"",
+    "task = \"\"",
+    "[[hooks]]\nuse = \"console\"\nwhen = \"\"",
+    "[[hooks]]\nuse = \"console\"\nwhen = \"x\"",
+    "[[hooks]]\nuse = \"console\"\nwhen = \"x <=\"",
     "device = 3",
     "nte = \"x\"",
     "task = \"toy\"\nnote = \"x\"",

@@ -45,7 +45,11 @@ fn process(root: &Path, hooks: &str, webhook: Option<&str>) -> String {
     std::fs::write(root.join("train.toml"), text).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "reaching::own_process::in_the_process", "--nocapture"]);
-    command.env(CHILD, root).env("RUST_BACKTRACE", "1").env_remove("WEBHOOK");
+    command
+        .env(CHILD, root)
+        .env("XDG_CONFIG_HOME", root.join("home"))
+        .env("RUST_BACKTRACE", "1")
+        .env_remove("WEBHOOK");
     command.envs(webhook.map(|url| ("WEBHOOK", url)));
     let output = command.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
