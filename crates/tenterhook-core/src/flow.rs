@@ -91,7 +91,7 @@ impl std::fmt::Debug for Weights {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SaveRequest {
     /// The checkpoint's directory below the checkpoints' root, or an absolute one below the directory that the hook
-    /// declares with [`Access::effect`](crate::Access::effect); `None` names it by epoch and step.
+    /// declares with [`HookSpec::effect`](crate::HookSpec::effect); `None` names it by epoch and step.
     pub path: Option<PathBuf>,
     /// Only the weights: nothing to resume from, and no hook is asked for its state.
     pub weights_only: bool,

@@ -201,7 +201,7 @@ impl<H: Hook> Rig<H> {
         let (own, others): (Vec<_>, Vec<_>) =
             self.runner.take_decisions().into_iter().partition(|decided| decided.hook == self.name);
         let mut decision = own.into_iter().next().map_or(Decision::CONTINUE, |decided| decided.decision);
-        let is_checkpoint = self.hook().tier() == Tier::Checkpoint;
+        let is_checkpoint = self.hook().spec().tier == Tier::Checkpoint;
         for (_, save) in delivery.saves.into_iter().filter(|(ours, _)| *ours && is_checkpoint) {
             decision = decision.request(Request::Save(save));
         }

@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::HookCost;
 use crate::context::Context;
-use crate::erased::{Reply, Said};
 use crate::event::Event;
 use crate::failure::{BoxError, Contained, Failure, Policy};
 use crate::flow::{Decision, Request, SaveRequest};
+use crate::hook::{Reply, Said};
 use crate::moment::Moment;
 use crate::plan::{Plan, Tier};
 use crate::progress::Progress;
@@ -314,7 +314,7 @@ impl HookRunner {
                 continue;
             }
             current.set(id);
-            cx.offer(&mut slot.hook)?;
+            slot.offer(cx)?;
         }
         Ok(())
     }
@@ -332,6 +332,9 @@ impl HookRunner {
         let mishap = match interrupted {
             Ok(Ok(())) => return Ok(None),
             Ok(Err(said)) => match *said {
+                Said::Decided(_) if !(self.slots[id].spec.steers() && event.steers()) => {
+                    Mishap::error("it returned a decision, and decides nothing here".into())
+                }
                 Said::Decided(decision) => return Ok(self.decided(id, event, decision)),
                 Said::Failed(error) => Mishap::error(error),
             },
@@ -345,7 +348,7 @@ impl HookRunner {
     fn decided(&mut self, id: usize, event: Event, decision: Decision) -> Option<Vec<SaveRequest>> {
         let slot = &self.slots[id];
         let hook = slot.standing.name.clone();
-        if slot.tier != Tier::Checkpoint {
+        if slot.spec.tier != Tier::Checkpoint {
             self.decisions.push(Decided { hook, event, decision });
             return None;
         }

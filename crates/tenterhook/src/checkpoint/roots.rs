@@ -74,7 +74,7 @@ impl Roots {
         declared.ok_or_else(|| {
             format!(
                 "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
-                 `Access::effect`",
+                 `HookSpec::effect`",
                 path.display(),
                 self.own.display()
             )

@@ -38,8 +38,8 @@ macro_rules! record_everything {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
         #[hook(tier = "monitor", reads = ["val/loss"])]
         impl Observer for Recorder {
-            fn policy(&self) -> Policy {
-                Policy::WARN
+            fn declare(&self, spec: HookSpec) -> HookSpec {
+                spec.policy(Policy::WARN)
             }
             fn state_dict(&self) -> HookResult<State> {
                 Ok(State::of(3, &self.count)?)
@@ -48,8 +48,9 @@ macro_rules! record_everything {
                 self.count = state.read(3)?;
                 Ok(())
             }
-            $(fn $handler(&mut self, cx: &$Event) {
+            $(fn $handler(&mut self, cx: &$Event) -> HookResult {
                 self.note(Event::$Event, cx);
+                Ok(())
             })*
         }
     };
