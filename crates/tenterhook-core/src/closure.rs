@@ -96,7 +96,7 @@ impl<E, F, A: Answer> Closure<E, F, A> {
 /// Markers for the events that closures handle.
 pub mod on {
     macro_rules! markers {
-        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
+        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
             /// Marks a closure that handles the event of this name.
             pub struct $Event;
         )*};
@@ -105,7 +105,7 @@ pub mod on {
 }
 
 macro_rules! closures {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
         closures! { @$mode $(#[$doc])* $handler $Event }
     )*};
     (@steer $(#[$doc:meta])* $handler:ident $Event:ident) => {

@@ -351,7 +351,7 @@ contexts! {
 }
 
 macro_rules! define_event_ref {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         /// An event with its context: what is delivered to a hook.
         #[derive(Clone, Copy)]
         #[non_exhaustive]

@@ -168,7 +168,7 @@ macro_rules! decided {
 }
 
 macro_rules! define_kinds {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         /// A hook that watches: it sees every context by shared reference and returns nothing but an error,
         /// so it cannot stop, change or delay the numbers.
         ///

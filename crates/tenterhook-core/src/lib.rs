@@ -67,7 +67,7 @@ pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};
 pub use context::*;
 pub use effect::{Effect, Outside};
-pub use event::{Event, Events};
+pub use event::{Event, Events, Source};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
 pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
 pub use hook::{Controller, Hook, HookResult, Observer};

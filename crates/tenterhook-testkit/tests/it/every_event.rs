@@ -14,7 +14,7 @@ use tenterhook_testkit::{NamedTensors, Rig};
 struct Everything(Vec<(Event, Phase, Stage, Status)>);
 
 macro_rules! note_everything {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         #[hook]
         impl Observer for Everything {
             $(fn $handler(&mut self, cx: &$Event) -> HookResult {

@@ -428,8 +428,8 @@ fn it_can_be_interrupted() {
 
 #[test]
 fn what_is_read_is_seen_through_patterns_and_conditions() {
-    let norms = Access::none().writes("grad_norm/*");
-    assert_eq!(Access::none().asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
-    assert_eq!(Access::none().monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
-    assert_eq!(Access::none().reads("val/loss").reads_from(&norms), None);
+    let norms = HookSpec::observer("x").writes("grad_norm/*");
+    assert_eq!(HookSpec::observer("x").asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
+    assert_eq!(HookSpec::observer("x").monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
+    assert_eq!(HookSpec::observer("x").reads("val/loss").reads_from(&norms), None);
 }

@@ -35,7 +35,7 @@ impl Recorder {
 }
 
 macro_rules! record_everything {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         #[hook(tier = "monitor", reads = ["val/loss"])]
         impl Observer for Recorder {
             fn declare(&self, spec: HookSpec) -> HookSpec {

@@ -180,7 +180,7 @@ macro_rules! look {
 }
 
 macro_rules! busy_hook {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         impl Hook for Busy {
             fn spec(&self) -> HookSpec {
                 let Deeds { name, policy, reads_loss, script } = &self.0;
