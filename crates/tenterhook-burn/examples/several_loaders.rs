@@ -45,17 +45,19 @@ struct Order {
 
 #[hook]
 impl Observer for Order {
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.names.push(cx.batch.loader.to_owned());
         if let Some(loss) = &cx.loss {
             self.losses.insert(cx.batch.loader.to_owned(), loss.value());
         }
+        Ok(())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         println!("epoch {}: {}", cx.epoch, self.names.join(" "));
         println!("         last losses {:.3?}", self.losses);
         self.names.clear();
+        Ok(())
     }
 }
 

@@ -26,11 +26,12 @@ use crate::erased::Erased;
 ///         point == "features"
 ///     }
 ///
-///     fn on_activation(&mut self, cx: &Activation) {
-///         let Some(features) = cx.tensor().to_burn::<2>() else { return };
+///     fn on_activation(&mut self, cx: &Activation) -> HookResult {
+///         let Some(features) = cx.tensor().to_burn::<2>() else { return Ok(()) };
 ///         let first = features.clone().narrow(1, 0, 1);
 ///         let share: f32 = (first.var(0).sum() / features.var(0).sum()).into_scalar();
 ///         cx.log("first_feature", f64::from(share));
+///         Ok(())
 ///     }
 /// }
 /// ```

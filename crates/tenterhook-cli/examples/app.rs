@@ -194,10 +194,11 @@ impl Losses {
 
 #[hook]
 impl Observer for Losses {
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         let (digits, metric) = (self.digits, |name| cx.metrics().get(name).unwrap_or(f64::NAN));
         let (train, val) = (metric("train/loss"), metric("val/loss"));
         println!("epoch {:>2}  train/loss {train:.digits$}  val/loss {val:.digits$}", cx.epoch);
+        Ok(())
     }
 }
 

@@ -91,14 +91,15 @@ impl Observer for Peek {
         point == self.point
     }
 
-    fn on_activation(&mut self, cx: &Activation) {
-        let Some(activation) = cx.values.iter().next() else { return };
+    fn on_activation(&mut self, cx: &Activation) -> HookResult {
+        let Some(activation) = cx.values.iter().next() else { return Ok(()) };
         let values = activation.to_vec();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let chosen = (self.draw(cx) * values.len() as f64) as usize;
         if let Some(value) = values.get(chosen) {
             cx.log(&format!("{}/value", &*cx.hook_name()), f64::from(*value));
         }
+        Ok(())
     }
 }
 

@@ -66,7 +66,7 @@ impl Progress {
 
     /// Whether a hook prints the end of each epoch, so that this one does not.
     pub(crate) fn beside(mut self, hooks: &HookRunner) -> Progress {
-        self.epochs_printed = hooks.declared().iter().any(|(_, access)| access.prints_epochs);
+        self.epochs_printed = hooks.declared().iter().any(|spec| spec.prints_epochs);
         self
     }
 

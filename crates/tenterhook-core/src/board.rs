@@ -248,6 +248,7 @@ mod tests {
                 name: name.into(),
                 kind,
                 tier: crate::Tier::User,
+                ranks: crate::Ranks::All,
                 enabled: true,
                 on_error: crate::OnError::Abort,
                 failures: 0,

@@ -7,9 +7,35 @@ use std::marker::PhantomData;
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
-use crate::event::{Event, Events};
+use crate::event::Event;
 use crate::flow::Decision;
-use crate::hook::{Hook, HookResult, Verdict};
+use crate::hook::{Hook, HookResult, Reply, reply};
+use crate::spec::HookSpec;
+
+/// What a kind of hook may say about an event: nothing, or a decision.
+pub trait Verdict: Into<Decision> + sealed::Sealed {
+    /// What a hook of this kind and this name declares.
+    #[doc(hidden)]
+    fn spec(name: String) -> HookSpec;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for crate::flow::Decision {}
+}
+
+impl Verdict for () {
+    fn spec(name: String) -> HookSpec {
+        HookSpec::observer(name)
+    }
+}
+
+impl Verdict for Decision {
+    fn spec(name: String) -> HookSpec {
+        HookSpec::controller(name)
+    }
+}
 
 /// What a closure may return.
 pub trait Answer {
@@ -42,15 +68,35 @@ impl<V: Verdict> Answer for HookResult<V> {
 
 /// A closure that handles one event.
 pub struct Closure<E, F, A> {
-    name: String,
+    spec: HookSpec,
     handler: F,
     event: PhantomData<fn() -> (E, A)>,
+}
+
+impl<E, F, A: Answer> Closure<E, F, A> {
+    fn new(name: String, event: Event, handler: F) -> Closure<E, F, A> {
+        Closure { spec: A::Verdict::spec(name).wants(event), handler, event: PhantomData }
+    }
+
+    /// Declares that it reads this metric or place on the board.
+    #[must_use]
+    pub fn reads(mut self, name: impl Into<String>) -> Closure<E, F, A> {
+        self.spec = self.spec.reads(name);
+        self
+    }
+
+    /// Declares that it writes this metric or place on the board.
+    #[must_use]
+    pub fn writes(mut self, name: impl Into<String>) -> Closure<E, F, A> {
+        self.spec = self.spec.writes(name);
+        self
+    }
 }
 
 /// Markers for the events that closures handle.
 pub mod on {
     macro_rules! markers {
-        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
+        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
             /// Marks a closure that handles the event of this name.
             pub struct $Event;
         )*};
@@ -59,60 +105,38 @@ pub mod on {
 }
 
 macro_rules! closures {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
         closures! { @$mode $(#[$doc])* $handler $Event }
     )*};
     (@steer $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        $(#[$doc])*
-        pub fn $handler<F, A>(name: impl Into<String>, handler: F) -> Closure<on::$Event, F, A>
-        where
-            F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: Answer + 'static,
-        {
-            Closure { name: name.into(), handler, event: PhantomData }
-        }
-
-        impl<F, A> Hook for Closure<on::$Event, F, A>
-        where
-            F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: Answer + 'static,
-        {
-            type Verdict = A::Verdict;
-            fn __events(&self) -> Events {
-                Events::NONE.with(Event::$Event)
-            }
-            fn name(&self) -> String {
-                self.name.clone()
-            }
-            fn $handler(&mut self, cx: &$Event<'_>) -> HookResult<A::Verdict> {
-                (self.handler)(cx).into_result()
-            }
-        }
+        closures! { @answers [Answer] $(#[$doc])* $handler $Event }
     };
     (@watch $(#[$doc:meta])* $handler:ident $Event:ident) => {
+        closures! { @answers [Answer<Verdict = ()>] $(#[$doc])* $handler $Event }
+    };
+    (@answers [$($Answer:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
         $(#[$doc])*
         pub fn $handler<F, A>(name: impl Into<String>, handler: F) -> Closure<on::$Event, F, A>
         where
             F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: Answer<Verdict = ()> + 'static,
+            A: $($Answer)* + 'static,
         {
-            Closure { name: name.into(), handler, event: PhantomData }
+            Closure::new(name.into(), Event::$Event, handler)
         }
 
         impl<F, A> Hook for Closure<on::$Event, F, A>
         where
             F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: Answer<Verdict = ()> + 'static,
+            A: $($Answer)* + 'static,
         {
-            type Verdict = ();
-            fn __events(&self) -> Events {
-                Events::NONE.with(Event::$Event)
+            fn spec(&self) -> HookSpec {
+                self.spec.clone()
             }
-            fn name(&self) -> String {
-                self.name.clone()
-            }
-            fn $handler(&mut self, cx: &$Event<'_>) -> HookResult {
-                (self.handler)(cx).into_result()
+            fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+                match event {
+                    EventRef::$Event(cx) => reply((self.handler)(cx).into_result()),
+                    _ => Ok(()),
+                }
             }
         }
     };

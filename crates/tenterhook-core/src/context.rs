@@ -28,7 +28,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::erased::{EventHook, Reply};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::metrics::Histogram;
@@ -45,8 +44,8 @@ pub trait Context {
     fn moment(&self) -> &Moment<'_>;
     /// The batch it is about, if it is about one.
     fn batch(&self) -> Option<&Batch<'_>>;
-    #[doc(hidden)]
-    fn offer(&self, hook: &mut EventHook) -> Reply;
+    /// The event with its context, as hooks of every kind receive it.
+    fn event(&self) -> EventRef<'_>;
 }
 
 macro_rules! contexts {
@@ -65,8 +64,8 @@ macro_rules! contexts {
             }
         }
 
-        impl $Event<'_> {
-            fn batch_if_any(&self) -> Option<&Batch<'_>> {
+        impl<'a> $Event<'a> {
+            fn batch_if_any(&self) -> Option<&Batch<'a>> {
                 contexts!(@batch self $($field)*)
             }
         }
@@ -197,7 +196,7 @@ contexts! {
         /// The loss of the batch that completed the step, undivided.
         loss: Scalar<'a>,
         /// The norm of all gradients, after update hooks and before clipping; NaN where every receiver
-        /// [leaves it](crate::Access::leaves_grad_norm).
+        /// [leaves it](crate::HookSpec::leaves_grad_norm).
         grad_norm: Scalar<'a>,
         /// The learning rate that the update used: of the first group of the first optimizer, or of
         /// the one that the module stepped itself.
@@ -351,34 +350,60 @@ contexts! {
     }
 }
 
-macro_rules! offer_to_handler {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {$(
-        impl Context for $Event<'_> {
-            const EVENT: Event = Event::$Event;
-            fn moment(&self) -> &Moment<'_> {
-                &self.moment
+macro_rules! define_event_ref {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
+        /// An event with its context: what is delivered to a hook.
+        #[derive(Clone, Copy)]
+        #[non_exhaustive]
+        pub enum EventRef<'a> {
+            $($(#[$doc])* $Event(&'a $Event<'a>),)*
+        }
+
+        impl<'a> EventRef<'a> {
+            /// Which event it is.
+            #[must_use]
+            pub fn event(self) -> Event {
+                match self {
+                    $(EventRef::$Event(_) => Event::$Event,)*
+                }
             }
-            fn batch(&self) -> Option<&Batch<'_>> {
-                self.batch_if_any()
+
+            /// The moment it happens at.
+            #[must_use]
+            pub fn moment(self) -> &'a Moment<'a> {
+                match self {
+                    $(EventRef::$Event(cx) => &cx.moment,)*
+                }
             }
-            #[inline]
-            fn offer(&self, hook: &mut EventHook) -> Reply {
-                offer_to_handler!(@wanted $Event self hook);
-                hook.0.$handler(self)
+
+            /// The batch it is about, if it is about one.
+            #[must_use]
+            pub fn batch(self) -> Option<&'a Batch<'a>> {
+                match self {
+                    $(EventRef::$Event(cx) => cx.batch_if_any(),)*
+                }
             }
         }
-    )*};
-    (@wanted Activation $cx:ident $hook:ident) => {
-        let Moment { phase, progress, .. } = &$cx.moment;
-        if !$hook.0.listens(*phase, progress) || !$hook.0.wants_point($cx.point) {
-            $cx.moment.shared.hold_back();
-            return Ok(());
-        }
+
+        $(
+            impl Context for $Event<'_> {
+                const EVENT: Event = Event::$Event;
+                fn moment(&self) -> &Moment<'_> {
+                    &self.moment
+                }
+                fn batch(&self) -> Option<&Batch<'_>> {
+                    self.batch_if_any()
+                }
+                #[inline]
+                fn event(&self) -> EventRef<'_> {
+                    EventRef::$Event(self)
+                }
+            }
+        )*
     };
-    (@wanted $Event:ident $cx:ident $hook:ident) => {};
 }
 
-for_each_event!(offer_to_handler);
+for_each_event!(define_event_ref);
 
 /// How gradients are clipped.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 /// Something that a hook does outside of the run directory, with its options. A hook declares it with
-/// [`Access::effect`](crate::Access::effect); the program lists it before it acts on a configuration that it does not
+/// [`HookSpec::effect`](crate::HookSpec::effect); the program lists it before it acts on a configuration that it does not
 /// trust. It holds no secret: an address is named by the variable that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

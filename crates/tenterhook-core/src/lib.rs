@@ -10,7 +10,7 @@
 //! |---|---|
 //! | which events are there, and in which order do they fire? | [`Event`] |
 //! | what exists at an event? | [`context`] |
-//! | how do I write a hook? | [`Hook`], [`Observer`], [`Controller`], [`UpdateHook`] |
+//! | how do I write a hook? | [`Observer`], [`Controller`], [`UpdateHook`] |
 //! | how do I make it fire less often? | [`HookExt`] |
 //! | who receives what, in which order, and why? | [`plan`] |
 //! | what happens when a hook fails? | [`failure`] |
@@ -27,8 +27,8 @@ extern crate self as tenterhook_core;
 #[macro_use]
 mod event;
 
-pub mod access;
 pub mod account;
+mod any_hook;
 pub mod backtraces;
 pub mod board;
 pub mod cadence;
@@ -36,10 +36,9 @@ pub mod closure;
 pub mod condition;
 pub mod context;
 mod effect;
-mod erased;
 pub mod failure;
 pub mod flow;
-mod hook;
+pub mod hook;
 pub mod ledger;
 pub mod metrics;
 pub mod moment;
@@ -55,23 +54,23 @@ pub mod random;
 pub mod roster;
 pub mod runner;
 mod sent;
+pub mod spec;
 pub mod state;
 pub mod tensor;
 pub mod update;
 pub mod wrap;
 
-pub use access::{Access, Claim, FINDS_NAN, Lack, SAVES_CHECKPOINTS};
 pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
+pub use any_hook::AnyHook;
 pub use board::{Board, Key};
 pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};
 pub use context::*;
 pub use effect::{Effect, Outside};
-pub use erased::AnyHook;
-pub use event::{Event, Events};
+pub use event::{Event, Events, Source};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
 pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
-pub use hook::{Controller, Hook, HookResult, Observer, Verdict};
+pub use hook::{Controller, Hook, HookResult, Observer};
 pub use metrics::{Histogram, LogOptions, Mark, Metrics, Reduce};
 pub use moment::{Batch, Clock, Moment, Shared};
 pub use named::NamedTensors;
@@ -83,6 +82,7 @@ pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation,
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
 pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RosterError};
 pub use sent::Sent;
+pub use spec::{Claim, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
 pub use state::State;
 pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,

@@ -268,7 +268,7 @@ impl<'a> Moment<'a> {
     }
 
     /// The time spent in hooks since the run began. It is measured while a hook asks for it with
-    /// [`Access::measures_hooks`](crate::Access::measures_hooks), and stands still otherwise.
+    /// [`HookSpec::measures_hooks`](crate::HookSpec::measures_hooks), and stands still otherwise.
     #[must_use]
     pub fn time_in_hooks(&self) -> Duration {
         self.shared.in_hooks.get()

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::erased::AnyHook;
+use crate::any_hook::AnyHook;
 use crate::update::Identity;
 
 /// A hook of any kind that is made from options, so that a configuration can name it.
@@ -12,7 +12,7 @@ use crate::update::Identity;
 /// ```
 /// use schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};
-/// use tenterhook_core::{hook, FromOptions, Observer, OptionError, TrainStart};
+/// use tenterhook_core::{HookResult, hook, FromOptions, Observer, OptionError, TrainStart};
 ///
 /// #[derive(Serialize, Deserialize, JsonSchema)]
 /// #[serde(deny_unknown_fields)]
@@ -25,8 +25,9 @@ use crate::update::Identity;
 ///
 /// #[hook]
 /// impl Observer for Greet {
-///     fn on_train_start(&mut self, cx: &TrainStart) {
+///     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
 ///         (0..self.0).for_each(|_| cx.say("hello"));
+///         Ok(())
 ///     }
 /// }
 ///

@@ -5,9 +5,10 @@ use std::cell::{Ref, RefCell};
 use serde::{Deserialize, Serialize};
 
 use crate::account::Budget;
-use crate::erased::AnyHook;
+use crate::any_hook::AnyHook;
 use crate::failure::OnError;
 use crate::plan::Tier;
+use crate::spec::Ranks;
 
 /// The kind of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct HookInfo {
     /// Where it stands among the others.
     #[serde(default)]
     pub tier: Tier,
+    /// On which ranks it runs.
+    #[serde(default, skip_serializing_if = "Ranks::is_all")]
+    pub ranks: Ranks,
     /// Whether it receives events.
     pub enabled: bool,
     /// What its errors do.
@@ -78,7 +82,7 @@ impl Change {
             Change::Enable(name) => RosterRequest::Enable(name.clone()),
             Change::Disable(name) => RosterRequest::Disable(name.clone()),
             Change::Remove(name) => RosterRequest::Remove(name.clone()),
-            Change::Add(hook) => RosterRequest::Add(hook.name()),
+            Change::Add(hook) => RosterRequest::Add(hook.name().to_owned()),
         }
     }
 }

@@ -107,7 +107,7 @@ fn nearest(pattern: &Pattern, names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_core::{Progress, UpdateHook, hook};
+    use tenterhook_core::{HookResult, Progress, UpdateHook, hook};
     use tenterhook_testkit::{NamedTensors, Rig};
 
     use super::*;
@@ -116,8 +116,9 @@ mod tests {
 
     #[hook]
     impl UpdateHook for Looks {
-        fn update(&mut self, gradients: &mut Gradients, cx: &Update) {
+        fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
             self.0.look_out(gradients, cx);
+            Ok(())
         }
     }
 
@@ -127,7 +128,7 @@ mod tests {
 
     /// What it says in updates of these optimizers in these batches; the first owns `fc1`, the second `fc2`.
     fn said(params: &[&str], turns: &[(u64, usize)]) -> Vec<String> {
-        let mut rig = Rig::of_update(Looks(chosen(params).unwrap()));
+        let mut rig = Rig::new(Looks(chosen(params).unwrap()));
         for (batch, optimizer) in turns {
             let names = if *optimizer == 0 { ["fc1.weight", "fc1.bias"] } else { ["fc2.weight", "fc2.bias"] };
             let gradients: NamedTensors = names.map(|name| (name, [1.0])).into();

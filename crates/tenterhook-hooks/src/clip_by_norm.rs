@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{ClipRule, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{
+    ClipRule, FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook,
+};
 
 use crate::chosen::{Chosen, everything, is_limit};
 
@@ -87,8 +89,8 @@ impl ClipByNorm {
 
 #[hook]
 impl UpdateHook for ClipByNorm {
-    fn check_finite(&self) -> bool {
-        self.options.check_finite
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.check_finite(self.options.check_finite)
     }
 
     fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
@@ -114,7 +116,7 @@ mod tests {
 
     /// What is left of `fc.weight` and `fc.bias`, of norm 3 and 4.
     fn left(options: ClipByNormOptions) -> Vec<f32> {
-        let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+        let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
         let left = rig.gradients([("fc.weight", [3.0]), ("fc.bias", [-4.0])]).update();
         ["fc.weight", "fc.bias"].iter().flat_map(|name| left.get(name).unwrap().to_vec()).collect()
     }
@@ -146,7 +148,7 @@ mod tests {
     fn what_is_not_finite_is_an_error_on_request() {
         for (per_parameter, check_finite) in [(false, true), (true, true), (false, false)] {
             let options = ClipByNormOptions { per_parameter, check_finite, ..ClipByNormOptions::of(1.0) };
-            let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+            let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
             rig.gradients([("w", [f32::NAN, 1.0])]).update();
             assert_eq!(rig.failures().len(), usize::from(check_finite), "{per_parameter}");
         }
@@ -156,7 +158,7 @@ mod tests {
     fn a_norm_that_is_nan_spoils_what_it_is_the_norm_of() {
         for (per_parameter, spoilt) in [(false, true), (true, false)] {
             let options = ClipByNormOptions { per_parameter, ..ClipByNormOptions::of(1.0) };
-            let mut rig = Rig::of_update(ClipByNorm::new(options).unwrap());
+            let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
             let left = rig.gradients([("w", [f32::NAN]), ("b", [4.0])]).update();
             assert!(left.get("w").unwrap()[0].is_nan());
             assert_eq!(left.get("b").unwrap()[0].is_nan(), spoilt, "{per_parameter}");

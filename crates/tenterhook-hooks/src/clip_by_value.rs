@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{ClipRule, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{
+    ClipRule, FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook,
+};
 
 use crate::chosen::{Chosen, everything, is_limit};
 
@@ -79,8 +81,8 @@ impl ClipByValue {
 
 #[hook]
 impl UpdateHook for ClipByValue {
-    fn check_finite(&self) -> bool {
-        self.options.check_finite
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.check_finite(self.options.check_finite)
     }
 
     fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
@@ -99,7 +101,7 @@ mod tests {
     fn each_value_of_those_that_are_chosen_stays_within_the_limit() {
         for (params, bias) in [("**", -0.5), ("**.weight", -4.0)] {
             let options = ClipByValueOptions { params: vec![params.into()], ..ClipByValueOptions::of(0.5) };
-            let mut rig = Rig::of_update(ClipByValue::new(options).unwrap());
+            let mut rig = Rig::new(ClipByValue::new(options).unwrap());
             let given = [("fc.weight", vec![3.0, -0.25, f32::NEG_INFINITY]), ("fc.bias", vec![-4.0])];
             let left = rig.gradients(given).update();
             assert_eq!(left.get("fc.weight"), Some(&[0.5, -0.25, -0.5][..]));
@@ -111,7 +113,7 @@ mod tests {
     fn a_nan_stays_one_and_is_an_error_on_request() {
         for check_finite in [false, true] {
             let options = ClipByValueOptions { check_finite, ..ClipByValueOptions::of(0.5) };
-            let mut rig = Rig::of_update(ClipByValue::new(options).unwrap());
+            let mut rig = Rig::new(ClipByValue::new(options).unwrap());
             let left = rig.gradients([("w", [f32::NAN, 2.0])]).update().get("w").unwrap();
             assert!(left[0].is_nan());
             assert_eq!(left[1].to_bits(), if check_finite { 2.0_f32 } else { 0.5 }.to_bits());

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, FromOptions, Mark, Moment, Observer, OptionError, Stage, StepEnd, TestEnd, TestStart,
-    TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
+    Cadence, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Stage, StepEnd, TestEnd,
+    TestStart, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart,
+    hook,
 };
 
 use crate::text;
@@ -116,59 +117,68 @@ impl Console {
 
 #[hook(name = "console_log", tier = "built_in")]
 impl Observer for Console {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_batches;
-        let access = Access::none().leaves_grad_norm().prints_epochs();
-        access.needs("log_every_n_batches", Cadence::Batches(every))
+        let spec = spec.leaves_grad_norm().prints_epochs();
+        spec.needs("log_every_n_batches", Cadence::Batches(every))
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.lrs.clear();
         // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
         // this hook, and nothing else needs it there.
         (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        Ok(())
     }
 
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        Ok(())
     }
 
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         if cx.paced(cx.total_batches.is_multiple_of(self.options.log_every_n_batches)) {
             cx.print(self.batch_line(cx));
         }
         self.batch = cx.metrics().mark();
+        Ok(())
     }
 
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         if self.lrs_of != cx.total_batches {
             self.lrs.clear();
             self.lrs_of = cx.total_batches;
         }
         self.lrs.push(cx.lr);
+        Ok(())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         let mut line = cx.epoch_label();
         let _ = write!(line, " done  step {}", cx.step);
         text::add_metrics(&mut line, &cx.metrics().since_without_hooks(self.epoch));
         cx.print(line);
+        Ok(())
     }
 
-    fn on_validation_start(&mut self, cx: &ValidationStart) {
+    fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
-    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
         self.evaluated(cx, "validation");
+        Ok(())
     }
 
-    fn on_test_start(&mut self, cx: &TestStart) {
+    fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
-    fn on_test_end(&mut self, cx: &TestEnd) {
+    fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
         self.evaluated(cx, "test");
+        Ok(())
     }
 }
 
@@ -279,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
-        let needs = |every: u64| Console::from_options(every.into()).expect("it fits").access().needs;
+        let needs = |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs;
         assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");
         assert_eq!(needs(50), [("log_every_n_batches", Cadence::Batches(50))]);
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, FromOptions, HookResult, Moment, OptionError, Phase, Policy, Stage, Status,
-    Tier, TrainEpochEnd, ValidationEnd, hook,
+    Controller, Decision, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Policy, Stage,
+    Status, Tier, TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::mode::Mode;
@@ -259,18 +259,11 @@ fn delay(moment: &Moment<'_>) -> String {
 
 #[hook(state = "memory")]
 impl Controller for EarlyStopping {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltInMonitor).policy(Policy::ABORT);
         // What nobody writes is refused by the plan; without `strict` it is a warning when it is missed.
         let monitored = self.options.strict.then_some(&self.options.monitor);
-        monitored.into_iter().fold(Access::none(), Access::monitors)
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltInMonitor
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::ABORT
+        monitored.into_iter().fold(spec, HookSpec::monitors)
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {

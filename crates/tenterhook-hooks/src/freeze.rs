@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook,
+    Cadence, FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook,
 };
 
 use crate::chosen::Chosen;
@@ -100,16 +100,13 @@ impl Freeze {
 
 #[hook]
 impl UpdateHook for Freeze {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.check_finite(self.options.check_finite);
         match self.options.from_step {
             // Every run that has a step has the first.
-            1 => Access::none(),
-            from => Access::none().needs("from_step", Cadence::Steps(from)),
+            1 => spec,
+            from => spec.needs("from_step", Cadence::Steps(from)),
         }
-    }
-
-    fn check_finite(&self) -> bool {
-        self.options.check_finite
     }
 
     fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
@@ -128,6 +125,7 @@ impl UpdateHook for Freeze {
 
 #[cfg(test)]
 mod tests {
+    use tenterhook_core::Hook as _;
     use tenterhook_core::Progress;
     use tenterhook_testkit::Rig;
 
@@ -135,7 +133,7 @@ mod tests {
 
     /// Whether `fc.bias` has a gradient left in each of six steps; `fc.weight` always has.
     fn left(options: FreezeOptions) -> Vec<bool> {
-        let mut rig = Rig::of_update(Freeze::new(options).unwrap());
+        let mut rig = Rig::new(Freeze::new(options).unwrap());
         let steps = 0..6;
         let left = steps.map(|done| {
             let left = rig.step(done).gradients([("fc.weight", [2.0]), ("fc.bias", [-4.0])]).update();
@@ -163,9 +161,8 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_before_the_first_frozen_step_is_too_short() {
-        let access = |from_step| {
-            Freeze::new(FreezeOptions { from_step, ..FreezeOptions::of(["**"]) }).unwrap().access()
-        };
+        let access =
+            |from_step| Freeze::new(FreezeOptions { from_step, ..FreezeOptions::of(["**"]) }).unwrap().spec();
         assert_eq!(access(5).needs, [("from_step", Cadence::Steps(5))]);
         assert_eq!(access(1).needs, []);
     }
@@ -173,7 +170,7 @@ mod tests {
     #[test]
     fn a_pattern_that_matches_nothing_is_said_before_it_would_be_needed() {
         let options = FreezeOptions { from_step: 100, ..FreezeOptions::of(["fc.bais"]) };
-        let mut rig = Rig::of_update(Freeze::new(options).unwrap());
+        let mut rig = Rig::new(Freeze::new(options).unwrap());
         for done in 0..3 {
             rig.progress(Progress { step: done, total_batches: done + 1, ..Progress::default() });
             rig.gradients([("fc.bias", [1.0])]).update();
@@ -186,8 +183,8 @@ mod tests {
     fn what_is_dropped_is_never_found_to_be_not_finite() {
         let options = FreezeOptions { check_finite: true, ..FreezeOptions::of(["**"]) };
         let hook = Freeze::new(options).unwrap();
-        assert!(hook.check_finite());
-        let mut rig = Rig::of_update(hook);
+        assert!(hook.spec().check_finite);
+        let mut rig = Rig::new(hook);
         assert_eq!(rig.gradients([("fc.bias", [f32::NAN])]).update().get("fc.bias"), None);
         assert!(rig.failures().is_empty());
     }

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::random::Stream;
-use tenterhook_core::{FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::chosen::{Chosen, everything};
 
@@ -98,8 +98,8 @@ impl GradientNoise {
 
 #[hook]
 impl UpdateHook for GradientNoise {
-    fn check_finite(&self) -> bool {
-        self.options.check_finite
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.check_finite(self.options.check_finite)
     }
 
     fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {

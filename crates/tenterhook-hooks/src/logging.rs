@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, Mark, Moment,
+    Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, HookSpec, Mark, Moment,
     Observer, OptionError, Phase, Stage, State, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
     TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
 };
@@ -125,13 +125,13 @@ fn start(cx: &TrainStart<'_>) -> String {
 
 #[hook(tier = "built_in")]
 impl Observer for Logging {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_epochs;
-        let access = Access::none().needs("log_every_n_epochs", Cadence::Epochs(every));
-        if every == 1 { access.prints_epochs() } else { access }
+        let spec = spec.needs("log_every_n_epochs", Cadence::Epochs(every));
+        if every == 1 { spec.prints_epochs() } else { spec }
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         if !self.memory.goes_on(cx) {
             *self.memory = Memory::default();
         }
@@ -141,16 +141,18 @@ impl Observer for Logging {
             watch.start(cx.elapsed());
         }
         cx.say(start(cx));
+        Ok(())
     }
 
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         self.memory.epoch = Stopwatch::default();
         self.memory.epoch.start(cx.elapsed());
         self.memory.epoch_mark = cx.metrics().mark();
         self.memory.told.clear();
+        Ok(())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         if self.is_due(cx) {
             let time = self.memory.epoch.read(cx.elapsed());
             let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time));
@@ -160,15 +162,17 @@ impl Observer for Logging {
             cx.print(line);
         }
         self.memory.epoch.stop(cx.elapsed());
+        Ok(())
     }
 
-    fn on_validation_start(&mut self, cx: &ValidationStart) {
+    fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
-    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
         if cx.phase == Phase::SanityCheck {
-            return;
+            return Ok(());
         }
         if cx.stage != Stage::Fit || self.is_due(cx) {
             self.memory.told = cx.metrics().since(self.evaluation);
@@ -182,28 +186,33 @@ impl Observer for Logging {
         if cx.stage == Stage::Fit {
             self.note_best(cx);
         }
+        Ok(())
     }
 
-    fn on_test_start(&mut self, cx: &TestStart) {
+    fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
-    fn on_test_end(&mut self, cx: &TestEnd) {
+    fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
         let mut line = String::from("test");
         text::add_metrics(&mut line, &cx.metrics().since(self.evaluation));
         cx.print(line);
+        Ok(())
     }
 
-    fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) {
+    fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
         let again = if cx.again { " (perhaps reported before)" } else { "" };
         cx.print(format!("checkpoint of step {} saved as {}{again}", cx.saved_step, cx.path.display()));
+        Ok(())
     }
 
-    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
+    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
         cx.print(format!("checkpoint {} loaded", cx.path.display()));
+        Ok(())
     }
 
-    fn on_train_end(&mut self, cx: &TrainEnd) {
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
         let mut text = format!(
             "{} after {} and {} in {}",
             text::outcome(cx.outcome),
@@ -216,11 +225,13 @@ impl Observer for Logging {
         }
         cx.say(text);
         self.memory.training.stop(cx.elapsed());
+        Ok(())
     }
 
-    fn on_exception(&mut self, cx: &Exception) {
+    fn on_exception(&mut self, cx: &Exception) -> HookResult {
         let time = text::duration(self.time(cx));
         cx.say(format!("failed after {} and {time}: {}", text::many(cx.step, "step"), cx.failure));
+        Ok(())
     }
 
     fn state_dict(&self) -> HookResult<State> {
@@ -360,17 +371,13 @@ mod tests {
 
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
-        assert_eq!(
-            logging(1).access().needs,
-            [("log_every_n_epochs", Cadence::Epochs(1))],
-            "the default, too"
-        );
-        assert_eq!(logging(5).access().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
+        assert_eq!(logging(1).spec().needs, [("log_every_n_epochs", Cadence::Epochs(1))], "the default, too");
+        assert_eq!(logging(5).spec().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
     }
 
     #[test]
     fn only_one_that_prints_every_epoch_says_so() {
-        assert!(logging(1).access().prints_epochs);
-        assert!(!logging(2).access().prints_epochs);
+        assert!(logging(1).spec().prints_epochs);
+        assert!(!logging(2).spec().prints_epochs);
     }
 }

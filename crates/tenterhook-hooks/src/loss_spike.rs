@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, FromOptions, HookResult, Lr, Moment, OptionError, Request, Tier,
+    Controller, Decision, FromOptions, HookResult, HookSpec, Lr, Moment, OptionError, Request, Tier,
     TrainBatchEnd, hook,
 };
 
@@ -164,12 +164,8 @@ impl LossSpike {
 
 #[hook(state = "memory")]
 impl Controller for LossSpike {
-    fn access(&self) -> Access {
-        Access::none().reads("train/loss")
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.tier(Tier::BuiltIn).reads("train/loss")
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::OptimizerSource;
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Event, Events, FromOptions, Moment, Observer, OptionError, ParamGroup, Tier,
-    TrainEpochStart, TrainStart, hook,
+    BeforeOptimizerStep, Event, Events, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError,
+    ParamGroup, Tier, TrainEpochStart, TrainStart, hook,
 };
 
 /// How often learning rates are logged.
@@ -107,26 +107,26 @@ impl LrMonitor {
     }
 }
 
-#[hook]
-impl Observer for LrMonitor {
-    fn access(&self) -> Access {
-        let momentum = self.options.log_momentum.then_some("momentum/*/**");
-        let weight_decay = self.options.log_weight_decay.then_some("weight_decay/*/**");
-        ["lr/*/**"].into_iter().chain(momentum).chain(weight_decay).fold(Access::none(), Access::writes)
-    }
-
+impl LrMonitor {
+    /// The events that its options leave nothing to do at.
     fn idle(&self) -> Events {
         Events::NONE.with(match self.options.frequency {
             LrFrequency::Step => Event::TrainEpochStart,
             LrFrequency::Epoch => Event::BeforeOptimizerStep,
         })
     }
+}
 
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
+#[hook]
+impl Observer for LrMonitor {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
+        let momentum = self.options.log_momentum.then_some("momentum/*/**");
+        let weight_decay = self.options.log_weight_decay.then_some("weight_decay/*/**");
+        ["lr/*/**"].into_iter().chain(momentum).chain(weight_decay).fold(spec, HookSpec::writes)
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         let optimizers = cx.optimizers();
         let groups: Vec<_> = (0..optimizers.count()).flat_map(|index| optimizers.groups(index)).collect();
         let lacking = |has: fn(&ParamGroup) -> Option<f64>| groups.iter().all(|group| has(group).is_none());
@@ -136,14 +136,17 @@ impl Observer for LrMonitor {
         if self.options.log_weight_decay && lacking(|group| group.weight_decay) {
             cx.say("`log_weight_decay`: no optimizer has a weight decay, so none is logged");
         }
+        Ok(())
     }
 
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         (0..cx.optimizers().count()).for_each(|optimizer| self.log(cx, optimizer));
+        Ok(())
     }
 
-    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
+    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) -> HookResult {
         self.log(cx, cx.optimizer);
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{FitStart, FromOptions, Observer, OptionError, Tensor, Tensors, hook};
+use tenterhook_core::{FitStart, FromOptions, HookResult, Observer, OptionError, Tensor, Tensors, hook};
 
 use crate::{table, text};
 
@@ -147,10 +147,11 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
 
 #[hook(tier = "built_in")]
 impl Observer for ModelSummary {
-    fn on_fit_start(&mut self, cx: &FitStart) {
+    fn on_fit_start(&mut self, cx: &FitStart) -> HookResult {
         for line in lines(&cx.params(), self.options.max_depth) {
             cx.print(line);
         }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
-use tenterhook_core::{Access, Effect, OptionError, RunInfo};
+use tenterhook_core::{Effect, HookSpec, OptionError, RunInfo};
 use tenterhook_files::{RelPath, open_own};
 
 /// What the run itself keeps in its directory.
@@ -68,9 +68,9 @@ pub(crate) fn place(run: &RunInfo, path: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Declares that a hook writes this path, which its option `key` names: no other hook may write it, and it is an effect if
 /// it can lie outside of the run directory.
-pub(crate) fn declared(access: Access, key: &str, path: &Path) -> Access {
-    let access = access.claims(plain(path).to_string_lossy(), format!("give one of them another `{key}`"));
-    Effect::of_writing(path).into_iter().fold(access, Access::effect)
+pub(crate) fn declared(spec: HookSpec, key: &str, path: &Path) -> HookSpec {
+    let spec = spec.claims(plain(path).to_string_lossy(), format!("give one of them another `{key}`"));
+    Effect::of_writing(path).into_iter().fold(spec, HookSpec::effect)
 }
 
 /// Refuses a path that leads through a symbolic link in the run's directory: the run may come from somebody else. What

@@ -1,6 +1,6 @@
 //! Looking at every n-th step, by `log_frequency`.
 
-use tenterhook_core::{Access, Cadence, Progress};
+use tenterhook_core::{Cadence, HookSpec, Progress};
 
 /// The most bins that a histogram may have: a line of `histograms.jsonl` holds all of them.
 pub(crate) const MOST_BINS: usize = 10_000;
@@ -16,7 +16,7 @@ impl Pace {
     }
 
     /// What the plan must know of it.
-    pub(crate) fn access(self) -> Access {
-        Access::none().every(Cadence::Steps(self.0))
+    pub(crate) fn declare(self, spec: HookSpec) -> HookSpec {
+        spec.every(Cadence::Steps(self.0))
     }
 }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, FromOptions, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd, hook,
+    Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd,
+    hook,
 };
 
 /// The options of [`PlateauDetector`].
@@ -170,22 +171,19 @@ impl PlateauDetector {
 
 #[hook(state = "memory")]
 impl Observer for PlateauDetector {
-    fn access(&self) -> Access {
-        let access = Access::none().monitors(&self.options.monitor).writes(&self.logged_as);
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltInMonitor);
+        let spec = spec.monitors(&self.options.monitor).writes(&self.logged_as);
         let window = self.options.window;
-        access.needs("window", Cadence::Epochs(window as u64))
+        spec.needs("window", Cadence::Epochs(window as u64))
     }
 
-    fn tier(&self) -> Tier {
-        Tier::BuiltInMonitor
-    }
-
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         if cx.status == Status::Interrupted {
             // The epoch was cut short, and what it logged is of a part of it.
-            return;
+            return Ok(());
         }
-        let Some(value) = self.fresh(cx) else { return };
+        let Some(value) = self.fresh(cx) else { return Ok(()) };
         self.memory.values.push_back(Value(value));
         if self.memory.values.len() > self.options.window {
             self.memory.values.pop_front();
@@ -200,6 +198,7 @@ impl Observer for PlateauDetector {
             self.memory.said = true;
             self.memory.quiet_until = (cx.epoch + 1).saturating_add(self.options.cooldown);
         }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo, UpdateHook};
+use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo};
 use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
 
 use crate::http::loopback::{Answer, Server};
@@ -86,9 +86,9 @@ fn of<H: Hook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
 }
 
 #[track_caller]
-fn of_update<H: UpdateHook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
+fn of_update<H: Hook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
     let make = |directory: &Path| {
-        let mut rig = Rig::of_update(made::<H>(toml));
+        let mut rig = Rig::new(made::<H>(toml));
         rig.run(run(directory)).seed(3);
         rig
     };

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{FromOptions, Gradients, HookResult, OptionError, Update, UpdateHook, hook};
+use tenterhook_core::{FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::chosen::{Chosen, everything};
 
@@ -84,8 +84,8 @@ impl Scale {
 
 #[hook]
 impl UpdateHook for Scale {
-    fn check_finite(&self) -> bool {
-        self.options.check_finite
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.check_finite(self.options.check_finite)
     }
 
     fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult {
@@ -111,7 +111,7 @@ mod tests {
             [(0.5, "**", 1.0, -2.0), (-2.0, "**.bias", 2.0, 8.0), (0.0, "fc.weight", 0.0, -4.0)]
         {
             let options = ScaleOptions { params: vec![params.into()], ..ScaleOptions::of(factor) };
-            let mut rig = Rig::of_update(Scale::new(options).unwrap());
+            let mut rig = Rig::new(Scale::new(options).unwrap());
             let left = rig.gradients([("fc.weight", [2.0]), ("fc.bias", [-4.0])]).update();
             let expected = [("fc.weight", [weight]), ("fc.bias", [bias])].into();
             assert_eq!(*left, expected, "{factor} {params}");
@@ -122,7 +122,7 @@ mod tests {
     fn what_overflows_is_an_error_on_request() {
         for check_finite in [false, true] {
             let options = ScaleOptions { check_finite, ..ScaleOptions::of(1e30) };
-            let mut rig = Rig::of_update(Scale::new(options).unwrap());
+            let mut rig = Rig::new(Scale::new(options).unwrap());
             let left = rig.gradients([("w", [1e30])]).update().get("w").unwrap()[0];
             assert_eq!(left.is_finite(), check_finite, "put back when it is an error");
             assert_eq!(rig.failures().len(), usize::from(check_finite));

@@ -5,8 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, BeforeForward, Cadence, FromOptions, HookResult, Moment, Observer, OptionError, Phase, Progress,
-    Stage, State, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart, hook,
+    BeforeForward, Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Phase,
+    Progress, Stage, State, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
+    ValidationStart, hook,
 };
 
 use crate::kept::Kept;
@@ -153,53 +154,60 @@ impl Throughput {
 
 #[hook(tier = "built_in")]
 impl Observer for Throughput {
-    fn access(&self) -> Access {
-        let access = NAMES.into_iter().fold(Access::none(), Access::writes);
-        access.needs("every_n_steps", Cadence::Steps(self.options.every_n_steps))
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = NAMES.into_iter().fold(spec, HookSpec::writes);
+        spec.needs("every_n_steps", Cadence::Steps(self.options.every_n_steps))
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         if self.memory.goes_on(cx) {
             self.memory.watch.stop(cx.resumed_at());
         } else {
             let seen = Seen::by(cx);
             *self.memory = Memory { seen, began: seen, last_step: cx.step, ..Memory::default() };
         }
+        Ok(())
     }
 
-    fn on_before_forward(&mut self, cx: &BeforeForward) {
+    fn on_before_forward(&mut self, cx: &BeforeForward) -> HookResult {
         if !self.memory.watch.is_running() {
             self.memory.watch.start(cx.elapsed());
         }
+        Ok(())
     }
 
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         if cx.step_counted && cx.step.saturating_sub(self.memory.last_step) >= self.options.every_n_steps {
             self.memory.last_step = cx.step;
             self.measure(cx);
         }
+        Ok(())
     }
 
-    fn on_validation_start(&mut self, cx: &ValidationStart) {
+    fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
         if cx.phase == Phase::Validate && cx.stage == Stage::Fit {
             self.memory.watch.stop(cx.elapsed());
         }
+        Ok(())
     }
 
-    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
         if cx.phase == Phase::Validate && cx.stage == Stage::Fit {
             self.memory.watch.start(cx.elapsed());
         }
+        Ok(())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         self.memory.watch.stop(cx.elapsed());
+        Ok(())
     }
 
-    fn on_train_end(&mut self, cx: &TrainEnd) {
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
         if let Some(whole) = self.whole(cx) {
             cx.say(whole);
         }
+        Ok(())
     }
 
     fn state_dict(&self) -> HookResult<State> {
@@ -329,10 +337,10 @@ mod tests {
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
         assert_eq!(
-            throughput(10, 0.9).access().needs,
+            throughput(10, 0.9).spec().needs,
             [("every_n_steps", Cadence::Steps(10))],
             "the default, too"
         );
-        assert_eq!(throughput(50, 0.9).access().needs, [("every_n_steps", Cadence::Steps(50))]);
+        assert_eq!(throughput(50, 0.9).spec().needs, [("every_n_steps", Cadence::Steps(50))]);
     }
 }

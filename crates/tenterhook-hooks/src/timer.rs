@@ -5,9 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Controller, Decision, Event, Events, FromOptions, HookResult, Moment, OptionError, Phase, Stage,
-    State, TestEnd, TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
-    ValidationStart, hook,
+    Controller, Decision, Event, Events, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase,
+    Stage, State, TestEnd, TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
+    ValidationEnd, ValidationStart, hook,
 };
 
 use crate::kept::Kept;
@@ -144,21 +144,19 @@ fn counts(cx: &Moment<'_>) -> bool {
     cx.phase == Phase::Validate
 }
 
-#[hook]
-impl Controller for Timer {
-    fn access(&self) -> Access {
-        ["timer/train_s", "timer/validation_s", "timer/test_s"]
-            .into_iter()
-            .fold(Access::none(), Access::writes)
-    }
-
+impl Timer {
+    /// The events that its options leave nothing to do at.
     fn idle(&self) -> Events {
         let looks = self.duration.is_some() && self.options.interval == TimerInterval::Step;
         if looks { Events::NONE } else { Events::NONE.with(Event::TrainBatchEnd) }
     }
+}
 
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
+#[hook]
+impl Controller for Timer {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
+        ["timer/train_s", "timer/validation_s", "timer/test_s"].into_iter().fold(spec, HookSpec::writes)
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
@@ -186,15 +184,16 @@ impl Controller for Timer {
         Ok(decision)
     }
 
-    fn on_validation_start(&mut self, cx: &ValidationStart) {
+    fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult<Decision> {
         if counts(cx) {
             self.now = cx.elapsed();
             self.memory.train.stop(self.now);
             self.memory.validation.start(self.now);
         }
+        Ok(Decision::CONTINUE)
     }
 
-    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
         if counts(cx) {
             self.now = cx.elapsed();
             self.memory.validation.stop(self.now);
@@ -202,24 +201,28 @@ impl Controller for Timer {
                 self.memory.train.start(self.now);
             }
         }
+        Ok(Decision::CONTINUE)
     }
 
-    fn on_test_start(&mut self, cx: &TestStart) {
+    fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
         self.memory.test.start(cx.elapsed());
+        Ok(())
     }
 
-    fn on_test_end(&mut self, cx: &TestEnd) {
+    fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
         self.now = cx.elapsed();
         self.memory.test.stop(self.now);
         cx.log("timer/test_s", self.elapsed(Phase::Test).as_secs_f64());
+        Ok(())
     }
 
-    fn on_train_end(&mut self, cx: &TrainEnd) {
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
         self.now = cx.elapsed();
         self.memory.train.stop(self.now);
         let [train, validation] =
             [Phase::Train, Phase::Validate].map(|phase| text::duration(self.elapsed(phase)));
         cx.say(format!("training took {train}, its validations {validation}"));
+        Ok(Decision::CONTINUE)
     }
 
     fn state_dict(&self) -> HookResult<State> {
@@ -350,8 +353,9 @@ mod tests {
 
     #[test]
     fn without_a_duration_to_look_for_after_batches_it_wants_none() {
-        let wants =
-            |options| tenterhook_core::AnyHook::new(timer(options)).events().contains(Event::TrainBatchEnd);
+        let wants = |options| {
+            tenterhook_core::AnyHook::new(timer(options)).spec().events.contains(Event::TrainBatchEnd)
+        };
         assert!(wants(of("9 s")));
         assert!(!wants(TimerOptions::default()));
         assert!(!wants(TimerOptions { interval: TimerInterval::Epoch, ..of("9 s") }));

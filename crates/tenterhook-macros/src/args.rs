@@ -7,9 +7,12 @@ use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::handlers;
 
-const KEYS: &[&str] = &["name", "reads", "writes", "monitors", "tier", "on_error", "state", "version"];
+const KEYS: &[&str] =
+    &["name", "reads", "writes", "monitors", "tier", "on_error", "ranks", "state", "version"];
 const TIERS: &[(&str, &str)] = &[("user", "User"), ("built_in", "BuiltIn"), ("monitor", "Monitor")];
 const POLICIES: &[(&str, &str)] = &[("abort", "ABORT"), ("warn", "WARN"), ("disable", "DISABLE")];
+
+const RANKS: &[(&str, &str)] = &[("all", "All"), ("main", "Main"), ("local_main", "LocalMain")];
 
 /// What the attribute says; what it says wrongly counts as not said.
 #[derive(Default)]
@@ -22,6 +25,8 @@ pub(crate) struct Args {
     pub(crate) tier: Option<Arg<Ident>>,
     /// The constant of `Policy`.
     pub(crate) on_error: Option<Arg<Ident>>,
+    /// The variant of `Ranks`.
+    pub(crate) ranks: Option<Arg<Ident>>,
     /// The field that a checkpoint keeps.
     pub(crate) state: Option<Arg<Ident>>,
     /// The version of that field's schema.
@@ -78,6 +83,10 @@ impl Args {
             "tier" => self.tier = Some(Arg { key: span, value: one_of(TIERS, "tier", &string(value)?)? }),
             "on_error" => {
                 self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? });
+            }
+            "ranks" => {
+                self.ranks =
+                    Some(Arg { key: span, value: one_of(RANKS, "choice of ranks", &string(value)?)? })
             }
             "state" => self.state = Some(Arg { key: span, value: field(&string(value)?)? }),
             "version" => self.version = Some(Arg { key: span, value: whole_number(value)? }),
@@ -190,7 +199,8 @@ mod tests {
     fn an_unknown_argument_names_the_nearest() {
         let (_, errors) = parse(quote!(read = ["a"]));
         let expected = "`read` is not an argument of `#[hook]`; did you mean `reads`? \
-            (one of `name`, `reads`, `writes`, `monitors`, `tier`, `on_error`, `state`, `version`)";
+            (one of `name`, `reads`, `writes`, `monitors`, `tier`, `on_error`, `ranks`, \
+            `state`, `version`)";
         assert_eq!(errors, [expected]);
     }
 

@@ -1,10 +1,12 @@
 //! What the macros expand to.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
-use syn::{Error, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, PathArguments, ReturnType, Type, parse_quote};
+use syn::{
+    Attribute, Error, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, Path, PathArguments, ReturnType, Type,
+    parse_quote,
+};
 
 use crate::args::{Arg, Args};
 use crate::handlers::{self, HANDLERS, Handler, OTHER_METHODS};
@@ -47,24 +49,53 @@ pub(crate) fn handler_table(input: &TokenStream) -> TokenStream {
     quote!(&[#(#rows),*])
 }
 
+/// The kinds of hooks that the attribute knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Observer,
+    Controller,
+    Update,
+}
+
+impl Kind {
+    fn of(name: &str) -> Option<Kind> {
+        match name {
+            "Observer" => Some(Kind::Observer),
+            "Controller" => Some(Kind::Controller),
+            "UpdateHook" => Some(Kind::Update),
+            _ => None,
+        }
+    }
+
+    /// The constructor of `HookSpec` for this kind.
+    fn constructor(self) -> &'static str {
+        match self {
+            Kind::Observer => "observer",
+            Kind::Controller => "controller",
+            Kind::Update => "update",
+        }
+    }
+
+    /// What a handler of this kind returns, and how its body ends where there is nothing to say.
+    fn returns(self, handler: &Handler) -> (&'static str, &'static str) {
+        if self == Kind::Controller && handler.steers {
+            ("HookResult<Decision>", "Ok(Decision::CONTINUE)")
+        } else {
+            ("HookResult", "Ok(())")
+        }
+    }
+}
+
+/// The implementation as it is written, without what is wrong in it, and beside it that of `Hook`.
 fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mut Vec<Error>) -> TokenStream {
-    let Some((not, path, _)) = &mut item.trait_ else {
+    let Some((not, path, _)) = &item.trait_ else {
         errors.push(Error::new_spanned(&item.self_ty, format!("this implements no trait; {PLACE}")));
         return item.into_token_stream();
     };
     let last = path.segments.last();
-    if not.is_none() && last.is_some_and(|segment| segment.ident.unraw() == "UpdateHook") {
-        return expand_update(krate, args, item, errors);
-    }
-    let verdict = match last.map(|segment| segment.ident.unraw().to_string()).as_deref() {
-        _ if not.is_some() => None,
-        Some("Observer") => Some(quote!(())),
-        Some("Controller") => Some(quote!(#krate::Decision)),
-        _ => None,
-    };
-    let Some(verdict) = verdict else {
-        let message = format!("this is no kind of hook; {PLACE}");
-        errors.push(Error::new_spanned(path, message));
+    let kind = last.and_then(|segment| Kind::of(&segment.ident.unraw().to_string()));
+    let Some(kind) = kind.filter(|_| not.is_none()) else {
+        errors.push(Error::new_spanned(path, format!("this is no kind of hook; {PLACE}")));
         return TokenStream::new();
     };
     if let Some(segment) = last
@@ -73,73 +104,20 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
         let message = format!("`{}` takes no generic arguments", segment.ident);
         errors.push(Error::new_spanned(&segment.arguments, message));
     }
-    let kind = path.clone();
-    // Where the trait is written, but from the macro: a missing method is shown there, style lints are not.
-    let span = Span::call_site().located_at(path.span());
-    let hook = quote_spanned!(span=> #krate::Hook);
-    *path = parse_quote!(#hook);
-
-    let observes = kind.segments.last().is_some_and(|segment| segment.ident.unraw() == "Observer");
-    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty), observes };
-    hook.fill(&mut item, &verdict, errors);
-    // Names the trait as it was written, so that its import counts as used.
-    quote! {
-        #item
-        const _: () = {
-            #[allow(dead_code)]
-            fn kind<H: #kind>() {}
-        };
-    }
-}
-
-/// An update hook stays one; the attribute gives it a name, what the arguments say, and a place among the others.
-fn expand_update(
-    krate: &TokenStream,
-    args: &Args,
-    mut item: ItemImpl,
-    errors: &mut Vec<Error>,
-) -> TokenStream {
-    if let Some(tier) = &args.tier {
+    if let (Kind::Update, Some(tier)) = (kind, &args.tier) {
         let message = "an update hook has no tier: update hooks run in registration order";
         errors.push(Error::new(tier.key, message));
     }
-    let hook = HookImpl { krate, args, ty: last_segment(&item.self_ty), observes: false };
-    item.items.retain(|member| {
-        let ImplItem::Fn(method) = member else { return true };
-        let handler = handlers::find(&method.sig.ident.unraw().to_string());
-        errors.extend(handler.map(|handler| {
-            let message = format!(
-                "an update hook receives no events; put `{}` into an observer or a controller of its own",
-                handler.name
-            );
-            Error::new(method.sig.ident.span(), message)
-        }));
-        handler.is_none()
-    });
-    let written = item.items.iter().filter_map(|member| match member {
-        ImplItem::Fn(method) => Some(method.sig.ident.unraw().to_string()),
-        _ => None,
-    });
-    let written: Vec<_> = written.collect();
-    for member in &mut item.items {
-        if let ImplItem::Fn(method) = member
-            && method.sig.ident == "update"
-        {
-            *method = hook.returning(false, method.clone());
-        }
-    }
-    let own = std::mem::take(&mut item.items);
-    hook.provide(&mut item, &written, errors);
-    item.items.extend(own);
+    let path = path.clone();
+    let hook = HookImpl { krate, args, path, ty: last_segment(&item.self_ty), kind };
+    let methods = hook.fill(&mut item, errors);
     let (ty, (generics, _, bounds)) = (&item.self_ty, item.generics.split_for_impl());
     let attributes = item.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     quote! {
         #item
         #(#attributes)*
-        impl #generics ::std::convert::From<#ty> for #krate::AnyHook #bounds {
-            fn from(hook: #ty) -> #krate::AnyHook {
-                #krate::AnyHook::update(hook)
-            }
+        impl #generics #krate::Hook for #ty #bounds {
+            #methods
         }
     }
 }
@@ -147,212 +125,213 @@ fn expand_update(
 struct HookImpl<'a> {
     krate: &'a TokenStream,
     args: &'a Args,
+    /// The trait as it is written.
+    path: Path,
     /// The name of the type, if it has one.
     ty: Option<String>,
-    /// It is an observer.
-    observes: bool,
+    kind: Kind,
+}
+
+/// A written method: its name and the conditions that it is compiled under.
+struct Written {
+    name: String,
+    cfgs: Vec<Attribute>,
 }
 
 impl HookImpl<'_> {
-    /// Checks the items, leaves out the wrong ones and puts before them those that the attribute provides.
-    fn fill(&self, item: &mut ItemImpl, verdict: &TokenStream, errors: &mut Vec<Error>) {
-        let krate = self.krate;
+    /// Leaves wrong items out of the implementation, adds those that the attribute provides, and returns the methods of
+    /// `Hook`.
+    fn fill(&self, item: &mut ItemImpl, errors: &mut Vec<Error>) -> TokenStream {
         let mut written = Vec::new();
-        let mut events = Vec::new();
-        let mut kept = Vec::new();
-        for member in std::mem::take(&mut item.items) {
-            match member {
-                ImplItem::Fn(method) => {
-                    let name = method.sig.ident.unraw().to_string();
-                    match self.method(&name, method) {
-                        Ok((method, event)) => {
-                            events.extend(event);
-                            kept.push(ImplItem::Fn(method));
-                        }
-                        Err(error) => errors.push(error),
-                    }
-                    written.push(name);
-                }
-                ImplItem::Const(_) | ImplItem::Type(_) | ImplItem::Macro(_) => {
-                    let message = "the implementation of a hook holds methods only";
-                    errors.push(Error::new_spanned(member, message));
-                }
-                // Such as a method without a body: the compiler says what is wrong with it.
-                other => kept.push(other),
+        item.items.retain(|member| match member {
+            ImplItem::Fn(method) => {
+                let name = method.sig.ident.unraw().to_string();
+                let checked = self.check(&name, method);
+                let is_right = checked.is_ok();
+                errors.extend(checked.err());
+                let cfgs = method.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+                written.push((Written { name, cfgs: cfgs.cloned().collect() }, is_right));
+                is_right
             }
-        }
-
-        item.items = vec![
-            parse_quote!(type Verdict = #verdict;),
-            parse_quote! {
-                #[allow(unused_mut)]
-                fn __events(&self) -> #krate::Events {
-                    let mut events = #krate::Events::NONE;
-                    #(#events)*
-                    events
-                }
-            },
-        ];
-        self.provide(item, &written, errors);
-        item.items.append(&mut kept);
-    }
-
-    /// Puts in the methods that the arguments provide; these are written already.
-    fn provide(&self, item: &mut ItemImpl, written: &[String], errors: &mut Vec<Error>) {
-        let is_written = |name: &str| written.iter().any(|written| written == name);
-        let provided = [
-            ("name", self.name(is_written("name"), &item.self_ty)),
-            ("access", Ok(self.access())),
-            ("tier", Ok(self.tier())),
-            ("policy", Ok(self.policy())),
-            ("state_dict", Ok(self.state_dict())),
-            ("load_state_dict", Ok(self.load_state_dict())),
-            ("check_state_dict", Ok(self.check_state_dict())),
-        ];
-        for (method, provided) in provided {
-            match provided {
-                Ok(Some((key, _))) if is_written(method) => errors.push(twice(method, key)),
-                Ok(Some((_, provided))) => item.items.push(provided),
-                Ok(None) => {}
-                Err(error) => errors.push(error),
+            ImplItem::Const(_) | ImplItem::Type(_) | ImplItem::Macro(_) => {
+                let message = "the implementation of a hook holds methods only";
+                errors.push(Error::new_spanned(member, message));
+                false
             }
-        }
-    }
-
-    /// A written method as it is to be, and the statement that asks for its event if it is a handler.
-    fn method(&self, name: &str, method: ImplItemFn) -> syn::Result<(ImplItemFn, Option<TokenStream>)> {
-        if OTHER_METHODS.contains(&name) {
-            return Ok((method, None));
-        }
-        let Some(handler) = handlers::find(name) else {
-            let ty = self.ty.as_deref().unwrap_or("T");
-            return Err(Error::new(method.sig.ident.span(), handlers::complaint(name, ty)));
-        };
-        let event = handler.event();
-        if !method.sig.inputs.iter().any(|input| matches!(input, FnArg::Typed(_))) {
-            let message = format!("`{name}` takes its context: `fn {name}(&mut self, cx: &{event})`");
-            return Err(Error::new(method.sig.ident.span(), message));
-        }
-        if self.observes && names_a_decision(&method.sig.output) {
-            let ty = self.ty.as_deref().unwrap_or("T");
-            let message = format!(
-                "an observer decides nothing; to return a `Decision`, write `impl Controller for {ty}`"
-            );
-            return Err(Error::new_spanned(&method.sig.output, message));
-        }
-        let krate = self.krate;
-        let event = format_ident!("{event}");
-        let cfgs = method.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
-        let asks = quote!(#(#cfgs)* { events = events.with(#krate::Event::#event); });
-        Ok((self.returning(handler.steers, method), Some(asks)))
-    }
-
-    /// Makes a handler without a return type return `Ok` of the default.
-    fn returning(&self, steers: bool, mut method: ImplItemFn) -> ImplItemFn {
-        if !matches!(method.sig.output, ReturnType::Default) {
-            return method;
-        }
-        let krate = self.krate;
-        // Not `Self::Verdict`, which is ambiguous on an enum with a variant of that name.
-        let verdict = steers.then(|| quote!(<<Self as #krate::Hook>::Verdict>));
-        method.sig.output = parse_quote!(-> #krate::HookResult #verdict);
-        let body = &method.block;
-        method.block = parse_quote!({
-            (|| -> () #body)();
-            ::std::result::Result::Ok(::std::default::Default::default())
+            // Such as a method without a body: the compiler says what is wrong with it.
+            _ => true,
         });
-        method.attrs.push(parse_quote!(#[allow(clippy::redundant_closure_call, clippy::unused_unit)]));
-        method
+        for (name, key, method) in self.state() {
+            if written.iter().any(|(written, _)| written.name == name) {
+                let message = format!("this is what `fn {name}` below says too; keep one of the two");
+                errors.push(Error::new(key, message));
+                continue;
+            }
+            item.items.push(method);
+            written.push((Written { name: name.to_owned(), cfgs: Vec::new() }, true));
+        }
+        let written: Vec<_> =
+            written.into_iter().filter(|(_, is_right)| *is_right).map(|(it, _)| it).collect();
+        let spec = self.spec(&item.self_ty, &written).unwrap_or_else(|error| {
+            errors.push(error);
+            TokenStream::new()
+        });
+        let (deliver, forwards) = (self.deliver(&written), self.forwards(&written));
+        quote!(#spec #deliver #forwards)
     }
 
-    fn name(&self, is_written: bool, ty: &Type) -> syn::Result<Option<Provided>> {
-        let (key, name) = match (&self.args.name, &self.ty) {
-            (Some(Arg { key, value }), _) => (*key, value.value()),
-            (None, _) if is_written => return Ok(None),
-            (None, Some(ty)) => (Span::call_site(), naming::snake(ty)),
+    /// What is wrong with a written method.
+    fn check(&self, name: &str, method: &ImplItemFn) -> syn::Result<()> {
+        let (ident, ty) = (&method.sig.ident, self.ty.as_deref().unwrap_or("T"));
+        let wrong = |message: String| Err(Error::new(ident.span(), message));
+        let handler = handlers::find(name);
+        if self.kind == Kind::Update {
+            return handler.map_or(Ok(()), |handler| {
+                let advice = "into an observer or a controller of its own";
+                wrong(format!("an update hook receives no events; put `{}` {advice}", handler.name))
+            });
+        }
+        if OTHER_METHODS.contains(&name) {
+            return Ok(());
+        }
+        let Some(handler) = handler else { return wrong(handlers::complaint(name, ty)) };
+        if !method.sig.inputs.iter().any(|input| matches!(input, FnArg::Typed(_))) {
+            let event = handler.event();
+            return wrong(format!("`{name}` takes its context: `fn {name}(&mut self, cx: &{event})`"));
+        }
+        let output = &method.sig.output;
+        if self.kind == Kind::Observer && names_a_decision(output) {
+            let advice = format!("to return a `Decision`, write `impl Controller for {ty}`");
+            return Err(Error::new_spanned(output, format!("an observer decides nothing; {advice}")));
+        }
+        if matches!(output, ReturnType::Default) {
+            let (returned, end) = self.kind.returns(handler);
+            return wrong(format!(
+                "`{name}` returns `{returned}`: write `-> {returned}`, and `{end}` at its end"
+            ));
+        }
+        Ok(())
+    }
+
+    /// `Hook::spec`: what the attribute says and the handlers ask for, and then what the hook declares itself.
+    fn spec(&self, ty: &Type, written: &[Written]) -> syn::Result<TokenStream> {
+        let (krate, path) = (self.krate, &self.path);
+        let Args { name, reads, writes, monitors, tier, on_error, ranks, .. } = self.args;
+        let name = match (name, &self.ty) {
+            (Some(Arg { value, .. }), _) => value.value(),
+            (None, Some(ty)) => naming::snake(ty),
             (None, None) => {
                 let message = "this type has no name to call the hook by; write `#[hook(name = \"..\")]`";
                 return Err(Error::new_spanned(ty, message));
             }
         };
-        let method = parse_quote! {
-            fn name(&self) -> ::std::string::String { ::std::string::String::from(#name) }
-        };
-        Ok(Some((key, method)))
-    }
-
-    fn access(&self) -> Option<Provided> {
-        let Args { reads, writes, monitors, .. } = self.args;
-        let lists = reads.as_ref().or(writes.as_ref()).map(|list| list.key);
-        let key = lists.or(monitors.as_ref().map(|metric| metric.key))?;
-        let krate = self.krate;
+        let constructor = format_ident!("{}", self.kind.constructor());
         let reads = reads.iter().flat_map(|reads| &reads.value);
         let writes = writes.iter().flat_map(|writes| &writes.value);
         let monitors = monitors.iter().map(|metric| &metric.value);
-        let method = parse_quote! {
-            fn access(&self) -> #krate::Access {
-                #krate::Access::none() #(.reads(#reads))* #(.writes(#writes))* #(.monitors(#monitors))*
+        let tier = tier.iter().map(|tier| &tier.value);
+        let policy = on_error.iter().map(|policy| &policy.value);
+        let ranks = ranks.iter().map(|ranks| &ranks.value);
+        let wants = handled(written).map(
+            |(Written { cfgs, .. }, event)| quote!(#(#cfgs)* let spec = spec.wants(#krate::Event::#event);),
+        );
+        Ok(quote! {
+            fn spec(&self) -> #krate::HookSpec {
+                let spec = #krate::HookSpec::#constructor(#name)
+                    #(.reads(#reads))* #(.writes(#writes))* #(.monitors(#monitors))*
+                    #(.tier(#krate::Tier::#tier))* #(.policy(#krate::Policy::#policy))*
+                    #(.ranks(#krate::Ranks::#ranks))*;
+                #(#wants)*
+                <Self as #path>::declare(self, spec)
             }
+        })
+    }
+
+    /// `Hook::deliver`: the written handlers, each at its event.
+    fn deliver(&self, written: &[Written]) -> TokenStream {
+        let (krate, path) = (self.krate, &self.path);
+        let arms: Vec<_> = handled(written)
+            .map(|(Written { name, cfgs }, event)| {
+                let handler = format_ident!("{name}");
+                quote! {
+                    #(#cfgs)*
+                    #krate::EventRef::#event(cx) => #krate::hook::reply(<Self as #path>::#handler(self, cx)),
+                }
+            })
+            .collect();
+        if arms.is_empty() {
+            return TokenStream::new();
+        }
+        quote! {
+            #[inline]
+            fn deliver(&mut self, event: #krate::EventRef<'_>) -> #krate::hook::Reply {
+                match event {
+                    #(#arms)*
+                    _ => ::std::result::Result::Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The other methods of `Hook`, where the hook has its own.
+    fn forwards(&self, written: &[Written]) -> TokenStream {
+        let (krate, path) = (self.krate, &self.path);
+        let forward = |Written { name, cfgs }: &Written| {
+            let (signature, arguments) = match name.as_str() {
+                "update" => (
+                    quote!((&mut self, gradients: &mut #krate::Gradients<'_>, cx: &#krate::Update<'_>) -> #krate::HookResult),
+                    quote!(gradients, cx),
+                ),
+                "wants_point" => (quote!((&self, point: &str) -> bool), quote!(point)),
+                "listens" => (
+                    quote!((&self, phase: #krate::Phase, progress: &#krate::Progress) -> bool),
+                    quote!(phase, progress),
+                ),
+                "state_dict" => (quote!((&self) -> #krate::HookResult<#krate::State>), quote!()),
+                "load_state_dict" => {
+                    (quote!((&mut self, state: &#krate::State) -> #krate::HookResult), quote!(state))
+                }
+                "check_state_dict" => {
+                    (quote!((&self, state: &#krate::State) -> #krate::HookResult), quote!(state))
+                }
+                "finish" => (quote!((&mut self) -> #krate::HookResult), quote!()),
+                "sent" => (quote!((&self) -> ::std::option::Option<#krate::Sent>), quote!()),
+                _ => return None,
+            };
+            let method = format_ident!("{name}");
+            Some(quote!(#(#cfgs)* fn #method #signature { <Self as #path>::#method(self, #arguments) }))
         };
-        Some((key, method))
+        written.iter().filter_map(forward).collect()
     }
 
-    fn tier(&self) -> Option<Provided> {
-        let Arg { key, value } = self.args.tier.as_ref()?;
+    /// The methods that keep a field in checkpoints, each with its name and where the argument is written.
+    fn state(&self) -> Vec<(&'static str, Span, ImplItem)> {
+        let Some(Arg { key, value }) = &self.args.state else { return Vec::new() };
         let krate = self.krate;
-        Some((*key, parse_quote!(fn tier(&self) -> #krate::Tier { #krate::Tier::#value })))
-    }
-
-    fn state_dict(&self) -> Option<Provided> {
-        let Arg { key, value } = self.args.state.as_ref()?;
-        let (krate, version) = (self.krate, self.version());
-        let method = parse_quote! {
+        let version = self.args.version.as_ref().map_or(1, |version| version.value);
+        let save = parse_quote! {
             fn state_dict(&self) -> #krate::HookResult<#krate::State> {
                 ::std::result::Result::Ok(#krate::State::of(#version, &self.#value)?)
             }
         };
-        Some((*key, method))
-    }
-
-    fn load_state_dict(&self) -> Option<Provided> {
-        let Arg { key, value } = self.args.state.as_ref()?;
-        let (krate, version) = (self.krate, self.version());
-        let method = parse_quote! {
+        let load = parse_quote! {
             fn load_state_dict(&mut self, state: &#krate::State) -> #krate::HookResult {
                 self.#value = state.read(#version)?;
                 ::std::result::Result::Ok(())
             }
         };
-        Some((*key, method))
-    }
-
-    fn check_state_dict(&self) -> Option<Provided> {
-        let Arg { key, value } = self.args.state.as_ref()?;
-        let (krate, version) = (self.krate, self.version());
-        let method = parse_quote! {
+        let check = parse_quote! {
             fn check_state_dict(&self, state: &#krate::State) -> #krate::HookResult {
                 ::std::result::Result::Ok(state.check(#version, &self.#value)?)
             }
         };
-        Some((*key, method))
-    }
-
-    fn version(&self) -> u32 {
-        self.args.version.as_ref().map_or(1, |version| version.value)
-    }
-
-    fn policy(&self) -> Option<Provided> {
-        let Arg { key, value } = self.args.on_error.as_ref()?;
-        let krate = self.krate;
-        Some((*key, parse_quote!(fn policy(&self) -> #krate::Policy { #krate::Policy::#value })))
+        vec![("state_dict", *key, save), ("load_state_dict", *key, load), ("check_state_dict", *key, check)]
     }
 }
 
-/// A method that an argument provides, and where the argument is written.
-type Provided = (Span, ImplItem);
-
-fn twice(method: &str, key: Span) -> Error {
-    Error::new(key, format!("this is what `fn {method}` below says too; keep one of the two"))
+/// The handlers among the written methods, each with its event.
+fn handled(written: &[Written]) -> impl Iterator<Item = (&Written, Ident)> {
+    written.iter().filter_map(|it| Some((it, format_ident!("{}", handlers::find(&it.name)?.event()))))
 }
 
 /// Whether a return type is written with `Decision` in it.

@@ -77,11 +77,7 @@ pub(crate) const HANDLERS: &[Handler] = &[
 
 /// The methods of a hook that are not handlers.
 pub(crate) const OTHER_METHODS: &[&str] = &[
-    "name",
-    "access",
-    "tier",
-    "policy",
-    "idle",
+    "declare",
     "wants_point",
     "listens",
     "state_dict",
@@ -120,6 +116,10 @@ const FOREIGN: &[(&str, &str)] = &[
     ("on_error", "on_exception"),
     ("on_keyboard_interrupt", "on_exception"),
     ("on_init_end", "setup"),
+    ("name", "declare"),
+    ("tier", "declare"),
+    ("policy", "declare"),
+    ("access", "declare"),
     ("state", "state_dict"),
     ("load_state", "load_state_dict"),
     ("before_fit", "on_fit_start"),

@@ -11,8 +11,10 @@ mod naming;
 use proc_macro::TokenStream;
 use proc_macro_crate::crate_name;
 
-/// Turns `impl Observer for T` or `impl Controller for T` into an implementation of `Hook`, and gives
-/// `impl UpdateHook for T` its name and its way into a list of hooks.
+/// Makes a hook of `impl Observer for T`, `impl Controller for T` or `impl UpdateHook for T`.
+///
+/// The implementation stays as it is written. Beside it the attribute implements `Hook`, which the runner calls: the list
+/// of wanted events is read off the handlers that are there, and the name is the type's.
 ///
 /// ```ignore
 /// #[hook]
@@ -28,45 +30,30 @@ use proc_macro_crate::crate_name;
 ///     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
 ///         self.decide(cx)
 ///     }
-///
-///     // Without a return type: returns `Ok` of the default verdict.
-///     fn on_train_end(&mut self, cx: &TrainEnd) {
-///         println!("stopped at {}", self.best);
-///     }
 /// }
 /// ```
 ///
-/// An observer's verdict is `()`, a controller's is `Decision`. The events the hook is called for are those
-/// whose handlers are written; a handler under `#[cfg(..)]` asks for its event under the same condition.
+/// A handler under `#[cfg(..)]` asks for its event under the same condition.
 ///
 /// # Arguments
 ///
-/// All are optional, and each replaces a method that must then not be written as well.
+/// All are optional. What depends on a hook's options is added in `fn declare`.
 ///
-/// | argument | replaces | when absent |
+/// | argument | says | when absent |
 /// |---|---|---|
-/// | `name = ".."` | `fn name` | the type's name in snake case: `EarlyStopping` is `early_stopping` |
-/// | `reads = [".."]`, `writes = [".."]` | `fn access` | the default of `Hook` |
-/// | `monitors = ".."` | `fn access` | the default of `Hook` |
-/// | `on_error = "abort"`, `"warn"` or `"disable"` | `fn policy` | the default of `Hook` |
-/// | `tier = "user"`, `"built_in"` or `"monitor"` | `fn tier` | the default of `Hook` |
-/// | `state = "field"`, `version = 1` | `fn state_dict`, `fn load_state_dict`, `fn check_state_dict` | no state |
+/// | `name = ".."` | the hook's name | the type's name in snake case: `EarlyStopping` is `early_stopping` |
+/// | `reads = [".."]`, `writes = [".."]` | the metrics and places on the board that it reads and writes | none |
+/// | `monitors = ".."` | the metric that it monitors | none |
+/// | `on_error = "abort"`, `"warn"` or `"disable"` | what its errors do | `"disable"` for observers, else `"abort"` |
+/// | `tier = "user"`, `"built_in"` or `"monitor"` | its place among the hooks; not for update hooks | `"user"` |
+/// | `ranks = "all"`, `"main"` or `"local_main"` | on which ranks it runs | `"all"` |
+/// | `state = "field"`, `version = 1` | the field that a checkpoint keeps | no state |
 ///
 /// # Methods
 ///
-/// The block holds handlers and, where wanted, `name`, `access`, `tier`, `policy`, `idle`, `wants_point`, `listens`,
-/// `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these, so that a misspelt handler
-/// is not silently never called; helper methods go in a plain `impl T` block. Associated types, constants and
-/// macro calls are errors too.
-///
-/// A handler takes `&mut self` and its context, `cx: &TrainEnd` for `on_train_end`. One that declares no return
-/// type cannot fail: its body may use a bare `return;`, and the handler returns `Ok` of the default verdict (of
-/// `()` where the event cannot be steered).
-///
-/// # Update hooks
-///
-/// `impl UpdateHook for T` keeps its methods. The attribute adds its name and what the arguments say (all but
-/// `tier`), an `update` without a return type cannot fail, and `T` becomes an `AnyHook` like every other hook.
+/// The block of an observer or a controller holds handlers and, where wanted, `declare`, `wants_point`, `listens`,
+/// `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these;
+/// helper methods go in a plain `impl T` block. Associated types, constants and macro calls are errors too.
 ///
 /// # The calling crate
 ///

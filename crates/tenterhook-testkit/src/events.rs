@@ -131,7 +131,7 @@ fn lr(world: &World) -> f64 {
 }
 
 macro_rules! deliveries {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         /// Events, one method each, under the handler's name.
         impl<H: Hook> Rig<H> {
             $(

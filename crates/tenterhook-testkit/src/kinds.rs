@@ -1,23 +1,24 @@
 //! Update hooks (gradients in, gradients out) and activations.
 
-use tenterhook_core::{Event, Hook, Update, UpdateHook};
+use tenterhook_core::{Event, Hook, Update};
 
 use crate::rig::Rig;
 use tenterhook_core::NamedTensors;
 
-impl<H: UpdateHook> Rig<H> {
+impl<H: Hook> Rig<H> {
     /// Lets the update hook change the gradients that were given, and returns what it left. When it
     /// fails they are as before, and the failure is among [`failures`](Rig::failures).
     ///
     /// ```
-    /// use tenterhook_core::{Gradients, HookResult, Update, UpdateHook};
+    /// use tenterhook_core::{hook, HookSpec, Gradients, HookResult, Update, UpdateHook};
     /// use tenterhook_testkit::Rig;
     ///
     /// struct Halve;
     ///
+    /// #[hook]
     /// impl UpdateHook for Halve {
-    ///     fn name(&self) -> String {
-    ///         "halve".into()
+    ///     fn declare(&self, spec: HookSpec) -> HookSpec {
+    ///         spec.name("halve")
     ///     }
     ///     fn update(&mut self, gradients: &mut Gradients, _: &Update) -> HookResult {
     ///         gradients.scale(0.5);
@@ -25,7 +26,7 @@ impl<H: UpdateHook> Rig<H> {
     ///     }
     /// }
     ///
-    /// let mut rig = Rig::of_update(Halve);
+    /// let mut rig = Rig::new(Halve);
     /// let after = rig.gradients([("w", [2.0, -4.0])]).update();
     /// assert_eq!(after.get("w"), Some(&[1.0, -2.0][..]));
     /// ```
@@ -47,7 +48,7 @@ impl<H: Hook> Rig<H> {
     /// Shows the hook an activation, if it wants that point.
     ///
     /// ```
-    /// use tenterhook_core::{hook, Activation, Observer};
+    /// use tenterhook_core::{HookResult, hook, Activation, Observer};
     /// use tenterhook_testkit::Rig;
     ///
     /// struct Norms(Vec<f64>);
@@ -57,8 +58,9 @@ impl<H: Hook> Rig<H> {
     ///     fn wants_point(&self, point: &str) -> bool {
     ///         point.ends_with(".mlp")
     ///     }
-    ///     fn on_activation(&mut self, cx: &Activation) {
+    ///     fn on_activation(&mut self, cx: &Activation) -> HookResult {
     ///         self.0.push(cx.values.norm());
+    ///         Ok(())
     ///     }
     /// }
     ///

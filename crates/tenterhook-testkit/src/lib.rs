@@ -28,8 +28,9 @@
 //!
 //! #[hook(reads = ["train/loss"])]
 //! impl Controller for HalveLr {
-//!     fn on_train_start(&mut self, cx: &TrainStart) {
+//!     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
 //!         self.start_time = Some(cx.elapsed());
+//!         Ok(Decision::CONTINUE)
 //!     }
 //!
 //!     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {

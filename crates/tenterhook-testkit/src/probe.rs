@@ -4,8 +4,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-#[allow(clippy::wildcard_imports)] // forty contexts
-use tenterhook_core::*;
+use tenterhook_core::hook::Reply;
+use tenterhook_core::{
+    EventRef, Gradients, Hook, HookResult, HookSpec, Phase, Progress, RosterRequest, Sent, State, Update,
+};
 
 pub(crate) struct Probed<H> {
     hook: Mutex<H>,
@@ -37,87 +39,26 @@ impl<H> Probed<H> {
     }
 }
 
-macro_rules! returned {
-    (steer) => { HookResult<Self::Verdict> };
-    (watch) => { HookResult };
-}
-
-macro_rules! forward_everything {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl<H: Hook> Hook for Probe<H> {
-            type Verdict = H::Verdict;
-            fn __events(&self) -> Events {
-                self.0.hook().__events()
-            }
-            fn name(&self) -> String {
-                self.0.hook().name()
-            }
-            fn access(&self) -> Access {
-                self.0.hook().access()
-            }
-            fn tier(&self) -> Tier {
-                self.0.hook().tier()
-            }
-            fn policy(&self) -> Policy {
-                self.0.hook().policy()
-            }
-            fn idle(&self) -> Events {
-                self.0.hook().idle()
-            }
-            fn wants_point(&self, point: &str) -> bool {
-                self.0.hook().wants_point(point)
-            }
-            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-                self.0.hook().listens(phase, progress)
-            }
-            fn state_dict(&self) -> HookResult<State> {
-                self.0.hook().state_dict()
-            }
-            fn load_state_dict(&mut self, state: &State) -> HookResult {
-                self.0.hook().load_state_dict(state)
-            }
-            fn check_state_dict(&self, state: &State) -> HookResult {
-                self.0.hook().check_state_dict(state)
-            }
-            fn finish(&mut self) -> HookResult {
-                self.0.hook().finish()
-            }
-            fn sent(&self) -> Option<Sent> {
-                self.0.hook().sent()
-            }
-            $(
-                fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
-                    self.0.notes().calls += 1;
-                    let pending = cx.hooks().pending().len();
-                    let answer = self.0.hook().$handler(cx);
-                    self.0.notes().requests.extend(cx.hooks().pending().split_off(pending));
-                    answer
-                }
-            )*
-        }
-    };
-}
-
-for_each_event!(forward_everything);
-
-impl<H: UpdateHook> UpdateHook for Probe<H> {
-    fn name(&self) -> String {
-        self.0.hook().name()
+impl<H: Hook> Hook for Probe<H> {
+    fn spec(&self) -> HookSpec {
+        self.0.hook().spec()
     }
-    fn policy(&self) -> Policy {
-        self.0.hook().policy()
-    }
-    fn access(&self) -> Access {
-        self.0.hook().access()
-    }
-    fn check_finite(&self) -> bool {
-        self.0.hook().check_finite()
-    }
-    fn changes_gradients(&self) -> bool {
-        self.0.hook().changes_gradients()
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        self.0.notes().calls += 1;
+        let requests = || event.moment().hooks().pending();
+        let pending = requests().len();
+        let reply = self.0.hook().deliver(event);
+        self.0.notes().requests.extend(requests().split_off(pending));
+        reply
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.0.hook().update(gradients, cx)
+    }
+    fn wants_point(&self, point: &str) -> bool {
+        self.0.hook().wants_point(point)
+    }
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.0.hook().listens(phase, progress)
     }
     fn state_dict(&self) -> HookResult<State> {
         self.0.hook().state_dict()
@@ -127,5 +68,11 @@ impl<H: UpdateHook> UpdateHook for Probe<H> {
     }
     fn check_state_dict(&self, state: &State) -> HookResult {
         self.0.hook().check_state_dict(state)
+    }
+    fn finish(&mut self) -> HookResult {
+        self.0.hook().finish()
+    }
+    fn sent(&self) -> Option<Sent> {
+        self.0.hook().sent()
     }
 }

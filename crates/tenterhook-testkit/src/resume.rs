@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use tenterhook_core::Hook;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{Event, Progress};
 
@@ -31,9 +32,10 @@ use crate::world::World;
 ///
 /// #[hook]
 /// impl Observer for Steps {
-///     fn on_step_end(&mut self, cx: &StepEnd) {
+///     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
 ///         self.0 += 1;
 ///         cx.log("steps", self.0 as f64);
+///         Ok(())
 ///     }
 ///     fn state_dict(&self) -> HookResult<State> {
 ///         Ok(State::of(1, &self.0)?)
@@ -51,7 +53,11 @@ use crate::world::World;
 ///
 /// When they differ; the message says where the run was cut, and where the first difference is.
 #[track_caller]
-pub fn check_resume<H>(script: &[Cue], make: impl Fn(&Path) -> Rig<H>, play: impl Fn(&mut Rig<H>, &Cue)) {
+pub fn check_resume<H: Hook>(
+    script: &[Cue],
+    make: impl Fn(&Path) -> Rig<H>,
+    play: impl Fn(&mut Rig<H>, &Cue),
+) {
     let check = Check { script, make, play };
     let untouched = check.untouched();
     let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
@@ -83,7 +89,7 @@ struct Shown {
     files: BTreeMap<String, Vec<u8>>,
 }
 
-impl<H, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
+impl<H: Hook, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
     fn untouched(&self) -> Shown {
         let directory = directory();
         let mut rig = (self.make)(directory.path());
@@ -122,7 +128,7 @@ impl<H, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
     }
 }
 
-impl<H> Rig<H> {
+impl<H: Hook> Rig<H> {
     /// What a checkpoint keeps of it.
     fn snapshot(&mut self) -> (HookStates, World) {
         let states = match self.runner.states(&self.world.progress) {
@@ -159,7 +165,7 @@ impl<H> Rig<H> {
 }
 
 impl Shown {
-    fn of<H>(mut rig: Rig<H>, events: Vec<String>, directory: &Path) -> Shown {
+    fn of<H: Hook>(mut rig: Rig<H>, events: Vec<String>, directory: &Path) -> Shown {
         let (states, _) = rig.snapshot();
         rig.finish();
         let board = rig.board().to_json();

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, RosterError, Sent, State, UpdateHook};
+use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, Sent, State};
 
 use crate::findings::Findings;
 use crate::probe::{Probe, Probed};
@@ -35,14 +35,10 @@ pub struct Rig<H> {
     pub(crate) world: World,
     pub(crate) findings: Findings,
     how: Registration,
-    register: Register<H>,
 }
 
-/// How a hook of this kind is registered; a resumed rig registers its own the same way.
-type Register<H> = fn(Arc<Probed<H>>, &mut HookRunner, Registration) -> Result<(), RosterError>;
-
 impl<H: Hook> Rig<H> {
-    /// A rig for an observer or a controller.
+    /// A rig for a hook of any kind.
     #[must_use]
     pub fn new(hook: H) -> Rig<H> {
         Rig::registered(hook, Registration::default())
@@ -51,8 +47,21 @@ impl<H: Hook> Rig<H> {
     /// A rig for a hook that is registered under another name or policy, or disabled.
     #[must_use]
     pub fn registered(hook: H, how: Registration) -> Rig<H> {
-        let name = how.name.clone().unwrap_or_else(|| hook.name());
-        Rig::made(hook, name, how, |probed, runner, how| runner.register(AnyHook::new(Probe(probed)), how))
+        let probed = Probed::new(hook);
+        let probe = AnyHook::new(Probe(Arc::clone(&probed)));
+        let mut rig = Rig {
+            probed,
+            name: how.name.clone().unwrap_or_else(|| probe.name().to_owned()),
+            runner: HookRunner::default(),
+            world: World::default(),
+            findings: Findings::default(),
+            how: how.clone(),
+        };
+        if let Err(error) = rig.runner.register(probe, how) {
+            unreachable!("the only hook of a runner has a name of its own: {error}");
+        }
+        rig.runner.publish(&rig.world.shared);
+        rig
     }
 
     /// What became so far of what the hook handed to its worker, where it has one.
@@ -60,35 +69,6 @@ impl<H: Hook> Rig<H> {
     pub fn sent(&self) -> Option<Sent> {
         self.hook().sent()
     }
-}
-
-impl<H: UpdateHook> Rig<H> {
-    /// A rig for an update hook.
-    #[must_use]
-    pub fn of_update(hook: H) -> Rig<H> {
-        let name = hook.name();
-        Rig::made(hook, name, Registration::default(), |probed, runner, _| runner.add_update(Probe(probed)))
-    }
-}
-
-impl<H> Rig<H> {
-    fn made(hook: H, name: String, how: Registration, register: Register<H>) -> Rig<H> {
-        let mut rig = Rig {
-            probed: Probed::new(hook),
-            name,
-            runner: HookRunner::default(),
-            world: World::default(),
-            findings: Findings::default(),
-            how: how.clone(),
-            register,
-        };
-        if let Err(error) = register(Arc::clone(&rig.probed), &mut rig.runner, how) {
-            unreachable!("the only hook of a runner has a name of its own: {error}");
-        }
-        rig.runner.publish(&rig.world.shared);
-        rig
-    }
-
     /// Registers another hook beside the one under test: for hooks that leave values for each other on
     /// the board, or that enable and disable others.
     ///
@@ -158,7 +138,7 @@ impl<H> Rig<H> {
     #[track_caller]
     pub fn resumed(&mut self, fresh: H) -> Rig<H> {
         let state = through_json(&self.state_dict(), &self.name);
-        let mut rig = Rig::made(fresh, self.name.clone(), self.how.clone(), self.register);
+        let mut rig = Rig::registered(fresh, self.how.clone());
         rig.world = self.world.resumed();
         rig.runner.publish(&rig.world.shared);
         rig.load_state_dict(&state);

@@ -214,3 +214,32 @@ impl<H: Hook> Rig<H> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes in no fit that goes by the book, or is delivered by a method of its own.
+    const APART: &[Event] = &[
+        Event::SanityCheckStart,
+        Event::SanityCheckEnd,
+        Event::Activation,
+        Event::SaveCheckpoint,
+        Event::LoadCheckpoint,
+        Event::CheckpointSaved,
+        Event::CheckpointLoaded,
+        Event::HookDisabled,
+        Event::Exception,
+    ];
+
+    #[test]
+    fn a_script_has_every_event_of_a_fit() {
+        let script = Fit::new(1, 2).validate(1).logging().script();
+        for event in Event::ALL {
+            let of_fit =
+                matches!(event.phase(), tenterhook_core::Phase::Train | tenterhook_core::Phase::Validate);
+            let wanted = of_fit && !APART.contains(event);
+            assert_eq!(script.iter().any(|cue| cue.event == *event), wanted, "{event}");
+        }
+    }
+}

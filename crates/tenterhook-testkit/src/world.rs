@@ -190,7 +190,7 @@ impl World {
     /// What the loop does before it delivers an event: the metrics follow it.
     pub(crate) fn before(&mut self, event: Event) {
         let metrics = &self.shared.metrics;
-        let evaluation = matches!(usual_phase_of(event), Phase::Validate | Phase::Test | Phase::Predict);
+        let evaluation = matches!(event.phase(), Phase::Validate | Phase::Test | Phase::Predict);
         if evaluation && !self.evaluating {
             metrics.begin_evaluation();
         } else if self.evaluating && !evaluation && event.is_within_epoch() {
@@ -227,7 +227,7 @@ impl World {
             Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
                 metrics.end_evaluation();
                 self.evaluating = false;
-                self.log_of = usual_phase_of(event);
+                self.log_of = event.phase();
             }
             Event::Log => self.log_of = Phase::Train,
             _ => {}
@@ -274,36 +274,11 @@ impl World {
     }
 
     fn usual_phase(&self, event: Event) -> Phase {
-        match usual_phase_of(event) {
+        match event.phase() {
             Phase::Validate if self.in_sanity_check => Phase::SanityCheck,
             _ if event == Event::Log => self.log_of,
             phase => phase,
         }
-    }
-}
-
-fn usual_phase_of(event: Event) -> Phase {
-    match event {
-        Event::SanityCheckStart | Event::SanityCheckEnd => Phase::SanityCheck,
-        Event::ValidationStart
-        | Event::ValidationEpochStart
-        | Event::ValidationBatchStart
-        | Event::ValidationBatchEnd
-        | Event::ValidationEpochEnd
-        | Event::ValidationEnd => Phase::Validate,
-        Event::TestStart
-        | Event::TestEpochStart
-        | Event::TestBatchStart
-        | Event::TestBatchEnd
-        | Event::TestEpochEnd
-        | Event::TestEnd => Phase::Test,
-        Event::PredictStart
-        | Event::PredictEpochStart
-        | Event::PredictBatchStart
-        | Event::PredictBatchEnd
-        | Event::PredictEpochEnd
-        | Event::PredictEnd => Phase::Predict,
-        _ => Phase::Train,
     }
 }
 

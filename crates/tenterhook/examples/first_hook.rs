@@ -13,13 +13,15 @@ struct Losses {
 
 #[hook]
 impl Observer for Losses {
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         self.seen.push(cx.loss.value());
+        Ok(())
     }
 
-    fn on_train_end(&mut self, cx: &TrainEnd) {
+    fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
         let (first, last) = (self.seen.first(), self.seen.last());
         println!("{} steps, loss from {:.3} to {:.5}", cx.step, first.unwrap_or(&0.0), last.unwrap_or(&0.0));
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A training loop for Rust whose heart is its hook system.
 //!
 //! What users `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. All of
-//! the core contract ([`Hook`], [`Event`], the contexts, …) is re-exported at the root.
+//! the core contract ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -59,9 +59,9 @@ pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
-        Access, AnyHook, Batch, Board, BoxError, Cadence, Condition, Controller, Decision, Event, Events,
-        Failure, Flow, FromOptions, Gradient, Gradients, Histogram, Hook, HookExt, HookInfo, HookKind,
-        HookResult, Key, LogOptions, Lr, Metrics, ModelView, Moment, NamedTensors, Observer, OnError,
+        AnyHook, Batch, Board, BoxError, Cadence, Condition, Controller, Decision, Event, Events, Failure,
+        Flow, FromOptions, Gradient, Gradients, Histogram, Hook, HookExt, HookInfo, HookKind, HookResult,
+        HookSpec, Key, LogOptions, Lr, Metrics, ModelView, Moment, NamedTensors, Observer, OnError,
         OptionError, Outcome, ParamGroup, Pattern, Phase, Policy, Progress, Reduce, Registration, Request,
         RunInfo, SaveRequest, Scalar, Stage, State, Stats, Status, TensorSource, Tensors, Tier, Update,
         UpdateError, UpdateHook, closure, hook, hooks,

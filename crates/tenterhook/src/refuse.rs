@@ -72,9 +72,8 @@ impl<M: Module> Call<'_, M> {
             return;
         }
         let declared = self.run.hooks.declared();
-        let comes_later = |name: &str| {
-            name.starts_with("train/") || declared.iter().any(|(_, access)| access.writes_to(name))
-        };
+        let comes_later =
+            |name: &str| name.starts_with("train/") || declared.iter().any(|spec| spec.writes_to(name));
         let had_validation = self.unlogged == Unlogged::AfterEpoch;
         let is_there = |name: &str| {
             let waits = comes_later(name);

@@ -1,55 +1,7 @@
-//! Which sources receive an event, and in which order: the published order, as data.
+//! Everybody who receives an event, in the order that the table of events gives.
 
+pub use tenterhook_core::Source;
 use tenterhook_core::{Event, HookRunner, Part, Tier};
-
-/// Who can receive an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The data module.
-    Data,
-    /// The hooks, or some of them.
-    Hooks(Part),
-    /// The module.
-    Module,
-    /// The strategy.
-    Strategy,
-}
-
-/// The sources of an event, in order.
-#[must_use]
-pub fn of(event: Event) -> &'static [Source] {
-    use Event as E;
-    use Source::{Data, Hooks, Module, Strategy};
-    const ALL: Source = Hooks(Part::All);
-    match event {
-        E::Setup => &[Data, ALL, Module, Strategy],
-        E::Teardown => &[Strategy, Data, ALL, Module],
-        E::Exception => &[ALL, Module, Data, Strategy],
-        E::TrainEpochEnd => &[Hooks(Part::BeforeModule), Module, Hooks(Part::Monitors)],
-        E::LoadCheckpoint => &[Module, ALL],
-        E::Activation | E::CheckpointSaved | E::CheckpointLoaded | E::Log | E::HookDisabled => &[ALL],
-        E::SanityCheckStart
-        | E::SanityCheckEnd
-        | E::TrainStart
-        | E::TrainEnd
-        | E::TrainBatchStart
-        | E::ValidationStart
-        | E::ValidationEpochStart
-        | E::ValidationBatchStart
-        | E::ValidationBatchEnd
-        | E::ValidationEpochEnd
-        | E::ValidationEnd
-        | E::TestStart
-        | E::TestEpochStart
-        | E::TestBatchStart
-        | E::TestBatchEnd
-        | E::TestEpochEnd
-        | E::TestEnd
-        | E::PredictStart
-        | E::PredictEnd => &[ALL, Module, Strategy],
-        _ => &[ALL, Module],
-    }
-}
 
 /// One receiver of an event, and why it stands where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +17,7 @@ pub struct Receiver {
 pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
     let plan = hooks.plan();
     let mut all = Vec::new();
-    for source in of(event) {
+    for source in event.sources() {
         let part = match source {
             Source::Data => {
                 all.push(Receiver { source: "data".into(), why: "data" });

@@ -35,15 +35,7 @@ macro_rules! define_strategy {
 #[macro_export]
 macro_rules! for_each_strategy_handler {
     ($then:ident) => {
-        $then! {
-            on_sanity_check_start on_sanity_check_end
-            on_train_start on_train_end on_train_batch_start
-            on_validation_start on_validation_epoch_start on_validation_batch_start
-            on_validation_batch_end on_validation_epoch_end on_validation_end
-            on_test_start on_test_epoch_start on_test_batch_start
-            on_test_batch_end on_test_epoch_end on_test_end
-            on_predict_start on_predict_end
-        }
+        $crate::for_each_handler_of! { strategy $then }
     };
 }
 

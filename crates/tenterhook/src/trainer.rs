@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
     AnyHook, Board, Clock, Failure, FromOptions, Hook, HookInfo, HookRunner, OptionError, Phase, PlanError,
-    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, UpdateHook, backtraces,
-    printable,
+    Progress, Registration, RosterError, RunInfo, Shared, Stage, Status, Tier, backtraces, printable,
 };
 
 use crate::accounts::Spent;
@@ -291,11 +290,6 @@ impl Trainer {
         self.hooks.register(hook, how)
     }
 
-    /// Registers an update hook.
-    pub fn add_update_hook(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
-        self.hooks.add_update(hook)
-    }
-
     /// Removes a hook.
     pub fn remove_hook(&mut self, name: &str) -> Result<(), RosterError> {
         self.hooks.remove(name)
@@ -355,12 +349,6 @@ impl Trainer {
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         self.hooks.hook(name)
-    }
-
-    /// An update hook, by its name and type, to look at what it has done.
-    #[must_use]
-    pub fn update_hook<U: UpdateHook>(&self, name: &str) -> Option<&U> {
-        self.hooks.update_hook(name)
     }
 
     /// The hooks and their plan.

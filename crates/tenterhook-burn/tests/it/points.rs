@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use tenterhook::{Activation, HookResult, ModuleResult, Observer, Phase, hook};
+use tenterhook::{Activation, HookResult, HookSpec, ModuleResult, Observer, Phase, hook};
 use tenterhook_burn::{BurnCx, BurnModule, Points, Step};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer};
@@ -64,8 +64,8 @@ struct Listen(Seen<Heard>);
 
 #[hook]
 impl Observer for Listen {
-    fn name(&self) -> String {
-        "listen".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("listen")
     }
 
     fn on_activation(&mut self, activation: &Activation) -> HookResult {

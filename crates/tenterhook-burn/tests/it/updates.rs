@@ -1,7 +1,7 @@
 //! Update hooks change what the optimizer uses.
 
 use burn::tensor::Tensor;
-use tenterhook::{ClipRule, Gradients, HookResult, Policy, Update, UpdateHook, closure};
+use tenterhook::{ClipRule, Gradients, HookResult, HookSpec, Policy, Update, UpdateHook, closure, hook};
 use tenterhook_burn::{BurnGradient, BurnGradients, MapGradient};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer};
@@ -9,9 +9,10 @@ use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer
 /// Halves the gradients of one parameter, or of all.
 struct Halve(Option<&'static str>);
 
+#[hook]
 impl UpdateHook for Halve {
-    fn name(&self) -> String {
-        "halve".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("halve")
     }
 
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
@@ -29,7 +30,7 @@ fn halved(name: Option<&'static str>) -> (Vec<f64>, (Vec<f32>, Vec<f32>)) {
     let norms = Seen::new();
     let see = norms.clone();
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Halve(name)).unwrap();
+    trainer.add_hook(Halve(name)).unwrap();
     trainer.add_hook(closure::on_step_end("norm", move |cx| see.push(cx.grad_norm.value()))).unwrap();
     trainer.fit(&mut slope, &mut numbers(&[Numbers([6.0, 0.0], [8.0])])).unwrap();
     (norms.take(), numbers_of(&slope))
@@ -63,7 +64,7 @@ fn changed(
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Changes(change)).unwrap();
+    trainer.add_hook(Changes(change)).unwrap();
     let fitted = trainer.fit(&mut slope, &mut numbers(&[Numbers([6.0, 0.0], [8.0])]));
     fitted.map(|_| numbers_of(&slope)).map_err(|error| error.to_string())
 }
@@ -120,12 +121,10 @@ fn what_is_dropped_stays_as_it_is_and_what_is_replaced_is_used() {
 #[test]
 fn a_failing_hook_leaves_burns_gradients_as_they_were() {
     struct Spoils(u32);
+    #[hook]
     impl UpdateHook for Spoils {
-        fn name(&self) -> String {
-            "spoils".into()
-        }
-        fn policy(&self) -> Policy {
-            Policy::WARN
+        fn declare(&self, spec: HookSpec) -> HookSpec {
+            spec.name("spoils").policy(Policy::WARN)
         }
         fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
             gradients.scale(7.0);
@@ -142,7 +141,7 @@ fn a_failing_hook_leaves_burns_gradients_as_they_were() {
         let bench = Bench::new();
         let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
         let mut trainer = trainer(epochs(1));
-        trainer.add_update_hook(Spoils(way)).unwrap();
+        trainer.add_hook(Spoils(way)).unwrap();
         trainer.fit(&mut slope, &mut numbers(&[Numbers([6.0, 0.0], [8.0])])).unwrap();
         assert_eq!(numbers_of(&slope), (vec![-6.0, 0.0], vec![-8.0]), "{way}");
     }

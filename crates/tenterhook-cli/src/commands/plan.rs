@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
-use tenterhook::{Access, Cadence, Event, HookKind, PlanError, RunError, Trainer};
+use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, RunError, Trainer};
 
 use super::{WRONG_INPUT, costs, print, print_data, resolve, tell};
 use crate::app::App;
@@ -57,8 +57,8 @@ fn for_people(trainer: &Trainer) -> String {
     let declared = trainer.hooks().declared();
     for hook in trainer.list_hooks() {
         let state = if hook.enabled { "" } else { ", disabled" };
-        let access = declared.iter().find(|(name, _)| *name == hook.name).map(|(_, access)| access);
-        let says = access.map(said_of_itself).unwrap_or_default();
+        let spec = declared.iter().find(|spec| spec.name == hook.name);
+        let says = spec.map(said_of_itself).unwrap_or_default();
         let budget = hook.budget.map(|budget| format!(", {}", costs::budget(&budget))).unwrap_or_default();
         lines.push(format!(
             "  {:<24} {}, on_error = \"{}\"{budget}{state}{says}",
@@ -112,18 +112,22 @@ fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
 }
 
 /// What a hook declares, as the end of its line.
-fn said_of_itself(access: &Access) -> String {
+fn said_of_itself(spec: &HookSpec) -> String {
     let list = |word: &str, names: Vec<String>| {
         if names.is_empty() { String::new() } else { format!(", {word} {}", names.join(" and ")) }
     };
     let times = |cadences: &[Cadence]| cadences.iter().map(ToString::to_string).collect();
     [
-        list("reads", access.reads.clone()),
-        list("writes", access.writes.clone()),
-        list("asks for", access.asks.clone()),
-        list("monitors", access.monitors.iter().cloned().collect()),
-        list("every", times(&access.every)),
-        list("after", times(&access.after)),
+        list("reads", spec.reads.clone()),
+        list("writes", spec.writes.clone()),
+        list("asks for", spec.asks.clone()),
+        list("monitors", spec.monitors.iter().cloned().collect()),
+        list("every", times(&spec.every)),
+        list("after", times(&spec.after)),
+        list(
+            "runs on",
+            Some(spec.ranks).filter(|ranks| !ranks.is_all()).iter().map(ToString::to_string).collect(),
+        ),
     ]
     .concat()
 }

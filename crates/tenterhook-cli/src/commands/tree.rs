@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook::{Context, Event, Events, Hook, HookResult, Tier};
+use tenterhook::hook::Reply;
+use tenterhook::{Event, EventRef, Hook, HookSpec};
 
 /// One event that has fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,43 +25,21 @@ impl Tracer {
     pub(super) fn fired(&self) -> Vec<Fired> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
 
-    fn note<C: Context>(&self, cx: &C) -> HookResult {
-        let moment = cx.moment();
-        let batch = cx.batch().map(|batch| (batch.index, batch.loader.to_owned()));
-        let fired = Fired { event: C::EVENT, epoch: moment.epoch, step: moment.step, batch };
+impl Hook for Tracer {
+    fn spec(&self) -> HookSpec {
+        Event::ALL.iter().copied().fold(HookSpec::observer(Tracer::NAME), HookSpec::wants)
+    }
+
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        let moment = event.moment();
+        let batch = event.batch().map(|batch| (batch.index, batch.loader.to_owned()));
+        let fired = Fired { event: event.event(), epoch: moment.epoch, step: moment.step, batch };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fired);
         Ok(())
     }
 }
-
-macro_rules! note_all {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl Hook for Tracer {
-            type Verdict = ();
-
-            fn __events(&self) -> Events {
-                Events::of(Event::ALL)
-            }
-
-            fn name(&self) -> String {
-                Tracer::NAME.to_owned()
-            }
-
-            fn tier(&self) -> Tier {
-                Tier::User
-            }
-
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> HookResult {
-                    self.note(cx)
-                }
-            )*
-        }
-    };
-}
-
-tenterhook::for_each_event!(note_all);
 
 /// How deep each event stands in the tree.
 pub(super) fn depths(fired: &[Fired]) -> Vec<usize> {

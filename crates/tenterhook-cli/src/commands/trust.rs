@@ -61,9 +61,9 @@ pub(crate) fn resolve_of_run(
 fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, String> {
     let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
     let declared = trainer.hooks().declared();
-    let of_hooks = declared.iter().flat_map(|(hook, access)| {
-        access.effects.iter().map(move |effect| format!("hook `{hook}` {effect}"))
-    });
+    let of_hooks = declared
+        .iter()
+        .flat_map(|spec| spec.effects.iter().map(|effect| format!("hook `{}` {effect}", spec.name)));
     // A relative one is below the working directory, which is not the run's.
     let elsewhere = act == Act::Evaluate && resolved.runs_dir != Path::new(RUNS);
     let runs = elsewhere.then(|| Effect::Write(resolved.runs_dir.clone()));

@@ -1,6 +1,7 @@
 //! A controller that records every event it gets, and does what the scenario asks for.
 
-use tenterhook::{BoxError, Context, Decision, Events, Hook, HookResult, Policy, State};
+use tenterhook::hook::{Reply, reply};
+use tenterhook::{BoxError, Decision, Event, EventRef, Hook, HookResult, HookSpec, State};
 
 use super::Happening;
 use super::tape::{Tape, injected};
@@ -24,60 +25,27 @@ impl RecordingHook {
             Some(Happening::Error) => Err(injected(&self.source, event)),
         }
     }
+}
 
-    fn record<C: Context>(&self, cx: &C) -> Result<Decision, BoxError> {
-        self.note(C::EVENT.handler(), cx.batch().map(|batch| (batch.index, batch.loader_index)))
+impl Hook for RecordingHook {
+    fn spec(&self) -> HookSpec {
+        Event::ALL.iter().copied().fold(HookSpec::controller(&self.name), HookSpec::wants)
+    }
+
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        let batch = event.batch().map(|batch| (batch.index, batch.loader_index));
+        let decided = self.note(event.event().handler(), batch);
+        // Where nothing can be decided, the scenario's decision has no effect.
+        if event.event().steers() { reply(decided) } else { reply(decided.map(|_| ())) }
+    }
+
+    fn state_dict(&self) -> HookResult<State> {
+        self.note("state_dict", None)?;
+        Ok(State::empty())
+    }
+
+    fn load_state_dict(&mut self, _: &State) -> HookResult {
+        self.note("load_state_dict", None)?;
+        Ok(())
     }
 }
-
-macro_rules! answer {
-    (steer $record:expr) => {
-        $record
-    };
-    (watch $record:expr) => {
-        $record.map(|_| ())
-    };
-}
-
-macro_rules! returned {
-    (steer) => { HookResult<Decision> };
-    (watch) => { HookResult };
-}
-
-macro_rules! record_all {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl Hook for RecordingHook {
-            type Verdict = Decision;
-
-            fn __events(&self) -> Events {
-                Events::of(tenterhook::Event::ALL)
-            }
-
-            fn name(&self) -> String {
-                self.name.clone()
-            }
-
-            fn policy(&self) -> Policy {
-                Policy::ABORT
-            }
-
-            fn state_dict(&self) -> HookResult<State> {
-                self.note("state_dict", None)?;
-                Ok(State::empty())
-            }
-
-            fn load_state_dict(&mut self, _: &State) -> HookResult {
-                self.note("load_state_dict", None)?;
-                Ok(())
-            }
-
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> returned!($mode) {
-                    answer!($mode self.record(cx))
-                }
-            )*
-        }
-    };
-}
-
-tenterhook::for_each_event!(record_all);

@@ -155,8 +155,9 @@ mod custom {
 
     #[hook]
     impl Observer for MyCustomHook {
-        fn on_train_start(&mut self, cx: &TrainStart) {
+        fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
             cx.say(format!("threshold {}", self.0));
+            Ok(())
         }
     }
 

@@ -90,9 +90,10 @@ impl Controller for Controls {
     }
 }
 
+#[hook]
 impl UpdateHook for Updates {
-    fn name(&self) -> String {
-        "updates".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("updates")
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         self.0.at("update")
@@ -104,7 +105,7 @@ fn faulty(fault: Fault) -> Result<AnyHook, String> {
         "observer" => AnyHook::new(Observes(fault)),
         "forward" => AnyHook::new(Shows(fault)),
         "controller" => AnyHook::new(Controls(fault)),
-        "update" => AnyHook::update(Updates(fault)),
+        "update" => AnyHook::new(Updates(fault)),
         kind => return Err(format!("`{kind}` is no kind of hook")),
     })
 }

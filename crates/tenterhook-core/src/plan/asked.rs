@@ -1,26 +1,21 @@
 //! Names that a condition asks for and that are slips of the pen.
 
 use super::check::{PlanError, TRAIN_LOSS, World};
-use crate::access::Access;
+use crate::spec::HookSpec;
 use crate::wrap::FIELDS;
 
 /// The names that this hook's conditions ask for, that nobody writes, and that are almost one that there is.
 /// Whatever else nobody declares may be logged all the same, so it passes.
-pub(super) fn slips(
-    hook: &str,
-    access: &Access,
-    hooks: &[(String, Access)],
-    world: &World,
-) -> Vec<PlanError> {
+pub(super) fn slips(spec: &HookSpec, hooks: &[HookSpec], world: &World) -> Vec<PlanError> {
     let Some(metrics) = &world.metrics else { return Vec::new() };
-    let written = hooks.iter().flat_map(|(_, access)| access.writes.iter().map(String::as_str));
+    let written = hooks.iter().flat_map(|spec| spec.writes.iter().map(String::as_str));
     let mut known: Vec<&str> = FIELDS.iter().copied().chain([TRAIN_LOSS]).collect();
     known.extend(metrics.iter().map(|metric| metric.name.as_str()).chain(written));
-    let unknown = access.asks.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
+    let unknown = spec.asks.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
     let slip = |name: &String| {
         let near = known.iter().find(|known| is_slip(name, known))?;
         let hint = format!("did you mean `{near}`?");
-        Some(PlanError::NobodyWrites { hook: hook.to_owned(), name: name.clone(), hint })
+        Some(PlanError::NobodyWrites { hook: spec.name.clone(), name: name.clone(), hint })
     };
     unknown.filter_map(slip).collect()
 }
@@ -52,10 +47,7 @@ mod tests {
             DeclaredMetric::new("val/loss", Phase::Validate),
             DeclaredMetric::new("val/top5", Phase::Validate),
         ]);
-        let hooks = [
-            ("rates".to_owned(), Access::none().writes("lr/**")),
-            ("gate".to_owned(), Access::none().asks(name)),
-        ];
+        let hooks = [HookSpec::observer("rates").writes("lr/**"), HookSpec::observer("gate").asks(name)];
         check(&hooks, &World { metrics, ..World::default() }).iter().map(ToString::to_string).collect()
     }
 

@@ -2,9 +2,9 @@
 
 use super::asked;
 use super::writers::Writers;
-use crate::access::{Access, Claim, Lack};
 use crate::cadence::Cadence;
 use crate::progress::Phase;
+use crate::spec::{Claim, HookSpec, Lack};
 
 /// A metric that the module says it logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,51 +161,52 @@ pub const TRAIN_LOSS: &str = "train/loss";
 
 /// Everything that is wrong with these declarations in this world, in the order of the hooks.
 #[must_use]
-pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
+pub fn check(hooks: &[HookSpec], world: &World) -> Vec<PlanError> {
     let mut errors = Vec::new();
     let writers = Writers::of(hooks, world);
     errors.extend(writers.clashes());
-    for (hook, access) in hooks {
-        for name in access.reads.iter().chain(&access.monitors) {
+    for spec in hooks {
+        let hook = &spec.name;
+        for name in spec.reads.iter().chain(&spec.monitors) {
             if world.metrics.is_some() && !writers.write(name) {
                 let hint = hint(name, &writers.names());
                 errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
             }
         }
-        let provided = |what: &String| hooks.iter().any(|(_, access)| access.provides.contains(what));
-        let missing = access.requires.iter().filter(|required| !provided(&required.what));
+        let provided = |what: &String| hooks.iter().any(|spec| spec.provides.contains(what));
+        let missing = spec.requires.iter().filter(|required| !provided(&required.what));
         errors.extend(missing.cloned().map(|Claim { what, fix }| PlanError::NotProvided {
             hook: hook.clone(),
             what,
             fix,
         }));
-        errors.extend(asked::slips(hook, access, hooks, world));
-        errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
-        for cadence in &access.every {
-            errors.extend(never_fires((hook, access), *cadence, 0, format!("every {cadence}"), world));
+        errors.extend(asked::slips(spec, hooks, world));
+        errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
+        for cadence in &spec.every {
+            errors.extend(never_fires(spec, *cadence, 0, format!("every {cadence}"), world));
         }
-        for start in &access.after {
-            errors.extend(never_fires((hook, access), *start, 1, format!("only after {start}"), world));
+        for start in &spec.after {
+            errors.extend(never_fires(spec, *start, 1, format!("only after {start}"), world));
         }
-        for (key, needed) in &access.needs {
+        for (key, needed) in &spec.needs {
             let total = too_short(*needed, 0, world);
-            let (hook, needed, observer) = (hook.clone(), needed.to_string(), !access.steers);
+            let (hook, needed, observer) = (hook.clone(), needed.to_string(), !spec.steers());
             errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total, observer }));
         }
-        errors.extend(lacks_of(hook, access));
+        errors.extend(lacks_of(spec));
     }
     errors
 }
 
 /// What hooks need and this machine lacks: all that can be wrong with them in an evaluation.
 #[must_use]
-pub fn lacks(hooks: &[(String, Access)]) -> Vec<PlanError> {
-    hooks.iter().flat_map(|(hook, access)| lacks_of(hook, access)).collect()
+pub fn lacks(hooks: &[HookSpec]) -> Vec<PlanError> {
+    hooks.iter().flat_map(lacks_of).collect()
 }
 
-fn lacks_of<'a>(hook: &'a str, access: &'a Access) -> impl Iterator<Item = PlanError> + 'a {
-    access.lacks.iter().cloned().map(|Lack { key, problem, fix }| PlanError::Lacks {
-        hook: hook.to_owned(),
+fn lacks_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
+    spec.lacks.iter().cloned().map(|Lack { key, problem, fix }| PlanError::Lacks {
+        hook: spec.name.clone(),
         key,
         problem,
         fix,
@@ -246,27 +247,27 @@ fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
 }
 
 fn never_fires(
-    (hook, access): (&str, &Access),
+    spec: &HookSpec,
     distance: Cadence,
     beyond: u64,
     when: String,
     world: &World,
 ) -> Option<PlanError> {
     let total = too_short(distance, beyond, world)?;
-    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total, observer: !access.steers })
+    Some(PlanError::NeverFires { hook: spec.name.clone(), when, total, observer: !spec.steers() })
 }
 
 /// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
 #[must_use]
 pub fn not_logged(
-    hooks: &[(String, Access)],
+    hooks: &[HookSpec],
     label: &str,
     logged: &[String],
     is_there: impl Fn(&str) -> bool,
 ) -> Vec<PlanError> {
     let read = hooks
         .iter()
-        .flat_map(|(hook, access)| access.reads.iter().chain(&access.monitors).map(move |name| (hook, name)));
+        .flat_map(|spec| spec.reads.iter().chain(&spec.monitors).map(move |name| (&spec.name, name)));
     let missing = read.filter(|(_, name)| !name.contains('*') && !is_there(name));
     missing
         .map(|(hook, name)| {
@@ -307,24 +308,25 @@ mod tests {
         }
     }
 
-    fn refusals(hooks: &[(&str, Access)], world: &World) -> Vec<String> {
-        let hooks: Vec<_> = hooks.iter().map(|(name, access)| ((*name).to_owned(), access.clone())).collect();
-        check(&hooks, world).iter().map(ToString::to_string).collect()
+    fn refusals(hooks: &[HookSpec], world: &World) -> Vec<String> {
+        check(hooks, world).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_fits_together_is_not_refused() {
         let hooks = [
-            ("a", Access::none().writes("best").every(Cadence::Steps(500))),
-            ("b", Access::none().reads("best").reads("train/loss").monitors("val/loss")),
+            HookSpec::observer("a").writes("best").every(Cadence::Steps(500)),
+            HookSpec::observer("b").reads("best").reads("train/loss").monitors("val/loss"),
         ];
         assert_eq!(refusals(&hooks, &world()), Vec::<String>::new());
     }
 
     #[test]
     fn two_writers_of_one_thing_are_refused() {
-        let hooks =
-            [("a", Access::none().writes("best")), ("b", Access::none().writes("best").writes("train/loss"))];
+        let hooks = [
+            HookSpec::observer("a").writes("best"),
+            HookSpec::observer("b").writes("best").writes("train/loss"),
+        ];
         assert_eq!(
             refusals(&hooks, &world()),
             [
@@ -337,29 +339,30 @@ mod tests {
 
     #[test]
     fn two_hooks_that_write_many_things_alike_are_refused_once() {
-        let norms = || Access::none().writes("grad_norm/*").writes("grad_norm/total").writes("flag");
-        let refused = refusals(&[("a", norms()), ("b", norms()), ("c", Access::none())], &world());
+        let norms =
+            |name| HookSpec::observer(name).writes("grad_norm/*").writes("grad_norm/total").writes("flag");
+        let refused = refusals(&[norms("a"), norms("b"), HookSpec::observer("c")], &world());
         let fix = "remove one of them, or set its `enabled = false`";
         assert_eq!(refused, [format!("`grad_norm/total` is written by hook `a` and by hook `b`; {fix}")]);
-        let hooks = [("a", norms()), ("b", Access::none().writes("grad_norm/fc1.weight"))];
+        let hooks = [norms("a"), HookSpec::observer("b").writes("grad_norm/fc1.weight")];
         let refused = refusals(&hooks, &world());
         assert_eq!(
             refused,
             [format!("`grad_norm/fc1.weight` is written by hook `a` and by hook `b`; {fix}")]
         );
-        let apart = [("a", norms()), ("b", Access::none().writes("grad_norm").writes("grad_norm/a/b"))];
+        let apart = [norms("a"), HookSpec::observer("b").writes("grad_norm").writes("grad_norm/a/b")];
         assert!(refusals(&apart, &world()).is_empty());
     }
 
     #[test]
     fn what_a_declared_pattern_stands_for_can_be_monitored() {
-        let writer = || ("lr", Access::none().writes("lr/*/**"));
+        let writer = || HookSpec::observer("lr").writes("lr/*/**");
         for name in ["lr/adamw", "lr/adamw/decayed"] {
-            let hooks = [writer(), ("stop", Access::none().monitors(name))];
+            let hooks = [writer(), HookSpec::observer("stop").monitors(name)];
             assert!(refusals(&hooks, &world()).is_empty(), "{name}");
         }
         for name in ["lr", "momentum/adamw"] {
-            let refused = refusals(&[writer(), ("stop", Access::none().monitors(name))], &world());
+            let refused = refusals(&[writer(), HookSpec::observer("stop").monitors(name)], &world());
             assert!(refused[0].contains(&format!("`{name}`, which nobody writes")), "{refused:?}");
             assert!(!refused[0].contains("did you mean `lr/*"), "no pattern is a name: {refused:?}");
         }
@@ -367,39 +370,39 @@ mod tests {
 
     #[test]
     fn one_hook_alone_may_hold_what_it_claims_and_nobody_reads_that_as_a_metric() {
-        let claim = |what: &str| Access::none().claims(what, "give one of them another `path`");
-        let refused = refusals(&[("a", claim("x.jsonl")), ("b", claim("x.jsonl"))], &world());
+        let claim =
+            |name, what: &str| HookSpec::observer(name).claims(what, "give one of them another `path`");
+        let refused = refusals(&[claim("a", "x.jsonl"), claim("b", "x.jsonl")], &world());
         assert_eq!(
             refused,
             ["`x.jsonl` is written by hook `a` and by hook `b`; give one of them another `path`"]
         );
-        let apart =
-            [("a", claim("x.jsonl")), ("b", claim("y.jsonl")), ("c", Access::none().writes("y.jsonl"))];
+        let apart = [claim("a", "x.jsonl"), claim("b", "y.jsonl"), HookSpec::observer("c").writes("y.jsonl")];
         assert!(refusals(&apart, &world()).is_empty());
-        let refused = refusals(&[("a", claim("weights")), ("c", Access::none().reads("weight"))], &world());
+        let refused = refusals(&[claim("a", "weights"), HookSpec::observer("c").reads("weight")], &world());
         assert!(refused[0].contains("there are: `test/loss`"), "{refused:?}");
     }
 
     #[test]
     fn an_option_that_asks_for_more_than_the_run_has_is_refused_by_its_name() {
-        let needs = |n| Access::none().needs("window", Cadence::Epochs(n));
-        assert!(refusals(&[("a", needs(3))], &world()).is_empty());
+        let needs = |name, n| HookSpec::observer(name).needs("window", Cadence::Epochs(n));
+        assert!(refusals(&[needs("a", 3)], &world()).is_empty());
         assert_eq!(
-            refusals(&[("a", needs(4))], &world()),
+            refusals(&[needs("a", 4)], &world()),
             [
                 "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so that never comes; \
               lower it or train longer"
             ]
         );
-        assert!(refusals(&[("a", Access::none().paced(Cadence::Steps(501)))], &world()).is_empty());
+        assert!(refusals(&[HookSpec::observer("a").paced(Cadence::Steps(501))], &world()).is_empty());
     }
 
     #[test]
     fn a_reader_of_something_nobody_writes_is_refused_with_the_nearest_name() {
         let hooks = [
-            ("short", Access::none().monitors("loss")),
-            ("stop", Access::none().monitors("val/los")),
-            ("b", Access::none().reads("zebra")),
+            HookSpec::observer("short").monitors("loss"),
+            HookSpec::observer("stop").monitors("val/los"),
+            HookSpec::observer("b").reads("zebra"),
         ];
         assert_eq!(
             refusals(&hooks, &world()),
@@ -414,15 +417,17 @@ mod tests {
 
     #[test]
     fn nothing_is_refused_for_a_metric_when_the_module_does_not_say_what_it_logs() {
-        let hooks = [("stop", Access::none().monitors("val/los"))];
+        let hooks = [HookSpec::observer("stop").monitors("val/los")];
         assert!(refusals(&hooks, &World { metrics: None, ..world() }).is_empty());
     }
 
     #[test]
     fn a_monitor_that_can_never_see_its_metric_is_refused() {
         let world = World { no_validation: Some("`limit_val_batches` is 0; raise it".into()), ..world() };
-        let hooks =
-            [("stop", Access::none().monitors("val/loss")), ("keep", Access::none().monitors("test/loss"))];
+        let hooks = [
+            HookSpec::observer("stop").monitors("val/loss"),
+            HookSpec::observer("keep").monitors("test/loss"),
+        ];
         assert_eq!(
             refusals(&hooks, &world),
             [
@@ -437,10 +442,10 @@ mod tests {
     #[test]
     fn a_cadence_that_will_fire_zero_times_is_refused() {
         let hooks = [
-            ("a", Access::none().every(Cadence::Steps(501))),
-            ("b", Access::none().after(Cadence::Epochs(3))),
-            ("c", Access::none().every(Cadence::Batches(9)).after(Cadence::Epochs(2))),
-            ("d", Access::none().every(Cadence::Steps(2)).every(Cadence::Steps(1000))),
+            HookSpec::observer("a").every(Cadence::Steps(501)),
+            HookSpec::observer("b").after(Cadence::Epochs(3)),
+            HookSpec::observer("c").every(Cadence::Batches(9)).after(Cadence::Epochs(2)),
+            HookSpec::observer("d").every(Cadence::Steps(2)).every(Cadence::Steps(1000)),
         ];
         assert_eq!(
             refusals(&hooks, &world()),

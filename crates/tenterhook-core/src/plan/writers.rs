@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::check::{PlanError, TRAIN_LOSS, World};
-use crate::access::{Access, Claim};
 use crate::pattern;
+use crate::spec::{Claim, HookSpec};
 
 /// All writers of a run: the trainer, the module and the hooks.
 pub(super) struct Writers<'a> {
@@ -20,15 +20,15 @@ struct Writer<'a> {
 }
 
 impl<'a> Writers<'a> {
-    pub(super) fn of(hooks: &'a [(String, Access)], world: &'a World) -> Writers<'a> {
+    pub(super) fn of(hooks: &'a [HookSpec], world: &'a World) -> Writers<'a> {
         let own = |name: &str, writes| Writer { name: name.to_owned(), writes, claims: &[] };
         // The module may say that it logs the loss: the trainer does it for it.
         let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
         let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
-        let hooks = hooks.iter().map(|(hook, access)| Writer {
-            name: format!("hook `{hook}`"),
-            writes: access.writes.iter().map(String::as_str).collect(),
-            claims: &access.claims,
+        let hooks = hooks.iter().map(|spec| Writer {
+            name: format!("hook `{}`", spec.name),
+            writes: spec.writes.iter().map(String::as_str).collect(),
+            claims: &spec.claims,
         });
         Writers {
             own: [own("the trainer", vec![TRAIN_LOSS]), own("the module", logged)],

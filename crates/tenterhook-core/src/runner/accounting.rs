@@ -6,8 +6,8 @@ use super::standing::Standing;
 use super::{Changed, HookRunner, Walk};
 use crate::account::{ALL_TIMED, Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
 use crate::context::Context;
-use crate::erased::Reply;
 use crate::event::Event;
+use crate::hook::Reply;
 use crate::ledger;
 use crate::moment::{Passage, Shared};
 use crate::roster::{Change, HookKind, RosterRequest};
@@ -269,7 +269,7 @@ impl HookRunner {
                 continue;
             }
             shared.current.set(id);
-            let reply = cx.offer(&mut slot.hook);
+            let reply = slot.offer(cx);
             let account = &mut slot.standing.account;
             let mut called = true;
             if shared.passage.get() == untouched {
@@ -362,7 +362,7 @@ impl HookRunner {
     /// What every hook has cost so far, in registration order; those that were removed come first.
     #[must_use]
     pub fn costs(&self) -> Vec<HookCost> {
-        let slots = self.slots.iter().map(|slot| (&slot.standing, slot.hook.kind(), slot.is_live()));
+        let slots = self.slots.iter().map(|slot| (&slot.standing, slot.spec.kind(), slot.is_live()));
         let updates =
             self.updates.iter().map(|slot| (&slot.standing, HookKind::Update, slot.standing.enabled));
         let mut all: Vec<_> = slots.chain(updates).collect();

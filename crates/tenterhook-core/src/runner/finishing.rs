@@ -28,12 +28,12 @@ impl HookRunner {
         self.sent.clear();
         for slot in self.slots.iter_mut().filter(|slot| !slot.removed || slot.leaving) {
             let began = self.accounting.on.then(|| shared.clock.nanos());
-            let finished = attempt(|| slot.hook.0.finish());
+            let finished = attempt(|| slot.hook.finish());
             let waited = began.map_or(0, |began| shared.clock.nanos().saturating_sub(began));
             if waited > NOTHING {
                 slot.standing.account.worked(Event::Teardown as usize, waited);
             }
-            let sent = attempt(|| Ok(slot.hook.0.sent()));
+            let sent = attempt(|| Ok(slot.hook.sent()));
             let left = if std::mem::take(&mut slot.leaving) { dropped(slot.take_hook()) } else { Ok(()) };
             slot.set_up = false;
             let (sent, unsaid) = sent.map_or_else(|mishap| (None, Some(mishap)), |sent| (sent, None));

@@ -81,7 +81,7 @@ impl UpdateSlot {
         if let Some(refused) = gradients.refused() {
             return Err(refused.into());
         }
-        match self.check_finite.then(|| gradients.not_finite()).flatten() {
+        match self.spec.check_finite.then(|| gradients.not_finite()).flatten() {
             Some(wrong) => Err(wrong.into()),
             None => Ok(()),
         }

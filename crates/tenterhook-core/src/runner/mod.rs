@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::HookCost;
 use crate::context::Context;
-use crate::erased::{Reply, Said};
 use crate::event::Event;
 use crate::failure::{BoxError, Contained, Failure, Policy};
 use crate::flow::Decision;
+use crate::hook::{Reply, Said};
 use crate::moment::Moment;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -258,7 +258,7 @@ impl HookRunner {
                 continue;
             }
             current.set(id);
-            cx.offer(&mut slot.hook)?;
+            slot.offer(cx)?;
         }
         Ok(())
     }
@@ -276,6 +276,9 @@ impl HookRunner {
         let mishap = match interrupted {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(said)) => match *said {
+                Said::Decided(_) if !(self.slots[id].spec.steers() && event.steers()) => {
+                    Mishap::error("it returned a decision, and decides nothing here".into())
+                }
                 Said::Decided(decision) => {
                     let hook = self.slots[id].standing.name.clone();
                     self.decisions.push(Decided { hook, event, decision });

@@ -59,7 +59,7 @@ impl HookRunner {
     pub(super) fn permit(&self, by: Option<HookInfo>, change: &Change) -> Result<(), RosterError> {
         let Some(by) = by.filter(|by| !by.kind.steers()) else { return Ok(()) };
         let (name, kind) = match change {
-            Change::Add(hook) => (hook.name(), Some(hook.kind())),
+            Change::Add(hook) => (hook.name().to_owned(), Some(hook.kind())),
             Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
                 let asked_for = self.list().into_iter().find(|hook| hook.name == *name);
                 (name.clone(), asked_for.map(|hook| hook.kind))
@@ -77,19 +77,17 @@ impl HookRunner {
     /// A controller or an update hook that reads from the hook that a change is about, and what.
     pub(super) fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
         let written = match change {
-            Change::Add(hook) => hook.access(),
+            Change::Add(hook) => hook.spec(),
             Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
-                self.slots.iter().find(|slot| slot.is_called(name))?.hook.0.access()
+                &self.slots.iter().find(|slot| slot.is_called(name))?.spec
             }
         };
-        let slots = self.slots.iter().filter(|slot| !slot.removed);
-        let slots = slots.map(|slot| (&slot.standing.name, slot.hook.kind(), slot.hook.0.access()));
-        let updates = self.updates.iter();
-        let updates = updates.map(|slot| (&slot.standing.name, HookKind::Update, slot.hook.access()));
-        let mut readers = slots.chain(updates).filter(|(_, kind, _)| kind.steers());
-        readers.find_map(|(name, kind, access)| {
-            let what = access.reads_from(&written)?.to_owned();
-            Some((name.clone(), kind, what))
+        let slots = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.spec);
+        let updates = self.updates.iter().map(|slot| &slot.spec);
+        let mut readers = slots.chain(updates).filter(|spec| spec.steers());
+        readers.find_map(|spec| {
+            let what = spec.reads_from(written)?.to_owned();
+            Some((spec.name.clone(), spec.kind(), what))
         })
     }
 }

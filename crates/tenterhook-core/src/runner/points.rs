@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::HookRunner;
 use crate::context::Activation;
-use crate::erased::Erased;
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::hook::Hook;
 use crate::moment::Moment;
 use crate::progress::{Phase, Progress};
 use crate::tensor::{TensorSource, Tensors};
@@ -29,9 +29,9 @@ impl HookRunner {
         self.any_listener(|hook| hook.listens(phase, progress) && hook.wants_point(point))
     }
 
-    fn any_listener(&self, wanted: impl Fn(&dyn Erased) -> bool) -> bool {
+    fn any_listener(&self, wanted: impl Fn(&dyn Hook) -> bool) -> bool {
         let mut receivers = self.plan.receivers(Event::Activation).iter();
-        let asked = || receivers.any(|id| wanted(&*self.slots[*id].hook.0));
+        let asked = || receivers.any(|id| wanted(&*self.slots[*id].hook));
         // One that cannot say panics again where its panic is judged.
         catch_unwind(AssertUnwindSafe(asked)).unwrap_or(true)
     }

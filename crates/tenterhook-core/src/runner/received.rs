@@ -27,7 +27,7 @@ impl HookRunner {
     pub fn received(&self, name: &str) -> Option<Received> {
         let noted = self.received.as_ref()?;
         let id = self.slots.iter().position(|slot| slot.is_called(name))?;
-        let wanted = self.slots[id].hook.0.events();
+        let wanted = self.slots[id].spec.events;
         Some(Received { wanted, ..noted.get(id).copied().unwrap_or_default() })
     }
 }

@@ -98,9 +98,9 @@ impl HookRunner {
     /// The hooks that are registered as disabled and have effects outside of the run directory.
     fn barred(&self) -> Vec<String> {
         let slots = self.slots.iter().filter(|slot| !slot.removed);
-        let slots = slots.map(|slot| (&slot.standing, slot.hook.0.access()));
-        let all = slots.chain(self.updates.iter().map(|slot| (&slot.standing, slot.hook.access())));
-        let barred = all.filter(|(standing, access)| !standing.registered && !access.effects.is_empty());
+        let slots = slots.map(|slot| (&slot.standing, &slot.spec));
+        let all = slots.chain(self.updates.iter().map(|slot| (&slot.standing, &slot.spec)));
+        let barred = all.filter(|(standing, spec)| !standing.registered && !spec.effects.is_empty());
         barred.map(|(standing, _)| standing.name.clone()).collect()
     }
 

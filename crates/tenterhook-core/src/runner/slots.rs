@@ -1,25 +1,25 @@
 //! The list of hooks: registration, toggling and removal.
 
-use std::any::Any;
-
 use super::standing::Standing;
 use super::{HookRunner, RosterError};
-use crate::access::Access;
 use crate::account::Budget;
+use crate::any_hook::AnyHook;
 use crate::cadence::Cadence;
-use crate::erased::{AnyHook, Boxed, EventHook};
+use crate::context::{Activation, Context, EventRef};
 use crate::event::{Event, Events};
 use crate::failure::Policy;
-use crate::hook::Hook;
+use crate::hook::{Hook, Reply};
 use crate::moment::Shared;
 use crate::plan::{Entry, Plan, TRAIN_LOSS, Tier};
 use crate::roster::{Change, HookInfo, HookKind};
-use crate::update::{Identity, UpdateHook};
+use crate::spec::HookSpec;
+use crate::update::Identity;
 
 pub(super) struct Slot {
     pub(super) standing: Standing,
-    pub(super) hook: EventHook,
-    pub(super) tier: Tier,
+    pub(super) hook: Box<dyn Hook>,
+    /// What it declared, under the name and policy that it is registered with.
+    pub(super) spec: HookSpec,
     pub(super) removed: bool,
     /// It was removed in this call, and has not finished yet.
     pub(super) leaving: bool,
@@ -31,8 +31,9 @@ pub(super) struct Slot {
 
 pub(super) struct UpdateSlot {
     pub(super) standing: Standing,
-    pub(super) hook: Box<dyn UpdateHook>,
-    pub(super) check_finite: bool,
+    pub(super) hook: Box<dyn Hook>,
+    /// What it declared, under the name and policy that it is registered with.
+    pub(super) spec: HookSpec,
 }
 
 /// How a hook is registered, where that differs from what it says of itself.
@@ -58,41 +59,32 @@ impl HookRunner {
 
     /// Registers a hook.
     pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
-        let hook = hook.into();
-        let name = self.free(how.name.unwrap_or_else(|| hook.name()))?;
-        let changes_nothing = matches!(&hook.0, Boxed::Update(hook) if !hook.changes_gradients());
-        if name == Identity.name() && !changes_nothing {
-            return Err(RosterError::Reserved(name));
+        let AnyHook { hook, mut spec } = hook.into();
+        spec.name = self.free(how.name.unwrap_or(spec.name))?;
+        spec.policy = how.policy.unwrap_or(spec.policy);
+        spec.check_finite = how.check_finite.unwrap_or(spec.check_finite);
+        let is_update = spec.kind() == HookKind::Update;
+        if spec.name == Identity.spec().name && !(is_update && !spec.changes_gradients) {
+            return Err(RosterError::Reserved(spec.name));
         }
-        let policy = how.policy.unwrap_or_else(|| hook.policy());
         let (enabled, number) = (!how.disabled, self.registered);
         self.registered += 1;
-        self.gone.remove(&name);
+        self.gone.remove(&spec.name);
         let standing = Standing {
             enabled,
             registered: enabled,
             number,
             budget: how.budget,
-            ..Standing::new(name, policy)
+            ..Standing::new(spec.name.clone(), spec.policy)
         };
-        match hook.0 {
-            Boxed::Events(hook) => {
-                let tier = hook.0.tier();
-                let (removed, leaving, set_up, torn_down) = Default::default();
-                self.slots.push(Slot { standing, hook, tier, removed, leaving, set_up, torn_down });
-            }
-            Boxed::Update(hook) => {
-                let check_finite = how.check_finite.unwrap_or_else(|| hook.check_finite());
-                self.updates.push(UpdateSlot { standing, hook, check_finite });
-            }
+        if is_update {
+            self.updates.push(UpdateSlot { standing, hook, spec });
+        } else {
+            let (removed, leaving, set_up, torn_down) = Default::default();
+            self.slots.push(Slot { standing, hook, spec, removed, leaving, set_up, torn_down });
         }
         self.replan();
         Ok(())
-    }
-
-    /// Registers an update hook.
-    pub fn add_update(&mut self, hook: impl UpdateHook) -> Result<(), RosterError> {
-        self.add(AnyHook::update(hook))
     }
 
     /// Lets a hook receive events again.
@@ -131,10 +123,10 @@ impl HookRunner {
     /// enabled there is `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
-        let stands = |slot: &UpdateSlot| slot.standing.enabled || slot.standing.name == Identity.name();
+        let stands = |slot: &UpdateSlot| slot.standing.enabled || slot.standing.name == Identity.spec().name;
         let identity = (!self.updates.iter().any(stands)).then(|| {
-            let standing = Standing::new(Identity.name(), Identity.policy());
-            standing.info(HookKind::Update, Tier::User)
+            let spec = Identity.spec();
+            Standing::new(spec.name.clone(), spec.policy).info(&spec)
         });
         self.infos().into_iter().flatten().chain(identity).collect()
     }
@@ -142,22 +134,16 @@ impl HookRunner {
     /// All registered hooks, by their number; a removed one leaves its number empty.
     fn infos(&self) -> Vec<Option<HookInfo>> {
         let slots = self.slots.iter().map(Slot::info);
-        let updates = self.updates.iter().map(|slot| slot.standing.info(HookKind::Update, Tier::User));
+        let updates = self.updates.iter().map(|slot| slot.standing.info(&slot.spec));
         slots.chain(updates.map(Some)).collect()
     }
 
     /// What every enabled hook declares: those that receive events in registration order, then update hooks.
     #[must_use]
-    pub fn declared(&self) -> Vec<(String, Access)> {
-        let live = self.slots.iter().filter(|slot| slot.is_live());
-        let live = live.map(|slot| {
-            let steers = slot.hook.0.kind() == HookKind::Controller;
-            (slot.standing.name.clone(), Access { steers, ..slot.hook.0.access() })
-        });
-        let updates = self.updates.iter().filter(|slot| slot.standing.enabled);
-        let updates =
-            updates.map(|slot| (slot.standing.name.clone(), Access { steers: true, ..slot.hook.access() }));
-        live.chain(updates).collect()
+    pub fn declared(&self) -> Vec<HookSpec> {
+        let live = self.slots.iter().filter(|slot| slot.is_live()).map(|slot| &slot.spec);
+        let updates = self.updates.iter().filter(|slot| slot.standing.enabled).map(|slot| &slot.spec);
+        live.chain(updates).cloned().collect()
     }
 
     /// Whether a controller or an update hook judges every loss, which must then be logged at every step.
@@ -175,22 +161,12 @@ impl HookRunner {
         self.reading
     }
 
-    /// A hook that receives events, by its name and type; behind wrappers too.
+    /// A hook by its name and type; behind wrappers too.
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
-        let slot = self.slots.iter().find(|slot| slot.is_called(name))?;
-        slot.hook.0.any().downcast_ref()
-    }
-
-    /// An update hook, by its name and type; behind wrappers too.
-    #[must_use]
-    pub fn update_hook<U: UpdateHook>(&self, name: &str) -> Option<&U> {
-        let slot = self.updates.iter().find(|slot| slot.standing.name == name)?;
-        let mut hook = &*slot.hook;
-        while let Some(wrapped) = hook.__wrapped() {
-            hook = wrapped;
-        }
-        let hook: &dyn Any = hook;
+        let slots = self.slots.iter().filter(|slot| !slot.removed).map(|slot| (&slot.spec, &slot.hook));
+        let mut all = slots.chain(self.updates.iter().map(|slot| (&slot.spec, &slot.hook)));
+        let (_, hook) = all.find(|(spec, _)| spec.name == name)?;
         hook.downcast_ref()
     }
 
@@ -211,13 +187,13 @@ impl HookRunner {
     /// The hook in a slot of the plan: its name and tier.
     #[must_use]
     pub fn receiver(&self, slot: usize) -> Option<(&str, Tier)> {
-        self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.tier))
+        self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.spec.tier))
     }
 
     /// The tier of the hook of this name, where it receives events.
     #[must_use]
     pub fn tier(&self, name: &str) -> Option<Tier> {
-        self.slots.iter().find(|slot| slot.is_called(name)).map(|slot| slot.tier)
+        self.slots.iter().find(|slot| slot.is_called(name)).map(|slot| slot.spec.tier)
     }
 
     /// Tells the hooks who is registered. A delivery does so by itself when that has changed.
@@ -239,7 +215,7 @@ impl HookRunner {
             Change::Disable(name) => self.disable(&name),
             Change::Remove(name) => self.remove(&name),
             Change::Add(hook) => {
-                let name = hook.name();
+                let name = hook.name().to_owned();
                 self.add(hook)?;
                 if let Some(standing) = self.standing_mut(&name) {
                     standing.added = true;
@@ -287,7 +263,7 @@ impl HookRunner {
         let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
         self.plan = Plan::new(&entries);
         for slot in &mut self.slots {
-            let steers = slot.hook.kind().steers();
+            let steers = slot.spec.steers();
             slot.standing.wants_losses =
                 if steers { slot.judges_every_loss() } else { slot.reads_every_loss() };
         }
@@ -296,11 +272,11 @@ impl HookRunner {
         }
         let wanting = |slot: &&Slot| slot.standing.wants_losses;
         let (steering, observing): (Vec<_>, Vec<_>) =
-            self.slots.iter().filter(wanting).partition(|slot| slot.hook.kind().steers());
+            self.slots.iter().filter(wanting).partition(|slot| slot.spec.steers());
         self.reading = !observing.is_empty();
         self.judging = !steering.is_empty() || self.updates.iter().any(|slot| slot.standing.wants_losses);
         self.norm_read = self.slots.iter().any(Slot::reads_grad_norm);
-        self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.hook.0.access().measures_hooks);
+        self.measuring = self.slots.iter().any(|slot| slot.is_live() && slot.spec.measures_hooks);
         let has_budget = |standing: &Standing| standing.enabled && standing.budget.is_some();
         let budgeted = self.standings().any(has_budget);
         self.budgeted = budgeted;
@@ -327,20 +303,33 @@ impl HookRunner {
 impl UpdateSlot {
     /// Whether it is called.
     pub(super) fn is_live(&self) -> bool {
-        self.standing.enabled && self.hook.changes_gradients()
+        self.standing.enabled && self.spec.changes_gradients
     }
 
     /// It is called within every batch, so whoever reads, monitors or asks for the loss judges each.
     fn judges_every_loss(&self) -> bool {
-        let access = self.hook.access();
-        let mut read = access.reads.iter().chain(&access.monitors);
-        self.is_live() && (read.any(|name| name == TRAIN_LOSS) || asks_for_the_loss(&access))
+        let spec = &self.spec;
+        let mut read = spec.reads.iter().chain(&spec.monitors);
+        self.is_live() && (read.any(|name| name == TRAIN_LOSS) || asks_for_the_loss(spec))
     }
 }
 
 impl Slot {
     pub(super) fn is_live(&self) -> bool {
         self.standing.enabled && !self.removed
+    }
+
+    /// Delivers an event to the hook; an activation only if the hook looks at it.
+    #[inline]
+    pub(super) fn offer<C: Context>(&mut self, cx: &C) -> Reply {
+        let event = cx.event();
+        if let EventRef::Activation(Activation { moment, point, .. }) = event
+            && !(self.hook.listens(moment.phase, &moment.progress) && self.hook.wants_point(point))
+        {
+            moment.shared.hold_back();
+            return Ok(());
+        }
+        self.hook.deliver(event)
     }
 
     /// Whether it receives this no more, though the plan says so still.
@@ -355,9 +344,8 @@ impl Slot {
     }
 
     /// The hook itself. Slots are numbered, and numbers in use must not move, so something else takes its place.
-    pub(super) fn take_hook(&mut self) -> EventHook {
-        let nobody = crate::closure::on_fit_end("removed", |_| ());
-        std::mem::replace(&mut self.hook, EventHook(Box::new(nobody)))
+    pub(super) fn take_hook(&mut self) -> Box<dyn Hook> {
+        std::mem::replace(&mut self.hook, Box::new(Identity))
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
@@ -367,59 +355,58 @@ impl Slot {
     /// It declares that it reads the loss, or monitors it from batch to batch. Who monitors it from
     /// epoch to epoch is content with the epoch's mean.
     fn reads_every_loss(&self) -> bool {
-        let (access, mut events) = (self.hook.0.access(), self.hook.0.events().iter());
-        let reads = access.reads.iter().any(|name| name == TRAIN_LOSS);
-        let monitors = access.monitors.as_deref() == Some(TRAIN_LOSS)
-            && !access.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
+        let (spec, mut events) = (&self.spec, self.spec.events.iter());
+        let reads = spec.reads.iter().any(|name| name == TRAIN_LOSS);
+        let monitors = spec.monitors.as_deref() == Some(TRAIN_LOSS)
+            && !spec.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
             && events.any(Event::is_within_train_batch);
         self.is_live() && (reads || monitors)
     }
 
     /// It may ask for the norm of the gradients when a step has ended.
     fn reads_grad_norm(&self) -> bool {
-        self.is_live()
-            && self.hook.0.events().contains(Event::StepEnd)
-            && !self.hook.0.access().leaves_grad_norm
+        self.is_live() && self.spec.events.contains(Event::StepEnd) && !self.spec.leaves_grad_norm
     }
 
     /// It also judges the loss when its condition asks for it.
     fn judges_every_loss(&self) -> bool {
-        self.reads_every_loss() || (self.is_live() && asks_for_the_loss(&self.hook.0.access()))
+        self.reads_every_loss() || (self.is_live() && asks_for_the_loss(&self.spec))
     }
 
     fn entry(&self, slot: usize) -> Entry {
-        let wanted = self.hook.0.events();
+        let wanted = self.spec.events;
         let events = match wanted {
             wanted if self.is_live() => wanted,
             wanted if self.set_up && wanted.contains(Event::Teardown) => Events::NONE.with(Event::Teardown),
             _ => Events::NONE,
         };
-        let access = self.hook.0.access();
+        let spec = &self.spec;
         let steps = |cadence: &Cadence| match cadence {
             Cadence::Steps(n) => Some(*n),
             _ => None,
         };
-        let every_n_steps = access.every.iter().chain(&access.paced).find_map(steps).unwrap_or(1);
-        Entry { slot, tier: self.tier, events, every_n_steps }
+        let every_n_steps = spec.every.iter().chain(&spec.paced).find_map(steps).unwrap_or(1);
+        Entry { slot, tier: spec.tier, events, every_n_steps }
     }
 
     fn info(&self) -> Option<HookInfo> {
-        (!self.removed).then(|| self.standing.info(self.hook.kind(), self.tier))
+        (!self.removed).then(|| self.standing.info(&self.spec))
     }
 }
 
 /// Whether a condition asks for the loss, by its name or in short.
-fn asks_for_the_loss(access: &Access) -> bool {
-    access.asks.iter().any(|name| name == TRAIN_LOSS || name == "loss")
+fn asks_for_the_loss(spec: &HookSpec) -> bool {
+    spec.asks.iter().any(|name| name == TRAIN_LOSS || name == "loss")
 }
 
 impl Standing {
-    fn info(&self, kind: HookKind, tier: Tier) -> HookInfo {
+    fn info(&self, spec: &HookSpec) -> HookInfo {
         let Standing { name, policy, enabled, failures, budget, .. } = self;
         HookInfo {
             name: name.clone(),
-            kind,
-            tier,
+            kind: spec.kind(),
+            tier: spec.tier,
+            ranks: spec.ranks,
             enabled: *enabled,
             on_error: policy.on_error,
             failures: *failures,

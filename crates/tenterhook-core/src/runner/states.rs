@@ -29,7 +29,7 @@ impl HookRunner {
         for id in self.state_order() {
             let slot = &mut self.slots[id];
             let name = slot.standing.name.clone();
-            let asked = attempt(|| slot.hook.0.state_dict());
+            let asked = attempt(|| slot.hook.state_dict());
             states.insert(name, self.judged(Numbered::Slot(id), "state_dict", at, asked)?);
         }
         for id in 0..self.updates.len() {
@@ -47,12 +47,12 @@ impl HookRunner {
     pub fn weights_to_evaluate(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
         let keeps = |id: &usize| {
             let slot = &self.slots[*id];
-            slot.is_live() && slot.hook.0.access().keeps_weights_to_evaluate
+            slot.is_live() && slot.spec.keeps_weights_to_evaluate
         };
         // Of several the last counts, as where each leaves its name in a checkpoint.
         let Some(id) = self.state_order().into_iter().rfind(keeps) else { return Ok(None) };
         let slot = &mut self.slots[id];
-        let asked = attempt(|| slot.hook.0.state_dict());
+        let asked = attempt(|| slot.hook.state_dict());
         let state = self.judged(Numbered::Slot(id), "state_dict", at, asked)?;
         Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
     }
@@ -62,9 +62,9 @@ impl HookRunner {
     pub fn checkpoint_directories(&self) -> Vec<(String, PathBuf)> {
         let mut all = Vec::new();
         for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            for effect in slot.hook.0.access().effects {
+            for effect in &slot.spec.effects {
                 if let Effect::SaveCheckpoints(path) = effect {
-                    all.push((slot.standing.name.clone(), path));
+                    all.push((slot.standing.name.clone(), path.clone()));
                 }
             }
         }
@@ -92,7 +92,7 @@ impl HookRunner {
             attempt(|| check(state)).map_err(failed)
         };
         for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            check(&slot.standing, &|state| slot.hook.0.check_state_dict(state))?;
+            check(&slot.standing, &|state| slot.hook.check_state_dict(state))?;
         }
         self.updates
             .iter()
@@ -105,7 +105,7 @@ impl HookRunner {
         for id in self.state_order() {
             let slot = &mut self.slots[id];
             if let Some(state) = kept(&slot.standing.name) {
-                let told = attempt(|| slot.hook.0.load_state_dict(state)).map(|()| State::empty());
+                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
                 self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
             }
         }
@@ -122,7 +122,7 @@ impl HookRunner {
     /// Every hook is asked for its state, a disabled one too, in the order of delivery.
     fn state_order(&self) -> Vec<usize> {
         let present = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        let mut order: Vec<_> = present.map(|(id, slot)| (slot.tier, id)).collect();
+        let mut order: Vec<_> = present.map(|(id, slot)| (slot.spec.tier, id)).collect();
         order.sort_by_key(|(tier, _)| *tier);
         order.into_iter().map(|(_, id)| id).collect()
     }

@@ -12,7 +12,7 @@ impl HookRunner {
     pub fn hooks_wanting(&self, point: &str) -> Vec<&str> {
         let receivers = self.plan.receivers(Event::Activation).iter().map(|id| &self.slots[*id]);
         let wanting = receivers.filter(|slot| {
-            let asked = AssertUnwindSafe(|| slot.hook.0.wants_point(point));
+            let asked = AssertUnwindSafe(|| slot.hook.wants_point(point));
             catch_unwind(asked).unwrap_or(false)
         });
         wanting.map(|slot| slot.standing.name.as_str()).collect()

@@ -5,16 +5,11 @@ mod engine;
 mod gradients;
 mod trace;
 
-use std::any::Any;
-
-use crate::access::Access;
-use crate::event::Event;
-use crate::failure::Policy;
-use crate::hook::HookResult;
+use crate::hook::{Hook, HookResult};
 use crate::moment::Moment;
+use crate::spec::HookSpec;
 use crate::state::State;
 use crate::tensor::DType;
-use crate::wrap::{Door, Gate};
 
 pub use engine::{GradientsMut, Kept};
 pub use gradients::{Gradient, Gradients};
@@ -22,8 +17,7 @@ pub use trace::Touched;
 
 /// A hook that changes gradients. It must be registered as such; nothing else can.
 ///
-/// Written as `#[hook] impl UpdateHook for …`, it has a name and goes wherever hooks go; a plain `impl` has to
-/// say its name and is registered with `add_update_hook`.
+/// `#[hook]` names it after its type.
 ///
 /// ```
 /// use tenterhook_core::{hook, Gradients, HookResult, Update, UpdateHook};
@@ -41,38 +35,15 @@ pub use trace::Touched;
 ///     }
 /// }
 /// ```
-pub trait UpdateHook: Any + Send {
-    /// Its name, unique among the hooks of a run.
-    fn name(&self) -> String;
-
-    /// What its errors do to the run.
-    fn policy(&self) -> Policy {
-        Policy::ABORT
-    }
-
-    /// What it reads and writes in the metrics and on the board, and how often it fires.
-    fn access(&self) -> Access {
-        Access::none()
-    }
-
-    /// Whether a gradient that it changed and that is not finite then is a failure of the hook.
-    fn check_finite(&self) -> bool {
-        false
-    }
-
-    /// Whether it changes gradients at all. One that does not is listed and never called.
-    fn changes_gradients(&self) -> bool {
-        true
+pub trait UpdateHook: Send + 'static {
+    /// Declares what depends on the hook's options: its name, its policy, what it reads and writes. The given value
+    /// holds what the attribute says.
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec
     }
 
     /// Changes what it wants to change. On an error or a panic all its changes are undone.
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult;
-
-    /// The hook that this one wraps, if it does.
-    #[doc(hidden)]
-    fn __wrapped(&self) -> Option<&dyn UpdateHook> {
-        None
-    }
 
     /// Its own state, for a checkpoint.
     fn state_dict(&self) -> HookResult<State> {
@@ -152,66 +123,8 @@ pub enum UpdateError {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 
-impl UpdateHook for Identity {
-    fn name(&self) -> String {
-        "identity".into()
-    }
-    fn changes_gradients(&self) -> bool {
-        false
-    }
-    fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
-        Ok(())
-    }
-}
-
-impl From<Identity> for crate::AnyHook {
-    fn from(hook: Identity) -> crate::AnyHook {
-        crate::AnyHook::update(hook)
-    }
-}
-
-/// An update hook behind a gate.
-pub(crate) struct GatedUpdate<G> {
-    pub(crate) hook: Box<dyn UpdateHook>,
-    pub(crate) door: Door<G>,
-}
-
-impl<G: Gate> UpdateHook for GatedUpdate<G> {
-    fn name(&self) -> String {
-        self.hook.name()
-    }
-    fn policy(&self) -> Policy {
-        self.hook.policy()
-    }
-    fn access(&self) -> Access {
-        self.door.access(self.hook.access())
-    }
-    fn __wrapped(&self) -> Option<&dyn UpdateHook> {
-        Some(&*self.hook)
-    }
-    fn check_finite(&self) -> bool {
-        self.hook.check_finite()
-    }
-    fn changes_gradients(&self) -> bool {
-        self.hook.changes_gradients()
-    }
-    fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
-        // Gradients change between this event and clipping; a gate lets both pass or neither.
-        if self.door.passes(Event::BeforeOptimizerStep, &cx.moment) {
-            self.hook.update(gradients, cx)
-        } else {
-            Ok(())
-        }
-    }
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(self.door.wrapped(self.hook.state_dict()?))
-    }
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        let inner = self.door.load(state)?;
-        if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
-    }
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        let (_, inner) = state.unwrapped()?;
-        if inner.is_empty() { Ok(()) } else { self.hook.check_state_dict(&inner) }
+impl Hook for Identity {
+    fn spec(&self) -> HookSpec {
+        HookSpec::update("identity").changes_gradients(false)
     }
 }

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::Gate;
 use super::gates::PerBatch;
-use crate::access::Access;
 use crate::condition::{Compared, Condition, Operand};
 use crate::event::Event;
 use crate::moment::Moment;
 use crate::plan::{TRAIN_LOSS, nearest};
 use crate::progress::Phase;
+use crate::spec::HookSpec;
 
 /// Passes while a condition holds. It is asked once per training batch and once per validation, at the first
 /// event of it that the hook wants, so that who gets the start of something gets its end too; and at every
@@ -113,7 +113,7 @@ impl Gate for Conditioned {
         open
     }
 
-    fn access(&self, inner: Access) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
         let fields = FIELDS.iter().filter(|field| !["stage", "phase"].contains(field));
         // A bare word beside a number can only be the name of another one.
         let words =
@@ -121,8 +121,8 @@ impl Gate for Conditioned {
                 Compared::Word(word) if !FIELDS.contains(&word) => Some(word),
                 _ => None,
             });
-        let inner = words.fold(inner, Access::reads);
-        self.condition.names().into_iter().fold(inner, Access::asks)
+        let spec = words.fold(spec, HookSpec::reads);
+        self.condition.names().into_iter().fold(spec, HookSpec::asks)
     }
 
     fn state(&self) -> Value {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Gate;
-use crate::access::Access;
 use crate::cadence::Cadence;
 use crate::event::{Event, Events};
 use crate::moment::Moment;
 use crate::progress::Progress;
 use crate::random::Stream;
+use crate::spec::HookSpec;
 
 /// The position of an event in training: which batch of all it belongs to.
 fn batch_of(progress: &Progress) -> u64 {
@@ -83,8 +83,8 @@ impl Gate for Every {
         }
     }
 
-    fn access(&self, inner: Access) -> Access {
-        inner.every(self.cadence)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.every(self.cadence)
     }
 
     fn passes_every_epoch(&self) -> bool {
@@ -165,8 +165,8 @@ impl Gate for After {
         }
     }
 
-    fn access(&self, inner: Access) -> Access {
-        inner.after(self.start)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.after(self.start)
     }
 
     fn state(&self) -> Value {
@@ -210,26 +210,6 @@ impl Gate for Sampled {
         let seed = moment.shared.streams.borrow().seed() ^ batch_of(&moment.progress).rotate_left(32);
         let mut stream = Stream::new(seed, "sampled", &moment.hook_name());
         stream.uniform() < self.share
-    }
-
-    fn passes_every_epoch(&self) -> bool {
-        true
-    }
-}
-
-/// Passes everything, and declares what the hook reads or writes.
-#[derive(Debug)]
-pub struct Declares(pub(super) Access);
-
-impl Gate for Declares {
-    fn open(&mut self, _: Event, _: &Moment<'_>) -> bool {
-        true
-    }
-
-    fn access(&self, mut inner: Access) -> Access {
-        inner.reads.extend(self.0.reads.iter().cloned());
-        inner.writes.extend(self.0.writes.iter().cloned());
-        inner
     }
 
     fn passes_every_epoch(&self) -> bool {

@@ -8,36 +8,30 @@
 mod conditioned;
 mod gates;
 
-use std::any::Any;
-
-use crate::access::Access;
 use crate::account::ALL_TIMED;
+use crate::any_hook::AnyHook;
 use crate::cadence::{Cadence, CadenceError};
-#[allow(clippy::wildcard_imports)] // forty contexts
-use crate::context::*;
-use crate::erased::{AnyHook, Boxed, Erased, EventHook, Reply};
-use crate::event::{Event, Events};
-use crate::failure::Policy;
-use crate::hook::{Hook, HookResult};
+use crate::context::EventRef;
+use crate::event::Event;
+use crate::hook::{Hook, HookResult, Reply};
 use crate::moment::Moment;
-use crate::plan::Tier;
 use crate::progress::{Phase, Progress, Stage};
-use crate::roster::HookKind;
 use crate::sent::Sent;
+use crate::spec::HookSpec;
 use crate::state::State;
-use crate::update::GatedUpdate;
+use crate::update::{Gradients, Update};
 
 pub use conditioned::Conditioned;
 pub(crate) use conditioned::FIELDS;
-pub use gates::{After, Declares, Every, Once, Sampled, When};
+pub use gates::{After, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.
 pub trait Gate: Send + 'static {
     /// Whether this event of an epoch passes.
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool;
-    /// What the hook's access becomes.
-    fn access(&self, inner: Access) -> Access {
-        inner
+    /// What the hook declares behind the gate.
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec
     }
     /// Whether the end of every epoch passes.
     fn passes_every_epoch(&self) -> bool {
@@ -55,8 +49,8 @@ impl Gate for Box<dyn Gate> {
     fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
         (**self).open(event, moment)
     }
-    fn access(&self, inner: Access) -> Access {
-        (**self).access(inner)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        (**self).declare(spec)
     }
     fn passes_every_epoch(&self) -> bool {
         (**self).passes_every_epoch()
@@ -99,10 +93,10 @@ impl<G: Gate> Door<G> {
         true
     }
 
-    pub(crate) fn access(&self, inner: Access) -> Access {
-        let mut access = self.gate.access(inner);
-        access.prints_epochs &= self.gate.passes_every_epoch();
-        access
+    pub(crate) fn declare(&self, spec: HookSpec) -> HookSpec {
+        let mut spec = self.gate.declare(spec);
+        spec.prints_epochs &= self.gate.passes_every_epoch();
+        spec
     }
 
     pub(crate) fn wrapped(&self, state: State) -> State {
@@ -136,10 +130,48 @@ impl<H, G: Gate> Gated<H, G> {
     }
 }
 
-/// A hook that receives events behind a gate.
-struct AnyGated<G> {
-    hook: EventHook,
-    door: Door<G>,
+impl<H: Hook, G: Gate> Hook for Gated<H, G> {
+    fn spec(&self) -> HookSpec {
+        self.door.declare(self.hook.spec())
+    }
+    #[inline]
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        if self.door.passes(event.event(), event.moment()) { self.hook.deliver(event) } else { Ok(()) }
+    }
+    fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
+        // Gradients change between this event and clipping; a gate lets both pass or neither.
+        if self.door.passes(Event::BeforeOptimizerStep, &cx.moment) {
+            self.hook.update(gradients, cx)
+        } else {
+            Ok(())
+        }
+    }
+    fn wants_point(&self, point: &str) -> bool {
+        self.hook.wants_point(point)
+    }
+    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+        self.hook.listens(phase, progress)
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        Ok(self.door.wrapped(self.hook.state_dict()?))
+    }
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        let inner = self.door.load(state)?;
+        if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
+    }
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        let (_, inner) = state.unwrapped()?;
+        if inner.is_empty() { Ok(()) } else { self.hook.check_state_dict(&inner) }
+    }
+    fn finish(&mut self) -> HookResult {
+        self.hook.finish()
+    }
+    fn sent(&self) -> Option<Sent> {
+        self.hook.sent()
+    }
+    fn wrapped(&self) -> Option<&dyn Hook> {
+        Some(&self.hook)
+    }
 }
 
 impl AnyHook {
@@ -147,11 +179,8 @@ impl AnyHook {
     /// last one added to the first, until one is closed.
     #[must_use]
     pub fn gated(self, gate: impl Gate) -> AnyHook {
-        let door = Door::new(gate);
-        match self.0 {
-            Boxed::Events(hook) => AnyHook::receiving(AnyGated { hook, door }),
-            Boxed::Update(hook) => AnyHook::update(GatedUpdate { hook, door }),
-        }
+        let gated = Gated::new(self.hook, gate);
+        AnyHook { spec: gated.door.declare(self.spec), hook: Box::new(gated) }
     }
 
     /// Fires only every so often, as [`HookExt::every`] has it.
@@ -182,130 +211,6 @@ impl AnyHook {
         self.gated(Sampled::new(share))
     }
 }
-
-macro_rules! returned {
-    (steer) => { HookResult<Self::Verdict> };
-    (watch) => { HookResult };
-}
-
-macro_rules! gate_handlers {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl<H: Hook, G: Gate> Hook for Gated<H, G> {
-            type Verdict = H::Verdict;
-            fn __any(&self) -> &dyn Any {
-                self.hook.__any()
-            }
-            fn __events(&self) -> Events {
-                self.hook.__events()
-            }
-            fn name(&self) -> String {
-                self.hook.name()
-            }
-            fn access(&self) -> Access {
-                self.door.access(self.hook.access())
-            }
-            fn tier(&self) -> Tier {
-                self.hook.tier()
-            }
-            fn policy(&self) -> Policy {
-                self.hook.policy()
-            }
-            fn idle(&self) -> Events {
-                self.hook.idle()
-            }
-            fn wants_point(&self, point: &str) -> bool {
-                self.hook.wants_point(point)
-            }
-            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-                self.hook.listens(phase, progress)
-            }
-            fn state_dict(&self) -> HookResult<State> {
-                Ok(self.door.wrapped(self.hook.state_dict()?))
-            }
-            fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let inner = self.door.load(state)?;
-                if inner.is_empty() { Ok(()) } else { self.hook.load_state_dict(&inner) }
-            }
-            fn check_state_dict(&self, state: &State) -> HookResult {
-                let (_, inner) = state.unwrapped()?;
-                if inner.is_empty() { Ok(()) } else { self.hook.check_state_dict(&inner) }
-            }
-            fn finish(&mut self) -> HookResult {
-                self.hook.finish()
-            }
-            fn sent(&self) -> Option<Sent> {
-                self.hook.sent()
-            }
-            $(
-                fn $handler(&mut self, cx: &$Event<'_>) -> returned!($mode) {
-                    if self.door.passes(Event::$Event, &cx.moment) {
-                        self.hook.$handler(cx)
-                    } else {
-                        Ok(Default::default())
-                    }
-                }
-            )*
-        }
-
-        impl<G: Gate> Erased for AnyGated<G> {
-            fn kind(&self) -> HookKind {
-                self.hook.0.kind()
-            }
-            fn any(&self) -> &dyn Any {
-                self.hook.0.any()
-            }
-            fn events(&self) -> Events {
-                self.hook.0.events()
-            }
-            fn name(&self) -> String {
-                self.hook.0.name()
-            }
-            fn access(&self) -> Access {
-                self.door.access(self.hook.0.access())
-            }
-            fn tier(&self) -> Tier {
-                self.hook.0.tier()
-            }
-            fn policy(&self) -> Policy {
-                self.hook.0.policy()
-            }
-            fn wants_point(&self, point: &str) -> bool {
-                self.hook.0.wants_point(point)
-            }
-            fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-                self.hook.0.listens(phase, progress)
-            }
-            fn state_dict(&self) -> HookResult<State> {
-                Ok(self.door.wrapped(self.hook.0.state_dict()?))
-            }
-            fn load_state_dict(&mut self, state: &State) -> HookResult {
-                let inner = self.door.load(state)?;
-                if inner.is_empty() { Ok(()) } else { self.hook.0.load_state_dict(&inner) }
-            }
-            fn check_state_dict(&self, state: &State) -> HookResult {
-                let (_, inner) = state.unwrapped()?;
-                if inner.is_empty() { Ok(()) } else { self.hook.0.check_state_dict(&inner) }
-            }
-            fn finish(&mut self) -> HookResult {
-                self.hook.0.finish()
-            }
-            fn sent(&self) -> Option<Sent> {
-                self.hook.0.sent()
-            }
-            $(
-                fn $handler(&mut self, cx: &$Event<'_>) -> Reply {
-                    if self.door.passes(Event::$Event, &cx.moment) {
-                        self.hook.0.$handler(cx)
-                    } else {
-                        Ok(())
-                    }
-                }
-            )*
-        }
-    };
-}
-
-for_each_event!(gate_handlers);
 
 /// Only what recurs within `fit` is left out: epochs, their batches and their validations. A sanity
 /// check leaves no trace, so no gate may count it.
@@ -345,16 +250,6 @@ pub trait HookExt: Hook + Sized {
     /// depends on the seed, the name the hook is registered under and the batch, and on nothing else.
     fn sampled(self, share: f64) -> Gated<Self, Sampled> {
         Gated::new(self, Sampled::new(share))
-    }
-
-    /// Declares that it reads this metric or place on the board; for closures, which have no attribute.
-    fn reads(self, name: impl Into<String>) -> Gated<Self, Declares> {
-        Gated::new(self, Declares(Access::none().reads(name)))
-    }
-
-    /// Declares that it writes this metric or place on the board; for closures, which have no attribute.
-    fn writes(self, name: impl Into<String>) -> Gated<Self, Declares> {
-        Gated::new(self, Declares(Access::none().writes(name)))
     }
 }
 

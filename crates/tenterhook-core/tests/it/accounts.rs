@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenterhook_core::moment::{Clock, NoModel};
 use tenterhook_core::{
-    Access, AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner,
+    AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner, HookSpec,
     Materialised, Moment, Observer, OverBudget, Phase, Policy, Progress, Registration, RunInfo, Scalar,
     Shared, Stage, Status, StepEnd, TrainEpochEnd, hook, ledger,
 };
@@ -276,8 +276,8 @@ struct Reads;
 
 #[hook]
 impl Controller for Reads {
-    fn access(&self) -> Access {
-        Access::default().reads("made/by_writes")
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.reads("made/by_writes")
     }
     fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
         Ok(Decision::CONTINUE)
@@ -289,7 +289,11 @@ fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
     let mut own = Loop::new();
     own.add("observer", own.takes(50), budget(0.02, OverBudget::Disable));
     own.add("steers", Steers(own.takes(50)), budget(0.02, OverBudget::Disable));
-    own.add("writes", own.takes(50).writes("made/by_writes"), budget(0.02, OverBudget::Disable));
+    own.add(
+        "writes",
+        AnyHook::new(own.takes(50)).writes("made/by_writes"),
+        budget(0.02, OverBudget::Disable),
+    );
     own.add("reads", Reads, Registration::default());
     own.steps(100);
     let over = own.runner.judge_budgets(Duration::from_micros(100), false);

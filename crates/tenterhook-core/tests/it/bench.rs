@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use tenterhook_core::failure::Contained;
 use tenterhook_core::moment::{FixedClock, NoModel};
 use tenterhook_core::{
-    Controller, Decision, Event, Exception, Failure, Flow, HookResult, HookRunner, Moment, Origin, Phase,
-    Policy, Progress, RunInfo, SaveCheckpoint, Shared, Stage, Status, Tier, TrainEpochEnd, TrainEpochStart,
-    hook,
+    Controller, Decision, Event, Exception, Failure, Flow, HookResult, HookRunner, HookSpec, Moment, Origin,
+    Phase, Policy, Progress, RunInfo, SaveCheckpoint, Shared, Stage, Status, Tier, TrainEpochEnd,
+    TrainEpochStart, hook,
 };
 
 /// What happened, in order, as text.
@@ -77,14 +77,8 @@ impl Actor {
 
 #[hook]
 impl Controller for Actor {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-    fn tier(&self) -> Tier {
-        self.tier
-    }
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(&self.name).tier(self.tier).policy(self.policy)
     }
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult<Decision> {
         self.act(Event::TrainEpochStart, cx)

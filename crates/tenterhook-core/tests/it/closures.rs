@@ -55,7 +55,7 @@ fn a_closure_gets_its_own_event_and_no_other() {
     let seen = Arc::new(Mutex::new(0));
     let count = Arc::clone(&seen);
     let hook = closure::on_checkpoint_saved("saved", move |_| *count.lock().unwrap() += 1);
-    assert_eq!(hook.__events(), Events::of(&[Event::CheckpointSaved]));
+    assert_eq!(hook.spec().events, Events::of(&[Event::CheckpointSaved]));
     let mut rig = Rig::new(hook);
     for event in Event::ALL {
         assert_eq!(rig.deliver(*event).delivered, *event == Event::CheckpointSaved);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use tenterhook_core::tensor::TensorSource;
 use tenterhook_core::update::Kept;
 use tenterhook_core::{
-    ClipRule, Gradients, GradientsMut, HookResult, NamedTensors, Policy, Update, UpdateHook,
+    ClipRule, Gradients, GradientsMut, HookResult, HookSpec, NamedTensors, Policy, Update, UpdateHook, hook,
 };
 
 use crate::bench::{Bench, moment};
@@ -54,12 +54,10 @@ type Change = fn(&mut Gradients<'_>) -> HookResult;
 
 struct Changes(Change);
 
+#[hook]
 impl UpdateHook for Changes {
-    fn name(&self) -> String {
-        "changes".into()
-    }
-    fn policy(&self) -> Policy {
-        Policy::WARN
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("changes").policy(Policy::WARN)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         (self.0)(gradients)
@@ -69,7 +67,7 @@ impl UpdateHook for Changes {
 /// Which gradients a hook that makes these changes has kept, and which of them are put back.
 fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
     let mut bench = Bench::new();
-    bench.runner.add_update(Changes(change)).unwrap();
+    bench.runner.add(Changes(change)).unwrap();
     let mut gradients = Noting::new();
     let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };
     bench.runner.update(&mut gradients, &cx).unwrap();

@@ -2,8 +2,8 @@
 
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
-    Activation, Event, Events, HookExt, HookResult, Moment, Observer, Phase, Policy, Received, Stage, Status,
-    hook,
+    Activation, Event, Events, HookExt, HookResult, HookSpec, Moment, Observer, Phase, Policy, Received,
+    Stage, Status, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
@@ -20,11 +20,8 @@ struct Watches {
 
 #[hook]
 impl Observer for Watches {
-    fn name(&self) -> String {
-        self.name.into()
-    }
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(self.name).policy(self.policy)
     }
     fn wants_point(&self, point: &str) -> bool {
         assert!(!(self.pattern == "!" && point == "head"), "cannot decide");

@@ -1,6 +1,6 @@
 //! Every hook draws from its own random stream.
 
-use tenterhook_core::{Decision, Gradients, HookResult, Registration, Update, UpdateHook};
+use tenterhook_core::{Decision, Gradients, HookResult, HookSpec, Registration, Update, UpdateHook, hook};
 use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Actor, Bench, Log, moment};
@@ -61,9 +61,10 @@ fn a_hook_added_while_training_runs_has_its_own_stream_too() {
 #[test]
 fn an_update_hook_draws_from_its_own_stream_and_not_from_the_last_hooks() {
     struct Noise(Log);
+    #[hook]
     impl UpdateHook for Noise {
-        fn name(&self) -> String {
-            "noise".into()
+        fn declare(&self, spec: HookSpec) -> HookSpec {
+            spec.name("noise")
         }
         fn update(&mut self, _: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
             self.0.note(format!("noise {}", cx.rng().uniform()));
@@ -75,7 +76,7 @@ fn an_update_hook_draws_from_its_own_stream_and_not_from_the_last_hooks() {
         if with_another {
             bench.add(gambler("a", &bench.log));
         }
-        bench.runner.add_update(Noise(bench.log.clone())).unwrap();
+        bench.runner.add(Noise(bench.log.clone())).unwrap();
         for _ in 0..3 {
             bench.start().unwrap();
             let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };

@@ -2,7 +2,7 @@
 
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{
-    Access, Effect, Gradients, HookResult, Observer, Policy, Progress, Registration, State, Tier,
+    Effect, Gradients, HookResult, HookSpec, Observer, Policy, Progress, Registration, State, Tier,
     TrainEpochEnd, TrainEpochStart, Update, UpdateHook, hook,
 };
 
@@ -27,20 +27,16 @@ impl Stateful {
 
 #[hook]
 impl Observer for Stateful {
-    fn name(&self) -> String {
-        self.name.clone()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(&self.name).tier(self.tier).policy(self.policy)
     }
-    fn tier(&self) -> Tier {
-        self.tier
-    }
-    fn policy(&self) -> Policy {
-        self.policy
-    }
-    fn on_train_epoch_start(&mut self, _: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, _: &TrainEpochStart) -> HookResult {
         self.log.note(&self.name);
+        Ok(())
     }
-    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
         self.log.note(&self.name);
+        Ok(())
     }
     fn state_dict(&self) -> HookResult<State> {
         self.log.note(format!("{} asked", self.name));
@@ -57,12 +53,10 @@ impl Observer for Stateful {
 /// An update hook with a state that it can neither give nor take.
 struct Amnesiac(Policy);
 
+#[hook]
 impl UpdateHook for Amnesiac {
-    fn name(&self) -> String {
-        "amnesiac".into()
-    }
-    fn policy(&self) -> Policy {
-        self.0
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("amnesiac").policy(self.0)
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         Ok(())
@@ -138,8 +132,8 @@ struct Picky(Policy);
 
 #[hook]
 impl Observer for Picky {
-    fn policy(&self) -> Policy {
-        self.0
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.policy(self.0)
     }
     fn check_state_dict(&self, state: &State) -> HookResult {
         Ok(state.check(1, &0)?)
@@ -170,7 +164,7 @@ fn a_state_is_checked_only_where_the_error_would_end_the_run() {
 #[test]
 fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     let mut bench = Bench::new();
-    bench.runner.add_update(Amnesiac(Policy::WARN)).unwrap();
+    bench.runner.add(Amnesiac(Policy::WARN)).unwrap();
     let states = HookStates::from([("amnesiac".to_owned(), State::of(1, &9).unwrap())]);
     bench.runner.load_states(&states, &Progress::default()).unwrap();
     assert_eq!(
@@ -182,7 +176,7 @@ fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     assert!(!bench.runner.updates_gradients(), "a panic disables");
 
     let mut strict = Bench::new();
-    strict.runner.add_update(Amnesiac(Policy::ABORT)).unwrap();
+    strict.runner.add(Amnesiac(Policy::ABORT)).unwrap();
     let failure = strict.runner.states(&Progress::default()).unwrap_err();
     assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 1, step 0): where am I");
 }
@@ -192,10 +186,12 @@ struct Reaches;
 
 #[hook]
 impl Observer for Reaches {
-    fn access(&self) -> Access {
-        Access::none().effect(Effect::Command(vec!["true".to_owned()]))
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.effect(Effect::Command(vec!["true".to_owned()]))
     }
-    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {}
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
+        Ok(())
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_hook_sees_who_is_registered_without_anybody_publishing_it() {
         Ok(tenterhook_core::Decision::CONTINUE)
     });
     bench.add(hook);
-    bench.runner.add_update(tenterhook_core::update::Identity).unwrap();
+    bench.runner.add(tenterhook_core::update::Identity).unwrap();
     assert_eq!(bench.receivers(), ["a", "sees a controller true", "sees identity update true"]);
     bench.runner.disable("identity").unwrap();
     assert_eq!(bench.receivers(), ["a", "sees a controller true", "sees identity update false"]);

@@ -2,8 +2,8 @@
 
 use tenterhook_core::update::{Identity, Touched};
 use tenterhook_core::{
-    AnyHook, Cadence, Changed, ClipRule, Event, Failure, Gradients, HookKind, HookResult, Policy,
-    Registration, RosterError, RosterRequest, Update, UpdateHook,
+    AnyHook, Cadence, Changed, ClipRule, Event, Failure, Gradients, HookKind, HookResult, HookSpec, Policy,
+    Registration, RosterError, RosterRequest, Update, UpdateHook, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
@@ -17,12 +17,10 @@ struct Changes {
     change: Change,
 }
 
+#[hook]
 impl UpdateHook for Changes {
-    fn name(&self) -> String {
-        self.name.into()
-    }
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(self.name).policy(self.policy)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         (self.change)(gradients)
@@ -59,7 +57,7 @@ fn spoil_and_panic(gradients: &mut Gradients<'_>) -> HookResult {
 fn bench(hooks: &[(&'static str, Policy, Change)]) -> Bench {
     let mut bench = Bench::new();
     for (name, policy, change) in hooks {
-        bench.runner.add_update(Changes { name, policy: *policy, change: *change }).unwrap();
+        bench.runner.add(Changes { name, policy: *policy, change: *change }).unwrap();
     }
     bench
 }
@@ -249,7 +247,7 @@ fn check_finite_fails_the_hook_that_left_what_is_not_finite() {
         let mut bench = Bench::new();
         let how = Registration { check_finite: Some(check), ..Registration::default() };
         let hook = Changes { name: "bad", policy: Policy::WARN, change: spoils };
-        bench.runner.register(AnyHook::update(hook), how).unwrap();
+        bench.runner.register(AnyHook::new(hook), how).unwrap();
         let (gradients, result) = update(&mut bench);
         result.unwrap();
         (gradients.get("b").unwrap()[0].is_finite(), bench.contained())
@@ -300,11 +298,11 @@ fn a_trace_says_who_touched_what_and_by_how_much() {
 #[test]
 fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
     let mut bench = Bench::new();
-    let hook = AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let hook = AnyHook::new(Changes { name: "double", policy: Policy::ABORT, change: double });
     let gated = hook.every("2 steps").unwrap();
-    assert_eq!((gated.name().as_str(), gated.kind()), ("double", HookKind::Update));
+    assert_eq!((gated.name(), gated.kind()), ("double", HookKind::Update));
     bench.runner.add(gated).unwrap();
-    assert_eq!(bench.runner.declared()[0].1.every, [Cadence::Steps(2)]);
+    assert_eq!(bench.runner.declared()[0].every, [Cadence::Steps(2)]);
     let mut changed = Vec::new();
     for step in 0..4 {
         bench.progress.step = step;
@@ -315,14 +313,14 @@ fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
 
 #[test]
 fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them() {
-    let hook = || AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let hook = || AnyHook::new(Changes { name: "double", policy: Policy::ABORT, change: double });
     let changed = |hook: AnyHook| {
         let mut bench = Bench::new();
         bench.runner.add(hook).unwrap();
-        let found = bench.runner.update_hook::<Changes>("double").expect("it is there");
+        let found = bench.runner.hook::<Changes>("double").expect("it is there");
         assert_eq!(found.name, "double");
-        assert!(bench.runner.update_hook::<Identity>("double").is_none(), "of another type");
-        assert!(bench.runner.update_hook::<Changes>("other").is_none());
+        assert!(bench.runner.hook::<Identity>("double").is_none(), "of another type");
+        assert!(bench.runner.hook::<Changes>("other").is_none());
         let steps = (0..4).map(|step| {
             (bench.progress.step, bench.progress.total_batches) = (step, step + 1);
             update(&mut bench).0 != given()
@@ -345,7 +343,7 @@ fn identity_can_be_registered_and_is_never_called() {
     assert!(!bench.runner.updates_gradients());
     assert_eq!(bench.runner.list().iter().map(|hook| hook.name.as_str()).collect::<Vec<_>>(), ["identity"]);
     let how = Registration { name: Some("identity".into()), ..Registration::default() };
-    let double = AnyHook::update(Changes { name: "double", policy: Policy::ABORT, change: double });
+    let double = AnyHook::new(Changes { name: "double", policy: Policy::ABORT, change: double });
     let mut other = Bench::new();
     assert!(matches!(other.runner.register(double, how), Err(RosterError::Reserved(_))));
 }

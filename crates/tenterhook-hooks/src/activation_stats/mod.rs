@@ -8,9 +8,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenterhook_core::{
-    Access, Activation, Cadence, Events, FromOptions, Histogram, LogOptions, Moment, Observer, OptionError,
-    Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd, ValidationBatchEnd,
-    hook,
+    Activation, Cadence, Events, FromOptions, Histogram, HookResult, HookSpec, LogOptions, Moment, Observer,
+    OptionError, Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd,
+    ValidationBatchEnd, hook,
 };
 
 use dead::{DeadUnits, Layout};
@@ -174,37 +174,37 @@ fn in_metrics(pattern: &str) -> String {
     pattern.replace(".**", "*").replace("**.", "*").replace("**", "*")
 }
 
+impl ActivationStats {
+    /// The events that its options leave nothing to do at.
+    fn idle(&self) -> Events {
+        // What nobody chose needs no look at the end of a batch.
+        stages::idle(if self.options.looks_at_all() { &[] } else { &self.options.stages })
+    }
+}
+
 #[hook]
 impl Observer for ActivationStats {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
         let ActivationStatsOptions { points, stages, statistics, histogram_bins, .. } = &self.options;
-        let mut access = if stages.contains(&ActivationStage::Train) {
-            self.pace().access()
+        let mut spec = if stages.contains(&ActivationStage::Train) {
+            self.pace().declare(spec)
         } else {
             // In no step of training, so nothing is prepared for it there.
-            Access::none().paced(Cadence::Steps(u64::MAX))
+            spec.paced(Cadence::Steps(u64::MAX))
         };
         for stage in stages {
             // With several loaders, each has its own.
             let loaders = if *stage == ActivationStage::Train { "" } else { "/**" };
             for (what, point) in statistics.iter().flat_map(|what| points.iter().map(move |at| (what, at))) {
                 let (prefix, metric, point) = (stage.prefix(), what.metric(), in_metrics(point));
-                access = access.writes(format!("{prefix}{metric}/{point}{loaders}"));
+                spec = spec.writes(format!("{prefix}{metric}/{point}{loaders}"));
             }
             for point in points.iter().filter(|_| *histogram_bins > 0) {
-                access = access.writes(format!("{}act/{}", stage.prefix(), in_metrics(point)));
+                spec = spec.writes(format!("{}act/{}", stage.prefix(), in_metrics(point)));
             }
         }
-        access
-    }
-
-    fn idle(&self) -> Events {
-        // What nobody chose needs no look at the end of a batch.
-        stages::idle(if self.options.looks_at_all() { &[] } else { &self.options.stages })
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
+        spec
     }
 
     fn wants_point(&self, point: &str) -> bool {
@@ -215,8 +215,8 @@ impl Observer for ActivationStats {
         self.looks(phase, progress).is_some()
     }
 
-    fn on_activation(&mut self, cx: &Activation) {
-        let Some(stage) = self.looks(cx.phase, &cx.progress) else { return };
+    fn on_activation(&mut self, cx: &Activation) -> HookResult {
+        let Some(stage) = self.looks(cx.phase, &cx.progress) else { return Ok(()) };
         for (number, tensor) in (1..).zip(cx.values.iter()) {
             // What holds nothing has no statistics.
             if tensor.shape().contains(&0) {
@@ -227,21 +227,26 @@ impl Observer for ActivationStats {
                 _ => self.look(cx, stage, &format!("{}#{number}", cx.point), &tensor),
             }
         }
+        Ok(())
     }
 
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.after_batch(cx);
+        Ok(())
     }
 
-    fn on_validation_batch_end(&mut self, cx: &ValidationBatchEnd) {
+    fn on_validation_batch_end(&mut self, cx: &ValidationBatchEnd) -> HookResult {
         self.after_batch(cx);
+        Ok(())
     }
 
-    fn on_test_batch_end(&mut self, cx: &TestBatchEnd) {
+    fn on_test_batch_end(&mut self, cx: &TestBatchEnd) -> HookResult {
         self.after_batch(cx);
+        Ok(())
     }
 
-    fn on_predict_batch_end(&mut self, cx: &PredictBatchEnd) {
+    fn on_predict_batch_end(&mut self, cx: &PredictBatchEnd) -> HookResult {
         self.after_batch(cx);
+        Ok(())
     }
 }

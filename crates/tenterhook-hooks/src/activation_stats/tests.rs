@@ -168,7 +168,7 @@ fn of_a_point_with_several_tensors_all_are_looked_at() {
 #[test]
 fn histograms_are_declared_where_they_are_logged_and_have_no_more_bins_than_make_sense() {
     let with = |histogram_bins| ActivationStatsOptions { histogram_bins, ..at(&["x"]) };
-    let declares = |bins| hook(with(bins)).access().writes.contains(&"act/x".to_owned());
+    let declares = |bins| hook(with(bins)).spec().writes.contains(&"act/x".to_owned());
     assert!(declares(10_000) && !declares(0));
     let error = ActivationStats::new(with(10_001)).expect_err("too many").to_string();
     assert_eq!(error, "`histogram_bins` must be 10000 or less; 0 is no histogram");
@@ -196,7 +196,7 @@ fn what_holds_nothing_has_no_statistics() {
 #[test]
 fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
     for log_frequency in [50, ActivationStatsOptions::default().log_frequency] {
-        let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).access();
+        let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
     }
 }
@@ -205,11 +205,11 @@ fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
 fn two_that_look_at_different_points_stand_beside_each_other_and_can_be_monitored() {
     let refused = |one: &[&str], other: &[&str], monitored: &str| {
         let stages = vec![ActivationStage::Train, ActivationStage::Validate];
-        let of = |points| hook(ActivationStatsOptions { stages: stages.clone(), ..at(points) }).access();
-        let monitor = Access::none().monitors(monitored);
-        let hooks = [("one", of(one)), ("other", of(other)), ("stop", monitor)];
+        let of = |points| hook(ActivationStatsOptions { stages: stages.clone(), ..at(points) }).spec();
+        let monitor = HookSpec::observer("stop").monitors(monitored);
+        let hooks = [of(one).name("one"), of(other).name("other"), monitor];
         let world = World { metrics: Some(Vec::new()), ..World::default() };
-        check(&hooks.map(|(name, access)| (name.to_owned(), access)), &world).len()
+        check(&hooks, &world).len()
     };
     assert_eq!(refused(&["blocks.*.mlp"], &["head"], "act_dead/blocks.3.mlp"), 0);
     assert_eq!(refused(&["**.mlp"], &["head"], "val/act_mean/mlp"), 0);

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Activation, Batch, Cadence, Events, FromOptions, HookResult, Moment, Observer, OptionError,
-    Phase, Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier,
-    TrainBatchEnd, TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
+    Activation, Batch, Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Phase,
+    Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier, TrainBatchEnd,
+    TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -250,32 +250,24 @@ fn bytes(number: u64) -> String {
 
 #[hook(state = "memory")]
 impl Observer for ActivationStore {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        // Where one batch finds no room, the next will not either.
+        let spec = spec
+            .tier(Tier::BuiltIn)
+            .policy(Policy { max_failures: 1, ..Policy::DISABLE })
+            .idle(stages::idle(&self.options.stages));
         let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;
-        let mut access = Access::none();
+        let mut spec = spec;
         if *to == ActivationTarget::Safetensors {
-            access = own_file::declared(access, "dir", dir);
+            spec = own_file::declared(spec, "dir", dir);
         }
         if stages.as_slice() == [ActivationStage::Train] {
-            access = access.needs("every_n_batches", Cadence::Batches(*every_n_batches));
+            spec = spec.needs("every_n_batches", Cadence::Batches(*every_n_batches));
         } else if !stages.contains(&ActivationStage::Train) {
             // In no step of training, so nothing is prepared for it there.
-            access = access.paced(Cadence::Steps(u64::MAX));
+            spec = spec.paced(Cadence::Steps(u64::MAX));
         }
-        access
-    }
-
-    fn idle(&self) -> Events {
-        stages::idle(&self.options.stages)
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
-    }
-
-    fn policy(&self) -> Policy {
-        // Where one batch finds no room, the next will not either.
-        Policy { max_failures: 1, ..Policy::DISABLE }
+        spec
     }
 
     fn wants_point(&self, point: &str) -> bool {
@@ -286,41 +278,46 @@ impl Observer for ActivationStore {
         self.current.as_ref().is_some_and(|batch| batch.place.is_in(phase, progress))
     }
 
-    fn on_activation(&mut self, cx: &Activation) {
+    fn on_activation(&mut self, cx: &Activation) -> HookResult {
         let room = self.room();
         if let Some(batch) = self.current.as_mut().filter(|batch| batch.place.is_at(cx)) {
             for tensor in cx.values.iter() {
                 batch.add(cx.point, &tensor, room);
             }
         }
+        Ok(())
     }
 
-    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {
+    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult {
         self.begin(cx, &cx.batch);
+        Ok(())
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.end(cx)
     }
 
-    fn on_validation_batch_start(&mut self, cx: &ValidationBatchStart) {
+    fn on_validation_batch_start(&mut self, cx: &ValidationBatchStart) -> HookResult {
         self.begin(cx, &cx.batch);
+        Ok(())
     }
 
     fn on_validation_batch_end(&mut self, cx: &ValidationBatchEnd) -> HookResult {
         self.end(cx)
     }
 
-    fn on_test_batch_start(&mut self, cx: &TestBatchStart) {
+    fn on_test_batch_start(&mut self, cx: &TestBatchStart) -> HookResult {
         self.begin(cx, &cx.batch);
+        Ok(())
     }
 
     fn on_test_batch_end(&mut self, cx: &TestBatchEnd) -> HookResult {
         self.end(cx)
     }
 
-    fn on_predict_batch_start(&mut self, cx: &PredictBatchStart) {
+    fn on_predict_batch_start(&mut self, cx: &PredictBatchStart) -> HookResult {
         self.begin(cx, &cx.batch);
+        Ok(())
     }
 
     fn on_predict_batch_end(&mut self, cx: &PredictBatchEnd) -> HookResult {

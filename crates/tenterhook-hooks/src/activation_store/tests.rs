@@ -276,7 +276,7 @@ fn below_an_absolute_directory_each_run_has_its_own() {
 fn a_run_too_short_for_every_n_batches_is_refused_where_nothing_else_is_kept() {
     let needs = |stages: &[ActivationStage]| {
         let options = ActivationStoreOptions { every_n_batches: 9, stages: stages.to_vec(), ..of(&["x"]) };
-        ActivationStore::new(options).expect("they fit").access().needs
+        ActivationStore::new(options).expect("they fit").spec().needs
     };
     let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);
     assert_eq!(needs(&[train]), [("every_n_batches", Cadence::Batches(9))]);
@@ -317,18 +317,18 @@ fn points_that_are_not_there_are_said_once() {
 fn it_listens_only_in_the_batches_that_are_kept() {
     let mut rig =
         rig(ActivationStoreOptions { every_n_batches: 2, max_batches: Some(1), ..in_memory(&["x"]) });
-    assert!(rig.hook().wants_point("x") && !rig.hook().wants_point("y"));
+    assert!(Observer::wants_point(&*rig.hook(), "x") && !Observer::wants_point(&*rig.hook(), "y"));
     for (number, listens) in [(1, false), (2, true), (3, false), (4, false)] {
         let progress = Progress { batches: number, total_batches: number, ..Default::default() };
-        assert!(!rig.hook().listens(Phase::Train, &progress), "batch {number} did not begin");
+        assert!(!Observer::listens(&*rig.hook(), Phase::Train, &progress), "batch {number} did not begin");
         rig.progress(progress).on_train_batch_start();
-        assert_eq!(rig.hook().listens(Phase::Train, &progress), listens, "batch {number}");
-        assert!(!rig.hook().listens(Phase::Validate, &progress));
+        assert_eq!(Observer::listens(&*rig.hook(), Phase::Train, &progress), listens, "batch {number}");
+        assert!(!Observer::listens(&*rig.hook(), Phase::Validate, &progress));
         rig.activation("x", [1.0]).on_train_batch_end();
     }
     let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
     hook.options.stages = vec![ActivationStage::Test];
-    assert_eq!(hook.access().paced, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
+    assert_eq!(hook.spec().paced, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn what_is_left_of_a_batch_that_did_not_end_is_not_taken_for_the_next() {
 
 #[test]
 fn two_that_write_into_one_directory_are_refused_with_the_fix() {
-    let access = |options| ActivationStore::new(options).expect("they fit").access();
+    let access = |options| ActivationStore::new(options).expect("they fit").spec();
     let claim = |dir: &str| access(ActivationStoreOptions { dir: dir.into(), ..of(&["x"]) }).claims;
     assert_eq!(claim("a"), claim("./a"));
     assert!(claim("a")[0].fix.contains("`dir`"));

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Access, Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, Moment, OptionError,
+    Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, HookSpec, Moment, OptionError,
     Phase, Policy, Request, SAVES_CHECKPOINTS, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
     TrainStart, ValidationEnd, hook,
 };
@@ -244,33 +244,26 @@ fn requests(saves: Vec<SaveRequest>) -> Decision {
 
 #[hook(state = "memory")]
 impl Controller for Checkpoint {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::Checkpoint).policy(Policy::ABORT);
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
         let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
-        let access = named.fold(Access::none(), Access::reads);
-        let mut access = self.options.monitor.iter().fold(access, Access::monitors);
+        let spec = named.fold(spec, HookSpec::reads);
+        let mut spec = self.options.monitor.iter().fold(spec, HookSpec::monitors);
         let keeps_best = self.options.keeps() != 0;
         if keeps_best && self.options.monitor.is_some() {
-            access = access.provides(PROVIDED);
+            spec = spec.provides(PROVIDED);
         }
         if keeps_best || self.options.save_last.is_on() || self.options.save_on_exception {
-            access = access.provides(SAVES_CHECKPOINTS);
+            spec = spec.provides(SAVES_CHECKPOINTS);
         }
         let outside = self.options.dirpath.as_deref().and_then(Effect::of_saving);
-        let access = outside.into_iter().fold(access, Access::effect);
+        let spec = outside.into_iter().fold(spec, HookSpec::effect);
         match self.rhythm {
-            Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
-            Rhythm::Steps(n) => access.every(Cadence::Steps(n)),
-            Rhythm::Time(_) | Rhythm::Never => access,
+            Rhythm::Epochs(n) => spec.every(Cadence::Epochs(n)),
+            Rhythm::Steps(n) => spec.every(Cadence::Steps(n)),
+            Rhythm::Time(_) | Rhythm::Never => spec,
         }
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::Checkpoint
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::ABORT
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, FromOptions, HookResult, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
+    FromOptions, HookResult, HookSpec, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
     TrainStart, hook,
 };
 
@@ -123,12 +123,13 @@ impl Csv {
 
 #[hook(name = "csv", tier = "built_in")]
 impl Observer for Csv {
-    fn access(&self) -> Access {
-        own_file::declared(Access::none(), "path", &self.options.path)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        own_file::declared(spec, "path", &self.options.path)
     }
 
-    fn setup(&mut self, _: &Setup) {
+    fn setup(&mut self, _: &Setup) -> HookResult {
         self.trail.begin_call();
+        Ok(())
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

@@ -198,7 +198,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         let error = refused(options);
         assert!(error.contains(part), "{error}");
     }
-    let claims = |path: &str| csv(CsvOptions { path: path.into(), ..CsvOptions::default() }).access().claims;
+    let claims = |path: &str| csv(CsvOptions { path: path.into(), ..CsvOptions::default() }).spec().claims;
     assert_eq!(claims("a.csv"), claims("./a.csv"));
     assert_ne!(claims("a.csv"), claims("b.csv"));
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::state::EVALUATE_WITH;
 use tenterhook_core::{
-    Access, Cadence, Controller, Decision, Exception, FromOptions, HookResult, Moment, OptionError, Phase,
+    Cadence, Controller, Decision, Exception, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase,
     Policy, Request, SaveCheckpoint, Stage, State, Tier, TrainBatchEnd, TrainEnd, TrainStart, ValidationEnd,
     ValidationStart, Weights, hook,
 };
@@ -197,28 +197,22 @@ impl EmaWeights {
 
 #[hook]
 impl Controller for EmaWeights {
-    fn access(&self) -> Access {
-        let access = Access::none()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltIn).policy(Policy::ABORT);
+        let spec = spec
             .every(Cadence::Steps(self.options.update_every_n_steps))
             .claims("weights", "remove one of them, or set its `enabled = false`");
-        let access = self.start_after.into_iter().fold(access, Access::after);
-        if self.options.swap_for_validation { access.keeps_weights_to_evaluate() } else { access }
+        let spec = self.start_after.into_iter().fold(spec, HookSpec::after);
+        if self.options.swap_for_validation { spec.keeps_weights_to_evaluate() } else { spec }
     }
 
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::ABORT
-    }
-
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if cx.total_batches == 0 {
             // A second fit counts its steps anew.
             self.counted_to = 0;
         }
         self.swapped = false;
+        Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {

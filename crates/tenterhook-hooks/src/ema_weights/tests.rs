@@ -158,7 +158,7 @@ fn its_state_copies_nothing_and_does_not_change_with_the_average() {
     let mut rig = rig(options());
     step(&mut rig, 1, 4.0);
     let place = |tensors: &NamedTensors| tensors.get("w").map(<[f32]>::as_ptr);
-    let state = rig.hook().state_dict().expect("it has one");
+    let state = Controller::state_dict(&*rig.hook()).expect("it has one");
     assert_eq!(place(&state.tensors), place(&rig.hook().average.weights));
     step(&mut rig, 2, 8.0);
     assert_eq!((state.tensors.get("w"), average(&rig)), (Some(&[4.0][..]), Some(6.0)));
@@ -248,6 +248,6 @@ fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
 #[test]
 fn the_weights_are_claimed_so_that_no_two_average_them() {
     let hook = EmaWeights::new(EmaWeightsOptions::default()).expect("they fit");
-    assert_eq!(hook.access().claims[0].what, "weights");
-    assert!(hook.access().writes.is_empty(), "they are no metric");
+    assert_eq!(hook.spec().claims[0].what, "weights");
+    assert!(hook.spec().writes.is_empty(), "they are no metric");
 }

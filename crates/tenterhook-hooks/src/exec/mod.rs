@@ -227,16 +227,20 @@ macro_rules! runs_at {
         /// The events that a command can be run at.
         const EVENTS: &[Event] = &[$(Event::$Event,)* Event::Setup, Event::Teardown];
 
-        #[hook(name = "exec", tier = "built_in")]
-        impl Observer for Exec {
-            fn access(&self) -> Access {
-                let access = Access::none().effect(Effect::Command(self.options.command.words()));
-                self.options.command.lack().into_iter().fold(access, Access::lacks)
-            }
-
+        impl Exec {
+            /// The events that its options leave nothing to do at.
             fn idle(&self) -> Events {
                 let own = Events::of(&[Event::Setup, Event::Teardown]);
                 Events::of(EVENTS).without(self.events).without(own)
+            }
+        }
+
+        #[hook(name = "exec", tier = "built_in")]
+        impl Observer for Exec {
+            fn declare(&self, spec: HookSpec) -> HookSpec {
+                let spec = spec.idle(self.idle());
+                let spec = spec.effect(Effect::Command(self.options.command.words()));
+                self.options.command.lack().into_iter().fold(spec, HookSpec::lacks)
             }
 
             fn setup(&mut self, cx: &Setup) -> HookResult {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
 use tenterhook_core::tensor::{Change, Followed, Tensor, norm};
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, Moment, Observer, OptionError,
-    StepEnd, Tier, TrainStart, hook,
+    BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, HookResult, HookSpec, Moment, Observer,
+    OptionError, StepEnd, Tier, TrainStart, hook,
 };
 
 use clipping::{Clips, StepClip};
@@ -193,9 +193,19 @@ impl GradientMonitor {
     }
 }
 
+impl GradientMonitor {
+    /// The events that its options leave nothing to do at.
+    fn idle(&self) -> Events {
+        let clip = Some(Event::GradientClip).filter(|_| !self.options.log_clipping);
+        let step = Some(Event::StepEnd).filter(|_| !self.options.log_update_ratio);
+        clip.into_iter().chain(step).fold(Events::NONE, Events::with)
+    }
+}
+
 #[hook(state = "memory")]
 impl Observer for GradientMonitor {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
         let options = &self.options;
         let clip = ["norm_before", "norm_after", "clipped", "share"].map(|what| format!("grad_clip/{what}"));
         let clip = clip.into_iter().filter(|_| options.log_clipping);
@@ -204,31 +214,22 @@ impl Observer for GradientMonitor {
         let fixed = ["grad_vanishing", "grad_exploding"].iter().chain(norms).chain(ratios);
         let percentiles = options.percentiles.iter().map(|percent| format!("grad_p{percent}/*"));
         let names = fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip);
-        names.fold(self.pace().access().leaves_grad_norm(), Access::writes)
+        names.fold(self.pace().declare(spec).leaves_grad_norm(), HookSpec::writes)
     }
 
-    fn idle(&self) -> Events {
-        let clip = Some(Event::GradientClip).filter(|_| !self.options.log_clipping);
-        let step = Some(Event::StepEnd).filter(|_| !self.options.log_update_ratio);
-        clip.into_iter().chain(step).fold(Events::NONE, Events::with)
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
-    }
-
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.say_what_matches_nothing(cx);
+        Ok(())
     }
 
-    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) {
+    fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) -> HookResult {
         if !cx.paced(self.is_due(cx)) {
-            return;
+            return Ok(());
         }
         self.turn_to(cx);
         let mut watched = self.look_at_all(cx);
         if watched.is_empty() {
-            return;
+            return Ok(());
         }
         cx.log("grad_vanishing", self.work.vanishing as f64);
         cx.log("grad_exploding", self.work.exploding as f64);
@@ -243,18 +244,20 @@ impl Observer for GradientMonitor {
                 }
             }
         }
+        Ok(())
     }
 
-    fn on_gradient_clip(&mut self, cx: &GradientClip) {
+    fn on_gradient_clip(&mut self, cx: &GradientClip) -> HookResult {
         if cx.paced(cx.rule.is_some() && self.is_due(cx)) {
             self.turn_to(cx);
             self.memory.clips.note(&mut self.work.clip, cx);
         }
+        Ok(())
     }
 
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         if !cx.paced(self.is_due(cx)) {
-            return;
+            return Ok(());
         }
         let weights = std::mem::take(&mut self.work.weights);
         for (param, followed) in cx.params().iter().zip(weights) {
@@ -263,6 +266,7 @@ impl Observer for GradientMonitor {
                 cx.log(&format!("update_ratio/{}", param.name()), by / from);
             }
         }
+        Ok(())
     }
 }
 

@@ -86,7 +86,7 @@ fn the_total_is_over_all_gradients_whatever_the_filter() {
 #[test]
 fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
     for log_frequency in [50, GradientMonitorOptions::default().log_frequency] {
-        let access = hook(GradientMonitorOptions { log_frequency, ..every_step() }).access();
+        let access = hook(GradientMonitorOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
     }
 }
@@ -317,10 +317,10 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
 #[test]
 fn it_declares_what_it_writes() {
     let clip = GradientMonitorOptions { log_update_ratio: false, log_norm: false, ..every_step() };
-    assert_eq!(hook(clip).access().writes.len(), 6);
+    assert_eq!(hook(clip).spec().writes.len(), 6);
     let few = GradientMonitorOptions { log_clipping: false, percentiles: vec![62.5], ..every_step() };
     assert_eq!(
-        hook(few).access().writes,
+        hook(few).spec().writes,
         [
             "grad_vanishing",
             "grad_exploding",

@@ -3,7 +3,7 @@ use tenterhook_testkit::{NamedTensors, Rig};
 use super::*;
 
 fn rig(options: GradientNoiseOptions) -> Rig<GradientNoise> {
-    let mut rig = Rig::of_update(GradientNoise::new(options).unwrap());
+    let mut rig = Rig::new(GradientNoise::new(options).unwrap());
     rig.seed(7);
     rig
 }
@@ -97,8 +97,9 @@ struct Draws;
 
 #[hook]
 impl UpdateHook for Draws {
-    fn update(&mut self, _: &mut Gradients, cx: &Update) {
+    fn update(&mut self, _: &mut Gradients, cx: &Update) -> HookResult {
         cx.rng().uniform();
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, FromOptions, HookResult, Moment, Observer, OptionError, Policy, Sent, Setup, Stage, Teardown,
+    FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Policy, Sent, Setup, Stage, Teardown,
     TrainBatchEnd, TrainStart, hook,
 };
 
@@ -196,14 +196,11 @@ impl Heartbeat {
 
 #[hook(name = "heartbeat", tier = "built_in")]
 impl Observer for Heartbeat {
-    fn access(&self) -> Access {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.policy(Policy::WARN);
         let HeartbeatOptions { file, url_env, .. } = &self.options;
-        let access = url_env.iter().fold(Access::none(), |access, url| access.effect(secret::effect(url)));
-        file.iter().fold(access, |access, file| own_file::declared(access, "file", file))
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::WARN
+        let spec = url_env.iter().fold(spec, |spec, url| spec.effect(secret::effect(url)));
+        file.iter().fold(spec, |spec, file| own_file::declared(spec, "file", file))
     }
 
     fn setup(&mut self, cx: &Setup) -> HookResult {

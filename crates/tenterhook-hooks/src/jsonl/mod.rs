@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Cadence, Exception, FromOptions, HookResult, Mark, Moment, Observer, OptionError, Phase, Scalar,
-    Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, ValidationStart, hook,
+    Cadence, Exception, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Phase,
+    Scalar, Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd,
+    TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -193,10 +193,10 @@ fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
 
 #[hook(name = "json_log", tier = "built_in")]
 impl Observer for Jsonl {
-    fn access(&self) -> Access {
-        let access = own_file::declared(Access::none().leaves_grad_norm(), "path", &self.options.path);
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = own_file::declared(spec.leaves_grad_norm(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
-        access.needs("log_every_n_batches", Cadence::Batches(every))
+        spec.needs("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -219,8 +219,9 @@ impl Observer for Jsonl {
         self.write(cx, what)
     }
 
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        Ok(())
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
@@ -240,10 +241,11 @@ impl Observer for Jsonl {
         written
     }
 
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         if self.lr_of != cx.total_batches {
             (self.lr, self.lr_of) = (Some(cx.lr), cx.total_batches);
         }
+        Ok(())
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
@@ -251,8 +253,9 @@ impl Observer for Jsonl {
         self.write(cx, What::EpochEnd { average_loss: cx.average_loss(), metrics })
     }
 
-    fn on_validation_start(&mut self, cx: &ValidationStart) {
+    fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
@@ -264,8 +267,9 @@ impl Observer for Jsonl {
         self.write(cx, What::ValidationEnd { stage: cx.stage, metrics })
     }
 
-    fn on_test_start(&mut self, cx: &TestStart) {
+    fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
         self.evaluation = cx.metrics().mark();
+        Ok(())
     }
 
     fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {

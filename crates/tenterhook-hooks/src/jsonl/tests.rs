@@ -210,9 +210,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
 #[test]
 fn a_file_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
     let access = |log_every_n_batches, path: &str| {
-        Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() })
-            .expect("it fits")
-            .access()
+        Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() }).expect("it fits").spec()
     };
     for every in [7, JsonlOptions::default().log_every_n_batches] {
         assert_eq!(access(every, "a.jsonl").needs, [("log_every_n_batches", Cadence::Batches(every))]);

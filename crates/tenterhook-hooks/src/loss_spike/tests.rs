@@ -116,7 +116,7 @@ fn a_resumed_run_acts_at_the_same_steps() {
 
 #[test]
 fn it_declares_that_it_reads_every_loss() {
-    assert_eq!(rig(options()).hook().access().reads, ["train/loss"]);
+    assert_eq!(rig(options()).hook().spec().reads, ["train/loss"]);
 }
 
 #[test]

@@ -121,12 +121,12 @@ fn an_unknown_frequency_and_an_unknown_key_are_refused() {
 fn it_wants_the_events_of_its_frequency_and_declares_what_it_writes() {
     let events = |frequency| {
         let options = LrMonitorOptions { frequency, ..LrMonitorOptions::default() };
-        let events = tenterhook_core::AnyHook::new(LrMonitor::new(options)).events();
+        let events = tenterhook_core::AnyHook::new(LrMonitor::new(options)).spec().events;
         [Event::BeforeOptimizerStep, Event::TrainEpochStart].map(|event| events.contains(event))
     };
     assert_eq!(events(LrFrequency::Step), [true, false]);
     assert_eq!(events(LrFrequency::Epoch), [false, true]);
-    let writes = |options| LrMonitor::new(options).access().writes;
+    let writes = |options| LrMonitor::new(options).spec().writes;
     assert_eq!(writes(LrMonitorOptions::default()), ["lr/*/**"]);
     let all = LrMonitorOptions { log_momentum: true, log_weight_decay: true, ..LrMonitorOptions::default() };
     assert_eq!(writes(all), ["lr/*/**", "momentum/*/**", "weight_decay/*/**"]);

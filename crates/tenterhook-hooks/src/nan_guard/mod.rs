@@ -9,8 +9,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, FINDS_NAN, Flow,
-    FromOptions, HookResult, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd,
+    Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, FINDS_NAN, Flow,
+    FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd,
     TrainBatchStart, TrainStart, epoch_label, hook,
 };
 
@@ -240,24 +240,19 @@ impl NanGuard {
     }
 }
 
-#[hook(state = "memory")]
-impl Controller for NanGuard {
-    fn access(&self) -> Access {
-        Access::none().provides(FINDS_NAN)
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::BuiltIn
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::ABORT
-    }
-
+impl NanGuard {
+    /// The events that its options leave nothing to do at.
     fn idle(&self) -> Events {
         let activations = Some(Event::Activation).filter(|_| !self.options.check_activations);
         let losses = Some(Event::BeforeBackward).filter(|_| !self.options.check_loss);
         activations.into_iter().chain(losses).fold(Events::NONE, Events::with)
+    }
+}
+
+#[hook(state = "memory")]
+impl Controller for NanGuard {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.tier(Tier::BuiltIn).policy(Policy::ABORT).idle(self.idle()).provides(FINDS_NAN)
     }
 
     fn wants_point(&self, point: &str) -> bool {
@@ -277,22 +272,25 @@ impl Controller for NanGuard {
         Ok(Decision::CONTINUE)
     }
 
-    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {
+    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult<Decision> {
         self.seen.clear();
         self.heeded = 0;
         if self.options.log_shapes {
             self.shapes.tell(cx, &cx.batch.tensors);
         }
+        Ok(Decision::CONTINUE)
     }
 
-    fn on_activation(&mut self, cx: &Activation) {
+    fn on_activation(&mut self, cx: &Activation) -> HookResult {
         for tensor in cx.values.iter() {
             self.seen.activation(cx.point, &tensor);
         }
+        Ok(())
     }
 
-    fn on_before_backward(&mut self, cx: &BeforeBackward) {
+    fn on_before_backward(&mut self, cx: &BeforeBackward) -> HookResult<Decision> {
         self.seen.loss(cx.loss.value());
+        Ok(Decision::CONTINUE)
     }
 
     fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult<Decision> {

@@ -138,7 +138,7 @@ fn activations_are_looked_at_where_their_points_say_and_in_training_only() {
 fn it_wants_only_the_events_of_what_it_looks_at() {
     let wants = |check_activations, check_loss| {
         let options = NanGuardOptions { check_loss, check_activations, ..NanGuardOptions::default() };
-        let events = tenterhook_core::AnyHook::new(NanGuard::new(options).expect("they fit")).events();
+        let events = tenterhook_core::AnyHook::new(NanGuard::new(options).expect("they fit")).spec().events;
         [Event::Activation, Event::BeforeBackward].map(|event| events.contains(event))
     };
     assert_eq!(wants(true, true), [true, true]);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, CheckpointLoaded, CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled,
-    HookResult, Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown,
+    CheckpointLoaded, CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled, HookResult,
+    HookSpec, Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown,
     TrainEnd, epoch_label, hook,
 };
 
@@ -255,21 +255,8 @@ fn ending(outcome: &Outcome) -> (String, Option<String>) {
     }
 }
 
-#[hook(name = "notify", tier = "built_in")]
-impl Observer for Notify {
-    fn access(&self) -> Access {
-        let access = Access::none().effect(secret::effect(&self.options.url_env));
-        let access = self.options.monitor.iter().fold(access, Access::monitors);
-        if self.wants(NotifyOn::BestModel) && self.options.monitor.is_none() {
-            return access.requires(checkpoint::PROVIDED, "set `monitor` here, or in a checkpoint hook");
-        }
-        if self.wants(NotifyOn::BestModel) || self.wants(NotifyOn::Checkpoint) {
-            let fix = "add a hook `checkpoint`, or remove `best_model` and `checkpoint` from `notify_on`";
-            return access.requires(SAVES_CHECKPOINTS, fix);
-        }
-        access
-    }
-
+impl Notify {
+    /// The events that its options leave nothing to do at.
     fn idle(&self) -> Events {
         let ends = self.wants(NotifyOn::TrainingEnd) || self.wants(NotifyOn::EarlyStop);
         let best = self.follows_best();
@@ -282,6 +269,23 @@ impl Observer for Notify {
         ];
         let idle = wanted.iter().filter(|(_, wanted)| !wanted);
         idle.fold(Events::NONE, |idle, (event, _)| idle.with(*event))
+    }
+}
+
+#[hook(name = "notify", tier = "built_in")]
+impl Observer for Notify {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.idle(self.idle());
+        let spec = spec.effect(secret::effect(&self.options.url_env));
+        let spec = self.options.monitor.iter().fold(spec, HookSpec::monitors);
+        if self.wants(NotifyOn::BestModel) && self.options.monitor.is_none() {
+            return spec.requires(checkpoint::PROVIDED, "set `monitor` here, or in a checkpoint hook");
+        }
+        if self.wants(NotifyOn::BestModel) || self.wants(NotifyOn::Checkpoint) {
+            let fix = "add a hook `checkpoint`, or remove `best_model` and `checkpoint` from `notify_on`";
+            return spec.requires(SAVES_CHECKPOINTS, fix);
+        }
+        spec
     }
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
@@ -298,7 +302,7 @@ impl Observer for Notify {
         Ok(())
     }
 
-    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) {
+    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
         // Where the run had ended, its last checkpoints are not announced again.
         let loaded = if let (Some(mode), Some(monitor)) = (self.mode, &self.options.monitor) {
             let is_fresh = cx.metrics().step_of(monitor) == Some(cx.step);
@@ -311,6 +315,7 @@ impl Observer for Notify {
             best.filter(|(_, path)| path.is_dir())
         };
         self.loaded = loaded.map(|(score, path)| Best { score, path: path.display().to_string() });
+        Ok(())
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
@@ -340,7 +345,7 @@ impl Observer for Notify {
         self.send(cx, NotifyOn::HookDisabled, Facts { reason, hook, ..self.now(cx, NotifyOn::HookDisabled) })
     }
 
-    fn teardown(&mut self, cx: &Teardown) {
+    fn teardown(&mut self, cx: &Teardown) -> HookResult {
         if let (true, None, Some(monitor)) = (self.unjudged, self.best(), &self.options.monitor) {
             cx.say(format!(
                 "no checkpoint was saved with a value of `{monitor}` of its own step, so none is the best; set \
@@ -352,6 +357,7 @@ impl Observer for Notify {
             let messages = text::many(held_back, "message");
             cx.say(format!("{messages} held back and never sent: too many in too short a time"));
         }
+        Ok(())
     }
 
     fn finish(&mut self) -> HookResult {

@@ -212,7 +212,7 @@ fn a_run_that_had_ended_resumes_with_the_best_of_its_checkpoint() {
 #[test]
 fn what_messages_about_checkpoints_need_is_declared() {
     let access = |options: NotifyOptions| {
-        let Access { requires, monitors, .. } = notify(options).access();
+        let HookSpec { requires, monitors, .. } = notify(options).spec();
         (requires.into_iter().map(|required| required.what).collect::<Vec<_>>(), monitors)
     };
     let best = || options(&[NotifyOn::BestModel]);

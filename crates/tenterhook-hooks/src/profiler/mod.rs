@@ -13,7 +13,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Access, AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, Moment,
+    AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, HookSpec, Moment,
     Observer, OptionError, Phase, State, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd,
     TrainEpochStart, TrainStart, ValidationEnd, hook,
 };
@@ -171,46 +171,52 @@ impl Profiler {
 
 #[hook(tier = "built_in")]
 impl Observer for Profiler {
-    fn access(&self) -> Access {
-        let access = METRICS.into_iter().fold(Access::none().measures_hooks(), Access::writes);
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = METRICS.into_iter().fold(spec.measures_hooks(), HookSpec::writes);
         let file = self.options.filename.iter();
-        let access = file.fold(access, |access, file| own_file::declared(access, "filename", file));
+        let spec = file.fold(spec, |spec, file| own_file::declared(spec, "filename", file));
         let skips = self.options.skip_first_batches;
-        access.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
+        spec.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }
 
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         if !self.memory.goes_on(cx) {
             *self.memory = Memory::default();
         }
         self.to_skip = self.options.skip_first_batches;
         self.begin(cx);
+        Ok(())
     }
 
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         self.memory.epoch = Default::default();
         self.begin(cx);
+        Ok(())
     }
 
-    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) {
+    fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult {
         self.add(WAIT, cx.wait);
+        Ok(())
     }
 
-    fn on_after_forward(&mut self, cx: &AfterForward) {
+    fn on_after_forward(&mut self, cx: &AfterForward) -> HookResult {
         let by_the_module: Duration = [BACKWARD, OPTIMIZER].iter().filter_map(|part| self.batch[*part]).sum();
         let by_hooks = cx.time_at_points().saturating_sub(self.at_points);
         self.add(FORWARD, cx.duration.saturating_sub(by_the_module + by_hooks));
+        Ok(())
     }
 
-    fn on_after_backward(&mut self, cx: &AfterBackward) {
+    fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult {
         self.add(BACKWARD, cx.duration);
+        Ok(())
     }
 
-    fn on_after_optimizer_step(&mut self, cx: &AfterOptimizerStep) {
+    fn on_after_optimizer_step(&mut self, cx: &AfterOptimizerStep) -> HookResult {
         self.add(OPTIMIZER, cx.duration);
+        Ok(())
     }
 
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         if self.to_skip > 0 {
             self.to_skip -= 1;
             self.memory.skipped += 1;
@@ -218,18 +224,21 @@ impl Observer for Profiler {
             self.count(cx);
         }
         self.begin(cx);
+        Ok(())
     }
 
-    fn on_validation_end(&mut self, cx: &ValidationEnd) {
+    fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
         if cx.phase == Phase::Validate {
             self.begin(cx);
         }
+        Ok(())
     }
 
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         for (name, time) in METRICS.into_iter().zip(self.memory.epoch) {
             cx.log(name, time.as_secs_f64());
         }
+        Ok(())
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {

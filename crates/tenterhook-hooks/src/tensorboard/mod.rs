@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::Tensors;
 use tenterhook_core::{
-    Access, BeforeOptimizerStep, Cadence, Event, Events, FromOptions, HookResult, Log, Moment, Observer,
+    BeforeOptimizerStep, Cadence, Event, Events, FromOptions, HookResult, HookSpec, Log, Moment, Observer,
     OptionError, Phase, Sent, Setup, State, StepEnd, TrainBatchStart, TrainStart, hook,
 };
 
@@ -208,18 +208,8 @@ fn seconds_since_1970() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-#[hook(name = "tensorboard", tier = "built_in")]
-impl Observer for TensorBoard {
-    fn access(&self) -> Access {
-        let TensorBoardOptions { dir, histograms, histogram_every_n_steps: every, .. } = &self.options;
-        let access = own_file::declared(Access::none(), "dir", dir);
-        if histograms.is_empty() {
-            return access;
-        }
-        let cadence = Cadence::Steps(*every);
-        access.paced(cadence).leaves_grad_norm().needs("histogram_every_n_steps", cadence)
-    }
-
+impl TensorBoard {
+    /// The events that its options leave nothing to do at.
     fn idle(&self) -> Events {
         let unwanted = [
             (Event::BeforeOptimizerStep, !self.options.wants(HistogramOf::Gradients)),
@@ -231,9 +221,24 @@ impl Observer for TensorBoard {
             .filter(|(_, idle)| *idle)
             .fold(Events::NONE, |events, (event, _)| events.with(event))
     }
+}
 
-    fn setup(&mut self, _: &Setup) {
+#[hook(name = "tensorboard", tier = "built_in")]
+impl Observer for TensorBoard {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.idle(self.idle());
+        let TensorBoardOptions { dir, histograms, histogram_every_n_steps: every, .. } = &self.options;
+        let spec = own_file::declared(spec, "dir", dir);
+        if histograms.is_empty() {
+            return spec;
+        }
+        let cadence = Cadence::Steps(*every);
+        spec.paced(cadence).leaves_grad_norm().needs("histogram_every_n_steps", cadence)
+    }
+
+    fn setup(&mut self, _: &Setup) -> HookResult {
         self.trail.begin_call();
+        Ok(())
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

@@ -136,7 +136,7 @@ fn events_that_its_options_do_not_need_are_left_to_others() {
     let wanted = |options: Value| {
         let hook = made(options);
         let events = [Event::Log, Event::TrainBatchStart, Event::BeforeOptimizerStep, Event::StepEnd];
-        events.map(|event| hook.__events().contains(event) && !hook.idle().contains(event))
+        events.map(|event| hook.spec().events.contains(event))
     };
     assert_eq!(wanted(json!({})), [true, false, false, false]);
     assert_eq!(wanted(json!({ "images": "x" })), [true, true, false, false]);
@@ -203,7 +203,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
 
 #[test]
 fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
-    let access = |options: Value| made(options).access();
+    let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);
     assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).needs, []);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook_core::{
-    Access, CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, Moment, Observer,
+    CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, HookSpec, Moment, Observer,
     OptionError, Outside, Sent, Setup, Stage, hook,
 };
 
@@ -143,14 +143,15 @@ fn variables() -> Variables {
 
 #[hook(name = "upload", tier = "built_in")]
 impl Observer for Upload {
-    fn access(&self) -> Access {
-        let access = Access::none().claims(&*self.options.to, "give one of them another `to`");
-        let access = access.effect(Effect::Upload(self.options.to.clone()));
-        self.checked.destination.lack(&variables()).into_iter().fold(access, Access::lacks)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.claims(&*self.options.to, "give one of them another `to`");
+        let spec = spec.effect(Effect::Upload(self.options.to.clone()));
+        self.checked.destination.lack(&variables()).into_iter().fold(spec, HookSpec::lacks)
     }
 
-    fn setup(&mut self, _: &Setup) {
+    fn setup(&mut self, _: &Setup) -> HookResult {
         self.outbox.begin();
+        Ok(())
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {

@@ -36,37 +36,43 @@ fn observer(methods: &TokenStream) -> TokenStream {
 }
 
 #[test]
-fn an_observer_becomes_a_hook_with_its_events_and_name() {
+fn an_observer_stays_as_it_is_written_and_becomes_a_hook_with_its_events_and_name() {
     let handler = quote! {
         /// Prints.
         fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult { Ok(()) }
     };
     let expected = quote! {
-        impl ::th::Hook for LossPrinter {
-            type Verdict = ();
-            #[allow(unused_mut)]
-            fn __events(&self) -> ::th::Events {
-                let mut events = ::th::Events::NONE;
-                { events = events.with(::th::Event::TrainBatchEnd); }
-                events
-            }
-            fn name(&self) -> ::std::string::String { ::std::string::String::from("loss_printer") }
+        impl Observer for LossPrinter {
             #handler
         }
-        const _: () = {
-            #[allow(dead_code)]
-            fn kind<H: Observer>() {}
-        };
+        impl ::th::Hook for LossPrinter {
+            fn spec(&self) -> ::th::HookSpec {
+                let spec = ::th::HookSpec::observer("loss_printer");
+                let spec = spec.wants(::th::Event::TrainBatchEnd);
+                <Self as Observer>::declare(self, spec)
+            }
+            #[inline]
+            fn deliver(&mut self, event: ::th::EventRef<'_>) -> ::th::hook::Reply {
+                match event {
+                    ::th::EventRef::TrainBatchEnd(cx) => ::th::hook::reply(
+                        <Self as Observer>::on_train_batch_end(self, cx)
+                    ),
+                    _ => ::std::result::Result::Ok(()),
+                }
+            }
+        }
     };
-    assert_eq!(expanded(quote!(), observer(&handler)), squeezed(&expected));
+    let expanded = expanded(quote!(), observer(&handler));
+    assert_eq!(expanded, squeezed(&expected));
 }
 
 #[test]
 fn a_controller_decides() {
     let expansion = expanded(quote!(), quote!(impl tenterhook::Controller for stop::EarlyStopping {}));
+    assert_holds(&expansion, &quote!(impl tenterhook::Controller for stop::EarlyStopping {}));
     assert_holds(&expansion, &quote!(impl ::th::Hook for stop::EarlyStopping));
-    assert_holds(&expansion, &quote! { type Verdict = ::th::Decision; });
-    assert_holds(&expansion, &quote!("early_stopping"));
+    assert_holds(&expansion, &quote!(::th::HookSpec::controller("early_stopping");));
+    assert_holds(&expansion, &quote!(<Self as tenterhook::Controller>::declare(self, spec)));
 }
 
 #[test]
@@ -86,24 +92,29 @@ fn generics_bounds_and_attributes_are_kept() {
             impl<'a, T: Send, const N: usize> ::th::Hook for HTTPPing<'a, T, N> where T: Clone
         },
     );
+    let forwarded = quote!(<Self as Observer>::state_dict(self,));
+    assert_holds(&expansion, &forwarded);
     assert_holds(&expansion, &quote! { #[inline] fn state_dict(&self) -> State { State::new() } });
     assert_holds(&expansion, &quote!("http_ping"));
 }
 
 #[test]
-fn arguments_become_methods() {
+fn arguments_become_a_part_of_what_the_hook_declares() {
     let args = quote!(name = "stop", reads = ["val/loss", "lr"], writes = ["best"], tier = "monitor");
     let expansion = expanded(args, quote!(impl Controller for X {}));
-    assert_holds(&expansion, &quote!(::std::string::String::from("stop")));
     assert_holds(
         &expansion,
         &quote! {
-            fn access(&self) -> ::th::Access {
-                ::th::Access::none().reads("val/loss").reads("lr").writes("best")
-            }
+            let spec = ::th::HookSpec::controller("stop")
+                .reads("val/loss").reads("lr").writes("best").tier(::th::Tier::Monitor);
         },
     );
-    assert_holds(&expansion, &quote! { fn tier(&self) -> ::th::Tier { ::th::Tier::Monitor } });
+    let args = quote!(on_error = "warn", monitors = "val/loss", ranks = "local_main");
+    let expansion = expanded(args, observer(&quote!()));
+    assert_holds(
+        &expansion,
+        &quote!(.monitors("val/loss").policy(::th::Policy::WARN).ranks(::th::Ranks::LocalMain);),
+    );
 }
 
 #[test]
@@ -117,54 +128,50 @@ fn a_state_becomes_the_two_methods_that_keep_it() {
 }
 
 #[test]
-fn absent_arguments_add_no_methods() {
-    let expansion = expanded(quote!(), observer(&quote! { fn name(&self) -> String { "mine".into() } }));
-    assert_eq!(expansion.matches("fnname").count(), 1);
-    assert!(!expansion.contains("fnaccess") && !expansion.contains("fntier"));
-}
-
-#[test]
-fn events_come_in_source_order_under_the_condition_of_their_handler() {
+fn an_event_is_wanted_and_delivered_under_the_condition_of_its_handler() {
     let methods = quote! {
         fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult { Ok(()) }
         #[allow(dead_code)]
         #[cfg(feature = "loud")]
         fn setup(&mut self, cx: &Setup) -> HookResult { Ok(()) }
     };
-    let expected = quote! {
-        { events = events.with(::th::Event::TrainEnd); }
-        #[cfg(feature = "loud")]
-        { events = events.with(::th::Event::Setup); }
-        events
-    };
-    assert_holds(&expanded(quote!(), observer(&methods)), &expected);
+    let expansion = expanded(quote!(), observer(&methods));
+    assert_holds(
+        &expansion,
+        &quote! {
+            let spec = spec.wants(::th::Event::TrainEnd);
+            #[cfg(feature = "loud")]
+            let spec = spec.wants(::th::Event::Setup);
+        },
+    );
+    assert_holds(
+        &expansion,
+        &quote!(
+            #[cfg(feature = "loud")]
+            ::th::EventRef::Setup(cx)
+        ),
+    );
 }
 
 #[test]
-fn a_handler_without_return_type_returns_the_default_verdict() {
-    let methods = quote! {
-        fn on_step_end(&mut self, cx: &StepEnd) { if self.done { return; } self.step(); }
-    };
-    let expected = quote! {
-        #[allow(clippy::redundant_closure_call, clippy::unused_unit)]
-        fn on_step_end(&mut self, cx: &StepEnd) -> ::th::HookResult<<Self as ::th::Hook>::Verdict> {
-            (|| -> () { if self.done { return; } self.step(); })();
-            ::std::result::Result::Ok(::std::default::Default::default())
-        }
-    };
-    assert_holds(&expanded(quote!(), observer(&methods)), &expected);
-}
-
-#[test]
-fn a_watching_handler_without_return_type_returns_nothing_even_in_a_controller() {
-    let item = quote!(impl Controller for X { fn on_fit_end(&mut self, cx: &FitEnd) {} });
-    let expected = quote! {
-        fn on_fit_end(&mut self, cx: &FitEnd) -> ::th::HookResult {
-            (|| -> () {})();
-            ::std::result::Result::Ok(::std::default::Default::default())
-        }
-    };
-    assert_holds(&expanded(quote!(), item), &expected);
+fn a_handler_without_return_type_is_told_which() {
+    let item = observer(&quote! { fn on_step_end(&mut self, cx: &StepEnd) { self.step(); } });
+    assert_eq!(
+        errors(quote!(), item),
+        ["`on_step_end` returns `HookResult`: write `-> HookResult`, and `Ok(())` at its end"]
+    );
+    let controller = |method| errors(quote!(), quote!(impl Controller for X { #method }));
+    assert_eq!(
+        controller(quote!(
+            fn on_step_end(&mut self, cx: &StepEnd) {}
+        )),
+        ["`on_step_end` returns `HookResult<Decision>`: write `-> HookResult<Decision>`, and \
+            `Ok(Decision::CONTINUE)` at its end"]
+    );
+    let watching = controller(quote!(
+        fn on_fit_end(&mut self, cx: &FitEnd) {}
+    ));
+    assert!(watching[0].contains("returns `HookResult`:"), "{watching:?}");
 }
 
 #[test]
@@ -206,26 +213,19 @@ fn all_errors_come_at_once_beside_what_is_right() {
     assert_eq!(errors(args.clone(), observer(&methods)).len(), 6);
     let expansion = expanded(args, observer(&methods));
     assert_holds(&expansion, &quote!(fn setup));
-    assert_holds(&expansion, &quote!(fn tier));
+    assert_holds(&expansion, &quote!(.tier(::th::Tier::Monitor)));
     for wrong in ["typeState", "constN", "handlers!", "fnon_training_end", "fnon_test_end(&mutself){"] {
         assert!(!expansion.contains(wrong), "{wrong}");
     }
 }
 
 #[test]
-fn an_argument_beside_the_method_it_replaces_is_refused() {
+fn what_a_hook_declares_has_one_method() {
     let methods = quote! {
-        fn name(&self) -> String { String::new() }
-        fn access(&self) -> Access { Access::none() }
         fn tier(&self) -> Tier { Tier::User }
     };
-    let args = quote!(name = "x", writes = ["best"], tier = "user");
-    let found = errors(args.clone(), observer(&methods));
-    assert_eq!(found.len(), 3);
-    for (error, method) in found.iter().zip(["`fn name`", "`fn access`", "`fn tier`"]) {
-        assert!(error.contains(method), "{error}");
-    }
-    assert_eq!(expanded(args, observer(&methods)).matches("fnname(").count(), 1);
+    let found = errors(quote!(), observer(&methods));
+    assert_eq!(found, ["`tier` is not a handler of a hook; did you mean `declare`?"]);
 }
 
 #[test]
@@ -278,30 +278,18 @@ fn the_table_lists_names_and_whether_they_steer() {
 }
 
 #[test]
-fn a_policy_and_a_monitored_metric_are_declared_by_the_attribute() {
-    let item = observer(&quote! {});
-    let expansion = expanded(quote!(on_error = "warn", monitors = "val/loss"), item);
-    assert_holds(&expansion, &quote! { fn policy(&self) -> ::th::Policy { ::th::Policy::WARN } });
-    assert_holds(&expansion, &quote! { ::th::Access::none().monitors("val/loss") });
-}
-
-#[test]
 fn an_update_hook_gets_a_name_and_goes_wherever_hooks_go() {
     let item = quote! {
         impl<T: Send> UpdateHook for Halve<T> where T: Copy {
-            fn update(&mut self, gradients: &mut Gradients, cx: &Update) { gradients.scale(0.5); }
+            fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult { Ok(()) }
         }
     };
     let expansion = expanded(quote!(on_error = "warn", state = "memory"), item);
     assert_holds(&expansion, &quote!(impl<T: Send> UpdateHook for Halve<T> where T: Copy));
-    assert_holds(&expansion, &quote!(::std::string::String::from("halve")));
-    assert_holds(&expansion, &quote!(-> ::th::HookResult));
-    assert_holds(&expansion, &quote!(::th::Policy::WARN));
-    assert_holds(&expansion, &quote!(fn state_dict));
-    assert_holds(
-        &expansion,
-        &quote!(impl<T: Send> ::std::convert::From<Halve<T> > for ::th::AnyHook where T: Copy),
-    );
+    assert_holds(&expansion, &quote!(impl<T: Send> ::th::Hook for Halve<T> where T: Copy));
+    assert_holds(&expansion, &quote!(::th::HookSpec::update("halve").policy(::th::Policy::WARN);));
+    assert_holds(&expansion, &quote!(<Self as UpdateHook>::update(self, gradients, cx)));
+    assert_holds(&expansion, &quote!(<Self as UpdateHook>::state_dict(self,)));
     let found = errors(quote!(tier = "user"), quote!(impl UpdateHook for Halve {}));
     assert_eq!(found, ["an update hook has no tier: update hooks run in registration order"]);
 }

@@ -14,12 +14,13 @@ use tenterhook_testkit::{NamedTensors, Rig};
 struct Everything(Vec<(Event, Phase, Stage, Status)>);
 
 macro_rules! note_everything {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         #[hook]
         impl Observer for Everything {
-            $(fn $handler(&mut self, cx: &$Event) {
+            $(fn $handler(&mut self, cx: &$Event) -> HookResult {
                 let moment = &cx.moment;
                 self.0.push((Event::$Event, moment.phase, moment.stage, moment.status));
+                Ok(())
             })*
         }
     };
@@ -140,17 +141,21 @@ fn ends_checkpoints_predictions_and_failures_show_what_was_given() {
 
     #[hook]
     impl Observer for Ends {
-        fn on_train_end(&mut self, cx: &TrainEnd) {
+        fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult {
             self.0.push(format!("{:?}", cx.outcome));
+            Ok(())
         }
-        fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) {
+        fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
             self.0.push(format!("{} {} {}", cx.saved_step, cx.path.display(), cx.root == Path::new("all")));
+            Ok(())
         }
-        fn on_predict_batch_end(&mut self, cx: &PredictBatchEnd) {
+        fn on_predict_batch_end(&mut self, cx: &PredictBatchEnd) -> HookResult {
             self.0.push(format!("{:?}", cx.prediction.downcast_ref::<Vec<u8>>()));
+            Ok(())
         }
-        fn on_exception(&mut self, cx: &Exception) {
+        fn on_exception(&mut self, cx: &Exception) -> HookResult {
             self.0.push(cx.failure.to_string());
+            Ok(())
         }
     }
 

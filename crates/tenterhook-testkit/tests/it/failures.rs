@@ -15,8 +15,8 @@ impl Observer for Clumsy {
         self.falls += 1;
         Err(BoxError::from(format!("fall {}", self.falls)))
     }
-    fn on_train_end(&mut self, _: &TrainEnd) {
-        panic!("fell over");
+    fn on_train_end(&mut self, _: &TrainEnd) -> HookResult {
+        panic!("fell over")
     }
 }
 

@@ -19,8 +19,9 @@ impl HalveLr {
 
 #[hook(reads = ["train/loss"])]
 impl Controller for HalveLr {
-    fn on_train_start(&mut self, cx: &TrainStart) {
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         self.start_time = Some(cx.elapsed());
+        Ok(Decision::CONTINUE)
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {

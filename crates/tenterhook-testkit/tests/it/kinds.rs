@@ -1,8 +1,8 @@
 //! Update and forward hooks, and the checkpoint tier.
 
 use tenterhook_core::{
-    Activation, Controller, Decision, Event, Gradients, HookResult, Observer, Policy, Request, SaveRequest,
-    State, Tier, TrainEpochEnd, Update, UpdateHook, hook,
+    Activation, Controller, Decision, Event, Gradients, HookResult, HookSpec, Observer, Policy, Request,
+    SaveRequest, State, Tier, TrainEpochEnd, Update, UpdateHook, hook,
 };
 use tenterhook_testkit::{Effect, Rig};
 
@@ -12,12 +12,10 @@ struct Doubles {
     panics: bool,
 }
 
+#[hook]
 impl UpdateHook for Doubles {
-    fn name(&self) -> String {
-        "doubles".into()
-    }
-    fn policy(&self) -> Policy {
-        Policy::WARN
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("doubles").policy(Policy::WARN)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.calls += 1;
@@ -36,7 +34,7 @@ impl UpdateHook for Doubles {
 
 #[test]
 fn an_update_hook_changes_the_given_gradients_and_a_failing_one_does_not() {
-    let mut rig = Rig::of_update(Doubles { calls: 0, panics: false });
+    let mut rig = Rig::new(Doubles { calls: 0, panics: false });
     rig.gradients([("w", [1.0, 2.0]), ("b", [5.0, 6.0])]);
     assert_eq!(rig.update().get("w"), Some(&[2.0, 4.0][..]));
     assert_eq!(rig.step(1).update().get("w"), Some(&[2.0, 4.0][..]));
@@ -50,7 +48,7 @@ fn an_update_hook_changes_the_given_gradients_and_a_failing_one_does_not() {
 
 #[test]
 fn an_update_hook_resumes_with_its_state() {
-    let mut rig = Rig::of_update(Doubles { calls: 0, panics: false });
+    let mut rig = Rig::new(Doubles { calls: 0, panics: false });
     rig.update();
     let resumed = rig.resumed(Doubles { calls: 0, panics: false });
     assert_eq!(resumed.hook().calls, 1);
@@ -60,11 +58,8 @@ struct Sees(Vec<(String, Vec<usize>)>);
 
 #[hook]
 impl Observer for Sees {
-    fn name(&self) -> String {
-        "sees".into()
-    }
-    fn policy(&self) -> Policy {
-        Policy::ABORT
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("sees").policy(Policy::ABORT)
     }
     fn wants_point(&self, point: &str) -> bool {
         point.starts_with("blocks.")
@@ -96,8 +91,8 @@ fn what_a_checkpoint_hook_saves_in_its_turn_is_part_of_its_decision() {
     struct Saves;
     #[hook]
     impl Controller for Saves {
-        fn tier(&self) -> Tier {
-            Tier::Checkpoint
+        fn declare(&self, spec: HookSpec) -> HookSpec {
+            spec.tier(Tier::Checkpoint)
         }
         fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult<Decision> {
             Ok(Decision::save_now())

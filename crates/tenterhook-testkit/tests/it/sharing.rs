@@ -1,6 +1,8 @@
 //! The board, the roster, and hooks beside the one under test.
 
-use tenterhook_core::{Controller, Decided, Decision, Event, Key, RosterRequest, StepEnd, closure, hook};
+use tenterhook_core::{
+    Controller, Decided, Decision, Event, HookResult, Key, RosterRequest, StepEnd, closure, hook,
+};
 use tenterhook_testkit::Rig;
 
 const BEST: Key<f64> = Key::new("best");
@@ -9,7 +11,7 @@ struct Switch;
 
 #[hook]
 impl Controller for Switch {
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
         cx.board().put(BEST, cx.board().get(BEST).unwrap_or(0.0) + 1.0);
         match cx.step {
             1 => cx.hooks().disable("other"),
@@ -18,6 +20,7 @@ impl Controller for Switch {
             4 => cx.hooks().remove("nobody"),
             _ => cx.hooks().disable("switch"),
         }
+        Ok(Decision::CONTINUE)
     }
 }
 

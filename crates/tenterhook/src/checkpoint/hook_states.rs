@@ -54,7 +54,7 @@ fn made(config: &Value, registry: &Registry) -> Vec<(String, AnyHook, OnError)> 
         let Ok(hook) = registry.hook(&table.common.use_, &table.options) else { continue };
         let taken: Vec<_> = hooks.iter().map(|(name, ..)| name.clone()).collect();
         let name = table.registered_name(&hook, &taken);
-        let on_error = table.common.on_error.unwrap_or(hook.policy().on_error);
+        let on_error = table.common.on_error.unwrap_or(hook.spec().policy.on_error);
         hooks.push((name, table.common.gate(hook), on_error));
     }
     hooks

@@ -83,7 +83,7 @@ impl HookTable {
         }
         // A second one of a kind needs a name of its own, and the order in the file is a stable one.
         let own = hook.name();
-        let mut name = own.clone();
+        let mut name = own.to_owned();
         for number in 2.. {
             if !taken.contains(&name) {
                 break;

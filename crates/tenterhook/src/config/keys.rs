@@ -124,7 +124,7 @@ impl HookKeys {
         if let Some((message, fix)) = self.when.as_ref().and_then(Conditioned::nonsense) {
             problems.push(Problem::new("when", message).fix(fix));
         }
-        let on_error = self.on_error.unwrap_or(hook.policy().on_error);
+        let on_error = self.on_error.unwrap_or(hook.spec().policy.on_error);
         match self.max_failures {
             Some(0) => {
                 let problem = Problem::new("max_failures", "`max_failures` must be 1 or more");
@@ -172,7 +172,7 @@ impl HookKeys {
         if self.on_error.is_none() && self.max_failures.is_none() {
             return None;
         }
-        let own = hook.policy();
+        let own = hook.spec().policy;
         Some(Policy {
             on_error: self.on_error.unwrap_or(own.on_error),
             max_failures: self.max_failures.unwrap_or(own.max_failures),

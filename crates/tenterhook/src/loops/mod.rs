@@ -202,11 +202,8 @@ impl<M: Module> Loop<M> {
     /// Tells once that the loss, which was read anyway, is not finite: nothing else would say so where no hook looks.
     pub(crate) fn check_finite(&mut self, loss: f64) {
         if !loss.is_finite() && !std::mem::replace(&mut self.journal.told_not_finite, true) {
-            let guarded = self
-                .hooks
-                .declared()
-                .iter()
-                .any(|(_, access)| access.provides.iter().any(|it| it == FINDS_NAN));
+            let guarded =
+                self.hooks.declared().iter().any(|spec| spec.provides.iter().any(|it| it == FINDS_NAN));
             self.note(Notice::NotFinite { loss, step: self.state.progress.step, guarded });
         }
     }

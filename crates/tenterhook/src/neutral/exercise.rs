@@ -1,35 +1,35 @@
 //! Whether a run was enough to see what a hook does.
 
-use tenterhook_core::{Access, Cadence, Event, Progress, Received};
+use tenterhook_core::{Cadence, Event, HookSpec, Progress, Received};
 
 /// What a hook waits for and a run did not come to.
-pub(super) fn too_rare(access: &Access, progress: &Progress) -> Option<String> {
+pub(super) fn too_rare(spec: &HookSpec, progress: &Progress) -> Option<String> {
     let missed = |cadence: &&Cadence| !is_reached(**cadence, progress, 0);
-    let rare = access.every.iter().find(missed).map(|cadence| format!("it fires every {cadence}"));
+    let rare = spec.every.iter().find(missed).map(|cadence| format!("it fires every {cadence}"));
     let paced = || {
-        let paced = access.paced.iter().filter(|cadence| !is_never(**cadence)).find(missed)?;
+        let paced = spec.paced.iter().filter(|cadence| !is_never(**cadence)).find(missed)?;
         Some(format!("it looks every {paced}"))
     };
     let needs = || {
-        let (key, cadence) = access.needs.iter().find(|(_, cadence)| missed(&cadence))?;
+        let (key, cadence) = spec.needs.iter().find(|(_, cadence)| missed(&cadence))?;
         Some(format!("its `{key}` needs {cadence}"))
     };
     let late = || {
-        let after = access.after.iter().find(|cadence| !is_reached(**cadence, progress, 1))?;
+        let after = spec.after.iter().find(|cadence| !is_reached(**cadence, progress, 1))?;
         Some(format!("it fires after {after}"))
     };
     let why = rare.or_else(paced).or_else(needs).or_else(late)?;
     let accumulate = progress.total_batches.checked_div(progress.step).unwrap_or(1);
-    let enough = steps_to_fire(access, accumulate).max();
+    let enough = steps_to_fire(spec, accumulate).max();
     let fix = enough.map(|steps| format!("; {steps} steps would do")).unwrap_or_default();
     Some(format!("{why}, and the run was shorter{fix}"))
 }
 
 /// After how many steps it has fired once, by each thing that it says of itself in steps or batches.
-pub(super) fn steps_to_fire(access: &Access, accumulate: u64) -> impl Iterator<Item = u64> {
-    let paced = access.paced.iter().filter(|cadence| !is_never(**cadence));
-    let often = access.every.iter().chain(paced).chain(access.needs.iter().map(|(_, cadence)| cadence));
-    let late = access.after.iter().map(|cadence| (cadence, 1));
+pub(super) fn steps_to_fire(spec: &HookSpec, accumulate: u64) -> impl Iterator<Item = u64> {
+    let paced = spec.paced.iter().filter(|cadence| !is_never(**cadence));
+    let often = spec.every.iter().chain(paced).chain(spec.needs.iter().map(|(_, cadence)| cadence));
+    let late = spec.after.iter().map(|cadence| (cadence, 1));
     let all = often.map(|cadence| (cadence, 0)).chain(late);
     all.filter_map(move |(cadence, beyond)| match cadence {
         Cadence::Steps(n) => Some(n + beyond),
@@ -55,9 +55,9 @@ fn is_reached(cadence: Cadence, progress: &Progress, beyond: u64) -> bool {
 
 /// Why a hook has done nothing, if it has done nothing. Where it wants something of every epoch, what comes once
 /// in a run, and passes every gate, is not enough.
-pub(super) fn idle(access: &Access, received: Received) -> Option<String> {
+pub(super) fn idle(spec: &HookSpec, received: Received) -> Option<String> {
     let Received { wanted, in_training, in_evaluations } = received;
-    let looks_at_steps = !access.paced.is_some_and(is_never);
+    let looks_at_steps = !spec.paced.is_some_and(is_never);
     let came = |event: Event| {
         let shown_in_vain = event == Event::Activation && !looks_at_steps;
         in_evaluations.contains(event) || (in_training.contains(event) && !shown_in_vain)

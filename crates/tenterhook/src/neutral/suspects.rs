@@ -1,6 +1,6 @@
 //! Which hooks are judged, and why the others are not.
 
-use tenterhook_core::{Access, HookInfo, Origin, Received, Tier};
+use tenterhook_core::{HookInfo, HookSpec, Origin, Received, Tier};
 
 use super::exercise;
 use super::judgement::{NotExercised, NotJudged, Reason};
@@ -15,7 +15,7 @@ pub(super) struct Suspects {
     pub(super) not_judged: Vec<NotJudged>,
     /// Those that are in no run.
     left_out: Vec<String>,
-    declared: Vec<(String, Access)>,
+    declared: Vec<HookSpec>,
 }
 
 impl Suspects {
@@ -48,11 +48,9 @@ impl Suspects {
 
     /// Whoever is read from stays in all runs; and what it reads itself, too.
     fn spare_what_is_read_by(&mut self, reader: &str, readers: &mut Vec<String>) {
-        let access =
-            |hook: &str| self.declared.iter().find(|(name, _)| name == hook).map(|(_, access)| access);
-        let Some(reads) = access(reader) else { return };
+        let Some(reads) = self.spec(reader) else { return };
         let read_from = |hook: &String| {
-            let name = reads.reads_from(access(hook)?)?.to_owned();
+            let name = reads.reads_from(self.spec(hook)?)?.to_owned();
             Some(Reason::ReadBy { reader: reader.to_owned(), name })
         };
         let spared = self.judged.iter().filter_map(|hook| Some((hook.clone(), read_from(hook)?)));
@@ -77,23 +75,23 @@ impl Suspects {
             if failed {
                 return Some(failure_of(hook, &ran.report).unwrap_or_else(|| "it failed".to_owned()));
             }
-            let access = self.access(hook)?;
-            exercise::too_rare(access, &ran.report.progress).or_else(|| exercise::idle(access, received))
+            let spec = self.spec(hook)?;
+            exercise::too_rare(spec, &ran.report.progress).or_else(|| exercise::idle(spec, received))
         };
         let each = self.judged.iter().zip(&ran.received);
         let idle = each.filter_map(|(hook, received)| Some((hook.clone(), why(hook, *received)?)));
         idle.map(|(hook, why)| NotExercised { hook, why }).collect()
     }
 
-    fn access(&self, hook: &str) -> Option<&Access> {
-        self.declared.iter().find(|(name, _)| name == hook).map(|(_, access)| access)
+    fn spec(&self, hook: &str) -> Option<&HookSpec> {
+        self.declared.iter().find(|spec| spec.name == hook)
     }
 
     /// How many steps it takes until every judged observer has fired, as far as that is known and not more than
     /// `most`.
     pub(super) fn steps_to_fire(&self, accumulate: u64, most: u64) -> u64 {
-        let declared = self.judged.iter().filter_map(|hook| self.access(hook));
-        let steps = declared.flat_map(|access| exercise::steps_to_fire(access, accumulate));
+        let declared = self.judged.iter().filter_map(|hook| self.spec(hook));
+        let steps = declared.flat_map(|spec| exercise::steps_to_fire(spec, accumulate));
         steps.filter(|steps| *steps <= most).max().unwrap_or(0)
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenterhook_core::{
-    HookResult, Moment, Observer, OptimizerSource, Phase, Policy, StepEnd, Tensor, Tensors, Tier,
+    HookResult, HookSpec, Moment, Observer, OptimizerSource, Phase, Policy, StepEnd, Tensor, Tensors, Tier,
     TrainBatchStart, TrainEnd, TrainStart, ValidationEnd, hook,
 };
 
@@ -357,12 +357,8 @@ impl Witness {
 
 #[hook(name = "neutrality_witness")]
 impl Observer for Witness {
-    fn tier(&self) -> Tier {
-        Tier::Checkpoint
-    }
-
-    fn policy(&self) -> Policy {
-        Policy::ABORT
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.tier(Tier::Checkpoint).policy(Policy::ABORT)
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

@@ -94,18 +94,18 @@ fn describe(maker: &Maker<AnyHook>) -> Description {
 
 fn made_from(hook: &AnyHook) -> Made {
     let called = match hook.kind() {
-        HookKind::Update if hook.changes_gradients() => {
+        HookKind::Update if hook.spec().changes_gradients => {
             Some("after on_before_optimizer_step and before clipping, for each optimizer")
         }
         HookKind::Update => Some("never: it changes nothing"),
         _ => None,
     };
     Made {
-        registered_as: hook.name(),
+        registered_as: hook.name().to_owned(),
         kind: hook.kind(),
-        tier: hook.tier(),
-        on_error: hook.policy().on_error,
-        events: hook.events().iter().map(tenterhook_core::Event::handler).collect(),
+        tier: hook.spec().tier,
+        on_error: hook.spec().policy.on_error,
+        events: hook.spec().events.iter().map(tenterhook_core::Event::handler).collect(),
         called,
     }
 }

@@ -44,8 +44,9 @@ const HOOK: &str = "hook";
 ///
 /// #[hook]
 /// impl Observer for Greet {
-///     fn on_train_start(&mut self, cx: &TrainStart) {
+///     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
 ///         (0..self.0).for_each(|_| cx.say("hello"));
+///         Ok(())
 ///     }
 /// }
 ///

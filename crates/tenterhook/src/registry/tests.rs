@@ -16,7 +16,8 @@ fn what_cannot_be_made_says_why_and_where() {
         ("checkpoint", serde_json::json!({ "save_topk": 1 }), "save_topk", "save_top_k"),
         ("checkpoint", serde_json::json!({ "save_top_k": 3 }), "save_top_k", "needs a `monitor`"),
     ] {
-        let error = Registry::default().hook(name, options).map(|hook| hook.name()).expect_err(name);
+        let error =
+            Registry::default().hook(name, options).map(|hook| hook.name().to_owned()).expect_err(name);
         assert!(error.to_string().contains(hint), "{error}");
         assert_eq!(error.at("").key, key);
     }
@@ -109,7 +110,8 @@ fn an_update_hook_has_no_events_and_says_when_it_is_called() {
     let checkpoint = made("checkpoint");
     assert_eq!((checkpoint.called, checkpoint.place()), (None, checkpoint.tier.reason()));
     assert!(registry.describe("identity").is_some_and(|identity| identity.options.is_empty()));
-    let error = registry.hook("identity", serde_json::json!({ "factor": 1.0 })).map(|hook| hook.name());
+    let error =
+        registry.hook("identity", serde_json::json!({ "factor": 1.0 })).map(|hook| hook.name().to_owned());
     assert!(error.expect_err("it has no options").to_string().contains("`factor`"));
 }
 
@@ -125,7 +127,8 @@ fn an_option_of_an_update_hook_that_cannot_be_is_refused_at_its_key() {
         ("scale", serde_json::json!({ "factor": 1e300 }), "factor"),
         ("scale", serde_json::json!({}), "factor"),
     ] {
-        let error = Registry::default().hook(name, options).map(|hook| hook.name()).expect_err(name);
+        let error =
+            Registry::default().hook(name, options).map(|hook| hook.name().to_owned()).expect_err(name);
         assert_eq!(error.clone().at("hooks.0").key, format!("hooks.0.{key}"), "{error}");
     }
 }

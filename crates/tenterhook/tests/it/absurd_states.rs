@@ -38,7 +38,7 @@ fn training(root: &Path) -> Trainer {
     trainer.add_hook(made::<NanGuard>(json!({ "action": "skip" }))).unwrap();
     trainer.add_hook(made::<Profiler>(json!({ "skip_first_batches": 0 }))).unwrap();
     trainer.add_hook(made::<Throughput>(json!({ "every_n_steps": 1 }))).unwrap();
-    trainer.add_update_hook(made::<GradientNoise>(json!({ "std": 0.1 }))).unwrap();
+    trainer.add_hook(made::<GradientNoise>(json!({ "std": 0.1 }))).unwrap();
     trainer
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tenterhook::run::HookCosts;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, Notice, OverBudget,
-    Overrun, Registration, Report, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
+    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec, Notice,
+    OverBudget, Overrun, Registration, Report, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
 };
 
 use crate::clock::Hand;
@@ -280,9 +280,10 @@ fn a_run_that_goes_on_is_not_judged_by_its_first_batches() {
 
 struct Doubles(Hand);
 
+#[hook]
 impl UpdateHook for Doubles {
-    fn name(&self) -> String {
-        "doubles".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("doubles")
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         self.0.turn(1);
@@ -295,7 +296,7 @@ impl UpdateHook for Doubles {
 fn an_update_hook_is_accounted_for_and_only_told_of() {
     let hand = Hand::at(0);
     let how = budget(5.0, OverBudget::Disable);
-    let mut trainer = one_in_ten(trainer(epochs(3)), &hand, AnyHook::update(Doubles(hand.clone())), how);
+    let mut trainer = one_in_ten(trainer(epochs(3)), &hand, AnyHook::new(Doubles(hand.clone())), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
     let told = overruns(&report);
     assert!(told.len() == 1 && !told[0].disabled && told[0].hook == "doubles", "{told:?}");

@@ -250,6 +250,6 @@ fn every_one_of_them_is_made_by_its_name() {
         ("model_summary", "model_summary"),
     ] {
         let made = Registry::default().hook(used, serde_json::json!({}));
-        assert_eq!(made.map(|hook| hook.name()).ok().as_deref(), Some(name));
+        assert_eq!(made.map(|hook| hook.name().to_owned()).ok().as_deref(), Some(name));
     }
 }

@@ -8,7 +8,9 @@ use tenterhook::hooks::{
     ThroughputOptions, Timer, TimerOptions,
 };
 use tenterhook::toy::Toy;
-use tenterhook::{Gradients, HookResult, Outcome, Phase, Settings, Update, UpdateHook, closure};
+use tenterhook::{
+    Gradients, HookResult, HookSpec, Outcome, Phase, Settings, Update, UpdateHook, closure, hook,
+};
 
 use crate::clock::{Hand, ten_seconds_a_batch};
 use crate::document_002::printing;
@@ -151,9 +153,10 @@ fn a_profiler_tells_forward_hooks_and_waiting_apart() {
 
 struct Slow(Hand);
 
+#[hook]
 impl UpdateHook for Slow {
-    fn name(&self) -> String {
-        "slow".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("slow")
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         self.0.turn(5);
@@ -169,7 +172,7 @@ fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the
     let options = ProfilerOptions { skip_first_batches: 0, print: false, filename: None };
     trainer.add_hook_type::<Profiler>(options).unwrap();
     trainer.add_hook(closure::on_activation("watch", move |_| watched.turn(7))).unwrap();
-    trainer.add_update_hook(Slow(hand)).unwrap();
+    trainer.add_hook(Slow(hand)).unwrap();
     let tape = Tape::default();
     let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, _| {
         if place == "training_step" {

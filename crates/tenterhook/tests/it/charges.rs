@@ -3,8 +3,8 @@
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Decision, HookExt, HookResult, Notice, Observer, SaveCheckpoint, Settings, State, TrainBatchEnd,
-    closure, hook,
+    AnyHook, Decision, HookResult, Notice, Observer, SaveCheckpoint, Settings, State, TrainBatchEnd, closure,
+    hook,
 };
 
 use crate::accounts::taken;
@@ -21,8 +21,9 @@ impl Observer for TakesLong {
         self.0.turn(7);
         Ok(State::of(1, &1)?)
     }
-    fn on_save_checkpoint(&mut self, _: &SaveCheckpoint) {
+    fn on_save_checkpoint(&mut self, _: &SaveCheckpoint) -> HookResult {
         self.0.turn(5);
+        Ok(())
     }
 }
 
@@ -57,8 +58,9 @@ fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
     struct Prints(Hand);
     #[hook]
     impl Observer for Prints {
-        fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+        fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
             cx.print("a line");
+            Ok(())
         }
         fn finish(&mut self) -> HookResult {
             self.0.turn(30);
@@ -80,7 +82,7 @@ fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
 
 /// Six batches; what was handed over for hooks of these names.
 fn handed_over(settings: Settings, hooks: Vec<AnyHook>) -> (Vec<u64>, u64) {
-    let names: Vec<_> = hooks.iter().map(AnyHook::name).collect();
+    let names: Vec<_> = hooks.iter().map(|hook| hook.name().to_owned()).collect();
     let mut line = Line::new(0.25);
     let mut trainer = trainer(settings).with_hooks(hooks).unwrap();
     let report = trainer.fit(&mut line, &mut Batches::of(vec![points(&[(1.0, 1.0)]); 6])).unwrap();

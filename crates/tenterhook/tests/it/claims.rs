@@ -105,8 +105,9 @@ fn a_hook_can_be_looked_at_after_the_run() {
     struct Steps(u64);
     #[hook]
     impl Observer for Steps {
-        fn on_step_end(&mut self, _cx: &StepEnd) {
+        fn on_step_end(&mut self, _cx: &StepEnd) -> HookResult {
             self.0 += 1;
+            Ok(())
         }
     }
     let mut trainer = quiet(epochs(2));
@@ -137,9 +138,10 @@ fn an_update_hook_can_take_itself_out() {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     struct Quits(Arc<AtomicU32>);
+    #[hook]
     impl UpdateHook for Quits {
-        fn name(&self) -> String {
-            "quits".into()
+        fn declare(&self, spec: HookSpec) -> HookSpec {
+            spec.name("quits")
         }
         fn update(&mut self, _: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +151,7 @@ fn an_update_hook_can_take_itself_out() {
     }
     let runs = Arc::new(AtomicU32::new(0));
     let mut trainer = quiet(epochs(1));
-    trainer.add_update_hook(Quits(runs.clone())).unwrap();
+    trainer.add_hook(Quits(runs.clone())).unwrap();
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 1);
 }

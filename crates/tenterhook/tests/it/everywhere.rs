@@ -28,17 +28,20 @@ struct Busy(u64);
 
 #[hook]
 impl Observer for Busy {
-    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) {
+    fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         self.0 += 1;
         cx.log("begun", self.0 as f64);
+        Ok(())
     }
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.0 += 1;
         cx.log("drawn", cx.rng().uniform() + cx.loss.as_ref().map_or(0.0, tenterhook::Scalar::value));
+        Ok(())
     }
-    fn on_validation_batch_end(&mut self, cx: &ValidationBatchEnd) {
+    fn on_validation_batch_end(&mut self, cx: &ValidationBatchEnd) -> HookResult {
         self.0 += 100;
         cx.log("val/drawn", cx.rng().uniform());
+        Ok(())
     }
     fn state_dict(&self) -> HookResult<State> {
         Ok(State::of(1, &self.0)?)

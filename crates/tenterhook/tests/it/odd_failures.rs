@@ -11,8 +11,9 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{
-    BoxError, Decision, Gradients, HookResult, Notice, Observer, Origin, Outcome, Policy, Registration,
-    RunError, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure, hook,
+    BoxError, Decision, Gradients, HookResult, HookSpec, Notice, Observer, Origin, Outcome, Policy,
+    Registration, RunError, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure,
+    hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -158,14 +159,16 @@ impl Leaves {
 
 #[hook]
 impl Observer for Leaves {
-    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) {
+    fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         if cx.step == 1 {
             cx.hooks().remove("leaves");
         }
         self.comes_to("batch");
+        Ok(())
     }
-    fn teardown(&mut self, _: &Teardown) {
+    fn teardown(&mut self, _: &Teardown) -> HookResult {
         self.comes_to("teardown");
+        Ok(())
     }
     fn finish(&mut self) -> HookResult {
         self.comes_to("finish");
@@ -216,9 +219,10 @@ fn a_hook_that_is_removed_between_two_calls_leaves_at_once() {
 
 struct Drops;
 
+#[hook]
 impl UpdateHook for Drops {
-    fn name(&self) -> String {
-        "drops".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("drops")
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         Ok(())
@@ -234,7 +238,7 @@ impl Drop for Drops {
 #[test]
 fn an_update_hook_that_panics_when_it_leaves_takes_nobody_along() {
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Drops).unwrap();
+    trainer.add_hook(Drops).unwrap();
     trainer
         .add_hook(closure::on_step_end("removes", |cx| {
             if cx.step == 1 {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tenterhook::run::Run;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    HookDisabled, HookExt, HookResult, Log, Observer, OnError, Outcome, Phase, Policy, RunError, Sent,
-    Settings, TrainStart, hook,
+    HookDisabled, HookExt, HookResult, HookSpec, Log, Observer, OnError, Outcome, Phase, Policy, RunError,
+    Sent, Settings, TrainStart, hook,
 };
 
 use crate::lab::{data, trainer};
@@ -27,9 +27,10 @@ struct Lines(Arc<Mutex<Vec<Line>>>);
 
 #[hook]
 impl Observer for Lines {
-    fn on_log(&mut self, cx: &Log) {
+    fn on_log(&mut self, cx: &Log) -> HookResult {
         let line = (cx.step, cx.epoch, cx.of, cx.epoch_end, cx.metrics.clone());
         self.0.lock().unwrap().push(line);
+        Ok(())
     }
 }
 
@@ -105,8 +106,8 @@ struct Sends {
 
 #[hook]
 impl Observer for Sends {
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.policy(self.policy)
     }
     fn on_train_start(&mut self, _: &TrainStart) -> HookResult {
         if self.fails_at_start { Err("it cannot begin".into()) } else { Ok(()) }
@@ -163,8 +164,9 @@ struct Hears(Arc<Mutex<Vec<(String, String)>>>);
 
 #[hook]
 impl Observer for Hears {
-    fn on_hook_disabled(&mut self, cx: &HookDisabled) {
+    fn on_hook_disabled(&mut self, cx: &HookDisabled) -> HookResult {
         self.0.lock().unwrap().push((cx.hook.to_owned(), cx.reason.to_owned()));
+        Ok(())
     }
 }
 

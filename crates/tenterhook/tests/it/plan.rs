@@ -7,8 +7,8 @@ use tenterhook::hooks::{
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Access, AnyHook, Controller, Decision, HookExt, HookResult, Notice, Observer, Origin, Outcome, PlanError,
-    Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
+    AnyHook, Controller, Decision, HookExt, HookResult, HookSpec, Notice, Observer, Origin, Outcome,
+    PlanError, Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -84,10 +84,12 @@ struct Curious(&'static str);
 
 #[hook]
 impl Observer for Curious {
-    fn access(&self) -> Access {
-        Access::none().monitors(self.0)
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.monitors(self.0)
     }
-    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) {}
+    fn on_train_epoch_end(&mut self, _: &TrainEpochEnd) -> HookResult {
+        Ok(())
+    }
 }
 
 fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {

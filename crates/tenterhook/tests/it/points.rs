@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Activation, HookKind, HookResult, NamedTensors, Notice, Observer, Origin, Pattern, Phase, Policy,
-    RunError, Settings, Stage, StepOutput, closure, hook,
+    Activation, HookKind, HookResult, HookSpec, NamedTensors, Notice, Observer, Origin, Pattern, Phase,
+    Policy, RunError, Settings, Stage, StepOutput, closure, hook,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -37,11 +37,8 @@ impl Points {
 
 #[hook]
 impl Observer for Points {
-    fn name(&self) -> String {
-        "points".into()
-    }
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("points").policy(self.policy)
     }
     fn wants_point(&self, point: &str) -> bool {
         self.pattern.matches(point)

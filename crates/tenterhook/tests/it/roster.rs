@@ -2,8 +2,8 @@
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Decision, Gradients, HookInfo, HookKind, HookResult, Notice, Observer, OnError, Registration, State,
-    StepEnd, Tier, Trainer, Update, UpdateHook, closure, hook,
+    Decision, Gradients, HookInfo, HookKind, HookResult, HookSpec, Notice, Observer, OnError, Registration,
+    State, StepEnd, Tier, Trainer, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{bits, data, epochs, trainer};
@@ -154,9 +154,10 @@ fn what_cannot_be_changed_is_noted_and_the_run_goes_on() {
 
 struct Zero;
 
+#[hook]
 impl UpdateHook for Zero {
-    fn name(&self) -> String {
-        "zero".into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("zero")
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         gradients.scale(0.0);
@@ -167,7 +168,7 @@ impl UpdateHook for Zero {
 #[test]
 fn an_update_hook_can_be_switched_from_inside_too() {
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Zero).unwrap();
+    trainer.add_hook(Zero).unwrap();
     let seen = Seen::new();
     let params = seen.clone();
     trainer
@@ -185,7 +186,7 @@ fn an_update_hook_can_be_switched_from_inside_too() {
 #[test]
 fn an_observer_cannot_change_training_through_another_hook() {
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Zero).unwrap();
+    trainer.add_hook(Zero).unwrap();
     trainer.add_hook(closure::on_step_end("sly", |cx| cx.hooks().disable("zero"))).unwrap();
     let mut toy = Toy::default();
     let report = trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
@@ -215,7 +216,7 @@ fn hooks_are_listed_as_they_stand() {
             ("identity".to_owned(), HookKind::Update, Tier::User, true, OnError::Abort),
         ]
     );
-    trainer.add_update_hook(Zero).unwrap();
+    trainer.add_hook(Zero).unwrap();
     assert_eq!(names(&trainer.list_hooks()), ["b", "a", "zero"]);
     assert!(trainer.enable_hook("c").unwrap_err().to_string().contains("`b`, `a`, `zero`"));
 }

@@ -7,9 +7,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::ownership::{Signer, confirm};
 use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder, RunDirectoryPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{
-    BoxError, Decision, HookExt, Notice, Outcome, RunError, Settings, TensorMap, Trainer, closure,
-};
+use tenterhook::{BoxError, Decision, Notice, Outcome, RunError, Settings, TensorMap, Trainer, closure};
 
 use crate::lab::{bits, data, epochs, trainer};
 

@@ -1,11 +1,10 @@
-//! `sources::of` is the order in which every event really reaches hooks, module, strategy and data.
+//! `Event::sources` is the order in which every event really reaches hooks, module, strategy and data.
 
 use std::path::Path;
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::sources::{self, Source};
 use tenterhook::toy::Toy;
-use tenterhook::{Event, Part, Settings, Tier, Trainer, closure};
+use tenterhook::{Event, Part, Settings, Source, Tier, Trainer, closure, sources};
 
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::tape::{Recorder, Tape};
@@ -66,7 +65,7 @@ fn traces() -> Vec<(&'static str, Tape)> {
 
 /// The published order of one event, in the words of the tape.
 fn published(event: Event) -> Vec<String> {
-    let names = sources::of(event).iter().flat_map(|source| match source {
+    let names = event.sources().iter().flat_map(|source| match source {
         Source::Data => &["data"][..],
         Source::Module => &["module"],
         Source::Strategy => &["strategy"],

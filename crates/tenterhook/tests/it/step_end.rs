@@ -2,7 +2,7 @@
 
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{Access, Decision, Observer, Settings, StepEnd, closure, hook};
+use tenterhook::{Decision, HookResult, HookSpec, Observer, Settings, StepEnd, closure, hook};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
@@ -161,11 +161,12 @@ struct Leaves(Seen<f64>);
 
 #[hook]
 impl Observer for Leaves {
-    fn access(&self) -> Access {
-        Access::none().leaves_grad_norm()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.leaves_grad_norm()
     }
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         self.0.push(cx.grad_norm.value());
+        Ok(())
     }
 }
 

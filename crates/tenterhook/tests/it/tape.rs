@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook::{
-    BoxError, Context, Decision, Event, Events, Hook, HookResult, Policy, State, Tier, for_each_event,
-};
+use tenterhook::hook::{Reply, reply};
+use tenterhook::{BoxError, Event, EventRef, Hook, HookResult, HookSpec, Policy, State, Tier};
 
 /// Shared by everything that records. A source is `hook:<name>`, `module`, `data` or `strategy`.
 #[derive(Clone, Default)]
@@ -117,47 +116,20 @@ impl Recorder {
     }
 }
 
-macro_rules! returned {
-    (steer) => { HookResult<Decision> };
-    (watch) => { HookResult };
+impl Hook for Recorder {
+    fn spec(&self) -> HookSpec {
+        let all = Event::ALL.iter().copied();
+        let spec = HookSpec::controller(&self.name).policy(self.policy).tier(self.tier);
+        all.fold(spec, HookSpec::wants)
+    }
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        reply(self.tape.note(&self.source, event.event().handler()))
+    }
+    fn state_dict(&self) -> HookResult<State> {
+        self.tape.note(&self.source, "state_dict")?;
+        Ok(State::of(1, &self.name)?)
+    }
+    fn load_state_dict(&mut self, _: &State) -> HookResult {
+        self.tape.note(&self.source, "load_state_dict")
+    }
 }
-
-macro_rules! record_all {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl Hook for Recorder {
-            type Verdict = Decision;
-
-            fn __events(&self) -> Events {
-                Events::of(Event::ALL)
-            }
-            fn name(&self) -> String {
-                self.name.clone()
-            }
-            fn policy(&self) -> Policy {
-                self.policy
-            }
-            fn tier(&self) -> Tier {
-                self.tier
-            }
-            fn state_dict(&self) -> HookResult<State> {
-                self.tape.note(&self.source, "state_dict")?;
-                Ok(State::of(1, &self.name)?)
-            }
-            fn load_state_dict(&mut self, _: &State) -> HookResult {
-                self.tape.note(&self.source, "load_state_dict")
-            }
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> returned!($mode) {
-                    self.tape.note(&self.source, event_of(cx))?;
-                    Ok(Default::default())
-                }
-            )*
-        }
-    };
-}
-
-fn event_of<C: Context>(_: &C) -> &'static str {
-    C::EVENT.handler()
-}
-
-for_each_event!(record_all);

@@ -2,7 +2,7 @@
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Decision, Gradients, HookKind, HookResult, Notice, Origin, Policy, RunError, Settings,
+    AnyHook, Decision, Gradients, HookKind, HookResult, HookSpec, Notice, Origin, Policy, RunError, Settings,
     StepOutput, Update, UpdateHook, closure, hook,
 };
 
@@ -23,12 +23,10 @@ impl Scaled {
     }
 }
 
+#[hook]
 impl UpdateHook for Scaled {
-    fn name(&self) -> String {
-        "scaled".into()
-    }
-    fn policy(&self) -> Policy {
-        self.policy
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("scaled").policy(self.policy)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.seen.push((cx.optimizer, cx.step));
@@ -40,7 +38,7 @@ impl UpdateHook for Scaled {
 fn fitted(optimizers: usize, hook: Option<Scaled>) -> Vec<u32> {
     let mut trainer = trainer(epochs(1));
     if let Some(hook) = hook {
-        trainer.add_update_hook(hook).unwrap();
+        trainer.add_hook(hook).unwrap();
     }
     let mut toy = Toy::new(optimizers);
     trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
@@ -63,10 +61,10 @@ fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
         let tell = told.clone();
         let trainer = trainer(Settings { trace_updates, ..epochs(1) });
         let mut trainer = trainer.with_notices(move |notice| tell.lock().unwrap().push(notice.to_string()));
-        trainer.add_hook(AnyHook::update(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
+        trainer.add_hook(AnyHook::new(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
         trainer.refusals(&mut Toy::default(), &mut data(4, 0)).unwrap();
         trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
-        let hook = trainer.update_hook::<Scaled>("scaled").expect("it can be looked at afterwards");
+        let hook = trainer.hook::<Scaled>("scaled").expect("it can be looked at afterwards");
         assert_eq!(hook.seen.take().len(), 2);
         told.lock().unwrap().clone()
     };
@@ -82,7 +80,7 @@ fn a_condition_on_the_loss_is_asked_at_every_step_however_rarely_it_is_logged() 
         let seen = hook.seen.clone();
         let mut trainer = trainer(Settings { log_every_n_steps: 7, ..epochs(1) });
         let gate = tenterhook::wrap::Conditioned::new(condition.parse().unwrap());
-        trainer.add_hook(AnyHook::update(hook).gated(gate)).unwrap();
+        trainer.add_hook(AnyHook::new(hook).gated(gate)).unwrap();
         trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
         assert_eq!(seen.take(), [(0, 1), (0, 2), (0, 3)], "all but the first, before which there is none");
     }
@@ -93,7 +91,7 @@ fn it_is_called_for_every_optimizer_in_turn_before_clipping() {
     let hook = Scaled::by(0.5);
     let seen = hook.seen.clone();
     let mut trainer = trainer(Settings { gradient_clip_val: Some(100.0), ..epochs(1) });
-    trainer.add_update_hook(hook).unwrap();
+    trainer.add_hook(hook).unwrap();
     let norms = Seen::new();
     let (raw, updated) = (norms.clone(), norms.clone());
     trainer
@@ -120,7 +118,7 @@ fn a_failing_update_hook_leaves_the_gradients_as_they_were() {
 #[test]
 fn a_failing_update_hook_ends_the_run_unless_it_says_otherwise() {
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(Scaled { fails: true, ..Scaled::by(0.0) }).unwrap();
+    trainer.add_hook(Scaled { fails: true, ..Scaled::by(0.0) }).unwrap();
     let mut toy = Toy::default();
     let error = trainer.fit(&mut toy, &mut data(4, 0)).unwrap_err();
     let RunError::Failed { failure, .. } = error else { panic!("{error}") };
@@ -173,7 +171,7 @@ fn it_is_not_called_for_an_update_that_is_skipped() {
     let hook = Scaled::by(0.5);
     let seen = hook.seen.clone();
     let mut trainer = trainer(epochs(1));
-    trainer.add_update_hook(hook).unwrap();
+    trainer.add_hook(hook).unwrap();
     let skip = |skipped: u64| {
         move |batch: u64| if batch == skipped { Decision::skip_update() } else { Decision::CONTINUE }
     };
@@ -191,7 +189,7 @@ fn a_module_that_steps_its_optimizers_itself_has_them_too() {
         let mut trainer = trainer(epochs(1));
         let seen = hook.as_ref().map(|hook| hook.seen.clone());
         if let Some(hook) = hook {
-            trainer.add_update_hook(hook).unwrap();
+            trainer.add_hook(hook).unwrap();
         }
         let mut lab = Lab::new(Toy::new(2), &Tape::default()).manual().with_step(|lab, batch, cx| {
             let loss = lab.toy.loss(batch);
@@ -215,8 +213,8 @@ struct Panicking;
 
 #[hook]
 impl UpdateHook for Panicking {
-    fn policy(&self) -> Policy {
-        Policy::DISABLE
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.policy(Policy::DISABLE)
     }
     fn update(&mut self, gradients: &mut Gradients, _: &Update) -> HookResult {
         gradients.scale(f32::NAN);
@@ -241,7 +239,7 @@ fn several_of_them_work_on_what_the_last_one_left() {
         let mut trainer = trainer(epochs(1));
         for (name, by) in hooks {
             let how = tenterhook::Registration { name: Some(name.into()), ..Default::default() };
-            trainer.register(AnyHook::update(Scaled::by(by)), how).unwrap();
+            trainer.register(AnyHook::new(Scaled::by(by)), how).unwrap();
         }
         let mut toy = Toy::default();
         trainer.fit(&mut toy, &mut data(4, 0)).unwrap();

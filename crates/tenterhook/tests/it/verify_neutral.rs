@@ -9,8 +9,8 @@ use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Reason, Trial,
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{
-    Access, Activation, AnyHook, BoxError, Decision, Gradients, HookExt, HookResult, Policy, Registration,
-    Settings, StepOutput, Trainer, Update, UpdateHook, closure,
+    Activation, AnyHook, BoxError, Decision, Gradients, HookExt, HookResult, HookSpec, Policy, Registration,
+    Settings, StepOutput, Trainer, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{Lab, data, epochs, trainer};
@@ -222,12 +222,10 @@ fn an_observer_that_a_controller_reads_from_is_not_judged_and_stays() {
 /// Makes gradients smaller by what an observer has logged.
 struct Damps;
 
+#[hook]
 impl UpdateHook for Damps {
-    fn name(&self) -> String {
-        "damps".into()
-    }
-    fn access(&self) -> Access {
-        Access::none().reads("norm")
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name("damps").reads("norm")
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         let norm = cx.moment.metrics().get("norm").ok_or("nobody has logged `norm`")?;
@@ -242,7 +240,7 @@ fn an_observer_that_an_update_hook_reads_from_is_not_judged_and_stays() {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let hooks: [AnyHook; 2] = [norms.writes("norm").into(), innocent("a")];
         let mut trainer = trainer(epochs(10)).with_hooks(hooks)?;
-        trainer.add_update_hook(Damps)?;
+        trainer.add_hook(Damps)?;
         Ok((trainer, lab(&Engine::default()), data(4, 1)))
     });
     let judgement = judgement.unwrap();
@@ -430,8 +428,8 @@ fn it_can_be_interrupted() {
 
 #[test]
 fn what_is_read_is_seen_through_patterns_and_conditions() {
-    let norms = Access::none().writes("grad_norm/*");
-    assert_eq!(Access::none().asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
-    assert_eq!(Access::none().monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
-    assert_eq!(Access::none().reads("val/loss").reads_from(&norms), None);
+    let norms = HookSpec::observer("x").writes("grad_norm/*");
+    assert_eq!(HookSpec::observer("x").asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
+    assert_eq!(HookSpec::observer("x").monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
+    assert_eq!(HookSpec::observer("x").reads("val/loss").reads_from(&norms), None);
 }

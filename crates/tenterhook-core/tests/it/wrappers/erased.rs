@@ -49,7 +49,7 @@ fn a_gate_changes_nothing_else_of_a_boxed_hook() {
     assert_eq!((listed[0].name.as_str(), listed[0].kind), ("recorder", HookKind::Forward));
     assert_eq!((listed[0].tier, listed[0].on_error), (Tier::Monitor, OnError::Warn));
     assert_eq!((listed[1].name.as_str(), listed[1].kind), ("stops", HookKind::Controller));
-    assert_eq!(bench.runner.declared()[0].1.every, [Cadence::Steps(2)]);
+    assert_eq!(bench.runner.declared()[0].every, [Cadence::Steps(2)]);
     assert!(bench.runner.hook::<Recorder>("recorder").is_some());
 }
 

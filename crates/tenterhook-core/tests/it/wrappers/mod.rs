@@ -35,14 +35,15 @@ impl Recorder {
 }
 
 macro_rules! record_everything {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         #[hook(tier = "monitor", reads = ["val/loss"], state = "count", version = 3)]
         impl Observer for Recorder {
-            fn policy(&self) -> Policy {
-                Policy::WARN
+            fn declare(&self, spec: HookSpec) -> HookSpec {
+                spec.policy(Policy::WARN)
             }
-            $(fn $handler(&mut self, cx: &$Event) {
+            $(fn $handler(&mut self, cx: &$Event) -> HookResult {
                 self.note(Event::$Event, cx);
+                Ok(())
             })*
         }
     };

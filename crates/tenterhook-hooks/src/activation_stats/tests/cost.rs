@@ -51,8 +51,9 @@ struct Other;
 
 #[hook]
 impl Observer for Other {
-    fn on_activation(&mut self, cx: &Activation) {
+    fn on_activation(&mut self, cx: &Activation) -> HookResult {
         let _ = cx.values.first().stats();
+        Ok(())
     }
 }
 

@@ -113,7 +113,7 @@ fn the_update_ratio_reads_the_weights_before_and_after_and_only_those_it_watches
 fn it_is_idle_where_its_options_want_nothing() {
     let events = |log_clipping, log_update_ratio| {
         let options = GradientMonitorOptions { log_update_ratio, log_clipping, ..every_step() };
-        let events = tenterhook_core::AnyHook::new(hook(options)).events();
+        let events = tenterhook_core::AnyHook::new(hook(options)).spec().events;
         [Event::GradientClip, Event::StepEnd].map(|event| events.contains(event))
     };
     assert_eq!(events(true, true), [true, true]);

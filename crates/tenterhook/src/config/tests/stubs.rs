@@ -41,11 +41,13 @@ pub(super) struct Nested {
 
 #[hook]
 impl Observer for Seen {
-    fn on_step_end(&mut self, cx: &StepEnd) {
+    fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         self.steps.push(cx.step);
+        Ok(())
     }
-    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) {
+    fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         self.epochs.push(cx.epoch);
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Hooks of every kind that record what they receive, and go wrong where they are told to.
 
+use tenterhook::hook::{Reply, reply};
 use tenterhook::{
-    AnyHook, BoxError, Context, Decision, Event, Events, Gradients, Hook, HookResult, Policy, State, Update,
-    UpdateHook, for_each_event,
+    AnyHook, BoxError, Event, EventRef, Gradients, Hook, HookResult, HookSpec, Policy, State, Update,
 };
 
 use crate::tape::Tape;
@@ -49,12 +49,7 @@ pub struct Faulty {
 impl Faulty {
     pub fn hook(kind: Kind, name: &str, tape: &Tape, policy: Policy, fault: Option<Fault>) -> AnyHook {
         let faulty = Faulty { name: name.into(), tape: tape.clone(), policy, fault };
-        match kind {
-            Kind::Observer => AnyHook::new(Observes { faulty, forward: false }),
-            Kind::Forward => AnyHook::new(Observes { faulty, forward: true }),
-            Kind::Controller => AnyHook::new(Controls(faulty)),
-            Kind::Update => AnyHook::update(Updates(faulty)),
-        }
+        AnyHook::new(Calls { faulty, kind })
     }
 
     fn called(&self, place: &'static str) -> Result<(), BoxError> {
@@ -78,97 +73,35 @@ pub fn says(error: &str, name: &str, place: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || place == "load_state_dict" && rest.ends_with("state.json)"))
 }
 
-struct Observes {
+/// A hook of any kind that notes what it is called for.
+struct Calls {
     faulty: Faulty,
-    forward: bool,
+    kind: Kind,
 }
 
-struct Controls(Faulty);
-
-struct Updates(Faulty);
-
-fn place_of<C: Context>(_: &C) -> &'static str {
-    C::EVENT.handler()
-}
-
-macro_rules! described {
-    ($faulty:ident) => {
-        fn name(&self) -> String {
-            self.$faulty().name.clone()
-        }
-        fn policy(&self) -> Policy {
-            self.$faulty().policy
-        }
-        fn state_dict(&self) -> HookResult<State> {
-            self.$faulty().called("state_dict")?;
-            Ok(State::of(1, &1)?)
-        }
-        fn load_state_dict(&mut self, _: &State) -> HookResult {
-            self.$faulty().called("load_state_dict")
-        }
-    };
-}
-
-impl Observes {
-    fn faulty(&self) -> &Faulty {
-        &self.faulty
+impl Hook for Calls {
+    fn spec(&self) -> HookSpec {
+        let name = &self.faulty.name;
+        let spec = match self.kind {
+            Kind::Update => return HookSpec::update(name).policy(self.faulty.policy),
+            Kind::Observer | Kind::Forward => HookSpec::observer(name),
+            Kind::Controller => HookSpec::controller(name),
+        };
+        let all = Event::ALL.iter().copied();
+        let wanted = all.filter(|event| self.kind != Kind::Observer || *event != Event::Activation);
+        wanted.fold(spec.policy(self.faulty.policy), HookSpec::wants)
     }
-}
-
-impl Controls {
-    fn faulty(&self) -> &Faulty {
-        &self.0
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        reply(self.faulty.called(event.event().handler()))
     }
-}
-
-impl Updates {
-    fn faulty(&self) -> &Faulty {
-        &self.0
-    }
-}
-
-macro_rules! returned {
-    (steer) => { HookResult<Decision> };
-    (watch) => { HookResult };
-}
-
-macro_rules! hooks {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
-        impl Hook for Observes {
-            type Verdict = ();
-            fn __events(&self) -> Events {
-                let all = Events::of(Event::ALL);
-                if self.forward { all } else { all.without(Events::of(&[Event::Activation])) }
-            }
-            described!(faulty);
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> HookResult {
-                    self.faulty.called(place_of(cx))
-                }
-            )*
-        }
-
-        impl Hook for Controls {
-            type Verdict = Decision;
-            fn __events(&self) -> Events {
-                Events::of(Event::ALL)
-            }
-            described!(faulty);
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> returned!($mode) {
-                    self.0.called(place_of(cx))?;
-                    Ok(Default::default())
-                }
-            )*
-        }
-    };
-}
-
-for_each_event!(hooks);
-
-impl UpdateHook for Updates {
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
-        self.0.called("update")
+        self.faulty.called("update")
     }
-    described!(faulty);
+    fn state_dict(&self) -> HookResult<State> {
+        self.faulty.called("state_dict")?;
+        Ok(State::of(1, &1)?)
+    }
+    fn load_state_dict(&mut self, _: &State) -> HookResult {
+        self.faulty.called("load_state_dict")
+    }
 }

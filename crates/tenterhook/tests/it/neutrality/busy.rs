@@ -1,8 +1,9 @@
 //! An observer that does everything an observer can do, at the events that a test chooses.
 
 use proptest::prelude::*;
+use tenterhook::hook::{Reply, reply};
 use tenterhook::{
-    Access, AnyHook, Event, Events, Hook, HookResult, Key, Moment, Policy, closure, for_each_event,
+    AnyHook, Event, EventRef, Hook, HookResult, HookSpec, Key, Moment, Policy, closure, for_each_event,
 };
 
 use super::Noise;
@@ -115,7 +116,7 @@ impl Busy {
                     let name = format!("added by {} at {event}", self.0.name);
                     cx.hooks().add(closure::on_step_end(name, |cx| cx.log("added", cx.rng().uniform())));
                 }
-                Deed::Meddle => cx.hooks().add(AnyHook::update(Noise("meddling"))),
+                Deed::Meddle => cx.hooks().add(AnyHook::new(Noise("meddling"))),
                 Deed::Fail => return Err("as it was told".into()),
                 Deed::Panic => panic!("as it was told"),
             }
@@ -179,27 +180,20 @@ macro_rules! look {
 }
 
 macro_rules! busy_hook {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident;)*) => {
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         impl Hook for Busy {
-            type Verdict = ();
-
-            fn __events(&self) -> Events {
-                Events::of(&self.0.script.iter().map(|(event, _)| *event).collect::<Vec<_>>())
+            fn spec(&self) -> HookSpec {
+                let Deeds { name, policy, reads_loss, script } = &self.0;
+                let spec = HookSpec::observer(name).policy(*policy);
+                let spec = if *reads_loss { spec.reads("train/loss") } else { spec };
+                script.iter().map(|(event, _)| *event).fold(spec, HookSpec::wants)
             }
-            fn name(&self) -> String {
-                self.0.name.clone()
+            fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+                reply(match event {
+                    $(EventRef::$Event(cx) => self.act(Event::$Event, &cx.moment, || look!($Event cx)),)*
+                    _ => Ok(()),
+                })
             }
-            fn access(&self) -> Access {
-                if self.0.reads_loss { Access::none().reads("train/loss") } else { Access::none() }
-            }
-            fn policy(&self) -> Policy {
-                self.0.policy
-            }
-            $(
-                fn $handler(&mut self, cx: &tenterhook::$Event<'_>) -> HookResult {
-                    self.act(Event::$Event, &cx.moment, || look!($Event cx))
-                }
-            )*
         }
     };
 }

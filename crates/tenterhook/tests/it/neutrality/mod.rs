@@ -12,8 +12,8 @@ use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, BoxError, Gradients, HookExt, HookResult, Module, Notice, Phase, Progress, Report, Settings,
-    TensorMap, Update, UpdateHook, closure,
+    AnyHook, BoxError, Gradients, HookResult, HookSpec, Module, Notice, Phase, Progress, Report, Settings,
+    TensorMap, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{data, trainer};
@@ -63,9 +63,10 @@ impl Recorder for Losses {
 /// An update hook that adds noise from its own stream: were the stream shifted, the weights would tell.
 struct Noise(&'static str);
 
+#[hook]
 impl UpdateHook for Noise {
-    fn name(&self) -> String {
-        self.0.into()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(self.0)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         gradients.each(|gradient| {
@@ -127,10 +128,10 @@ impl Training {
         let trainer = trainer(self.settings()).lenient().with_recorder(Losses(losses.clone()));
         let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
         let mut noises = ["noise0", "noise1"].into_iter().take(self.noises);
-        noises.next().into_iter().for_each(|name| trainer.add_update_hook(Noise(name)).unwrap());
+        noises.next().into_iter().for_each(|name| trainer.add_hook(Noise(name)).unwrap());
         self.steering.hooks().into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
         observers.into_iter().for_each(|hook| trainer.add_hook(hook).unwrap());
-        noises.next().into_iter().for_each(|name| trainer.add_update_hook(Noise(name)).unwrap());
+        noises.next().into_iter().for_each(|name| trainer.add_hook(Noise(name)).unwrap());
         let toy = self.schedulers.iter().cloned().fold(Toy::new(self.optimizers), Toy::with_scheduler);
         let mut toy = toy;
         let report = trainer.fit(&mut toy, &mut data(7, 2)).unwrap();
@@ -236,7 +237,7 @@ fn what_is_no_observer_would_be_noticed() {
     let training = Training { noises: 1, ..Training::full() };
     let (alone, _) = training.run([]);
     assert_eq!(training.run([]).0, alone, "it is the same every time");
-    let (noisier, _) = training.run([AnyHook::update(Noise("more"))]);
+    let (noisier, _) = training.run([AnyHook::new(Noise("more"))]);
     assert_ne!(noisier.weights, alone.weights);
     let slower = closure::on_train_start("slower", |_| tenterhook::Decision::scale_lr(0.5));
     let (slower, _) = training.run([AnyHook::new(slower)]);
@@ -253,9 +254,10 @@ struct Drawing {
     drawn: Seen<u64>,
 }
 
+#[hook]
 impl UpdateHook for Drawing {
-    fn name(&self) -> String {
-        self.name.clone()
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.name(&self.name)
     }
     fn update(&mut self, _: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         (0..self.draws).for_each(|_| self.drawn.push(cx.rng().uniform().to_bits()));
@@ -270,7 +272,7 @@ fn a_hook_that_draws_shifts_the_stream_of_no_other() {
     let drawn = |draws: BTreeMap<&'static str, usize>| {
         let seen: Vec<_> = draws.keys().map(|_| Seen::new()).collect();
         let hooks = draws.iter().zip(&seen).map(|((name, draws), drawn)| {
-            AnyHook::update(Drawing { name: (*name).into(), draws: *draws, drawn: drawn.clone() })
+            AnyHook::new(Drawing { name: (*name).into(), draws: *draws, drawn: drawn.clone() })
         });
         let (ended, _) = training.run(hooks.collect::<Vec<_>>());
         assert_eq!(ended, alone, "the noise is the same");

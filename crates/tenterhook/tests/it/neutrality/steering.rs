@@ -28,7 +28,7 @@ impl Steering {
         match self {
             Steering::None => None,
             Steering::Update => {
-                Some(AnyHook::update(Noise("gated")).gated(Conditioned::new("loss < 1e9".parse().unwrap())))
+                Some(AnyHook::new(Noise("gated")).gated(Conditioned::new("loss < 1e9".parse().unwrap())))
             }
             Steering::Controller => {
                 let slower = closure::on_step_end("slower", |_| Decision::scale_lr(0.5));
