@@ -57,6 +57,9 @@ fn config(epochs: u64, seed: u64) -> Value {
 
 type Resumed = Result<(), RunError>;
 
+/// Changes the state of a checkpoint.
+type Forged<'a> = &'a dyn Fn(&mut Value);
+
 #[test]
 fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
     let root = tempfile::tempdir().unwrap();
@@ -139,7 +142,7 @@ fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called
     };
     let [state, manifest] =
         ["state.json", "manifest.json"].map(|file| (from.join(file), fs::read(from.join(file)).unwrap()));
-    let forgeries: [(&str, &dyn Fn(&mut Value)); 3] = [
+    let forgeries: [(&str, Forged<'_>); 3] = [
         ("ledger[0].path: `../up` is not a path below its directory", &|state| {
             state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "../up".into();
         }),
