@@ -17,6 +17,8 @@ use crate::config::words::Place;
 pub(crate) struct Maker<T> {
     pub(super) name: String,
     pub(super) purpose: String,
+    /// The cargo feature of `tenterhook` that it needs.
+    pub(super) feature: Option<&'static str>,
     /// Options that work, in TOML.
     pub(super) example: Option<&'static str>,
     pub(super) schema: serde_json::Value,
@@ -53,7 +55,7 @@ impl<T: 'static> Maker<T> {
             })?;
             make(options).map_err(|error| Unmade::Refused(error.to_string()))
         };
-        Maker { name, purpose, example: None, schema, make: Box::new(make) }
+        Maker { name, purpose, feature: None, example: None, schema, make: Box::new(make) }
     }
 }
 
