@@ -414,7 +414,12 @@ impl<'t, M: Module> Session<'t, M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        self.run.begin_recording(self.seed, self.resumed_from.as_deref(), &self.marks)?;
+        self.run.begin_recording(
+            self.seed,
+            self.module.engine(),
+            self.resumed_from.as_deref(),
+            &self.marks,
+        )?;
         self.report_changes();
         Ok(())
     }

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tenterhook_core::{AnyHook, HookKind, OnError, Tier};
 
-use super::{HOOK, Registry, RegistryError, find};
 use super::maker::Maker;
+use super::{HOOK, Registry, RegistryError, find};
 use crate::config::HookKeys;
 use crate::config::hooks_config::flags_of;
 use crate::config::schema::{Schema, aliases, schema_of};

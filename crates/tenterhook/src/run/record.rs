@@ -237,7 +237,7 @@ impl RunRecord {
                 let key = plan.key.as_ref().filter(|_| !plan.config.is_empty());
                 key.map(|key| key.sign(plan.config.as_bytes())).into_iter().collect()
             },
-            versions: versions(plan.engine.as_deref()),
+            versions: versions(beginning.engine.as_deref()),
             machine: Machine::this(),
             identity: beginning.identity.clone(),
         }

@@ -124,7 +124,6 @@ impl Fitting<'_> {
             tell(format_args!("the run is not signed, so that resuming it may need `--trust`: {error}"));
         }
         let mut plan = resolved.run_directory();
-        plan.engine = Some(format!("burn {}", tenterhook_burn::BURN_VERSION));
         (plan.resume, plan.then_test, plan.key) = (going_on.lock.take(), tests, key.ok());
         trainer.with_run_directory(plan)
     }

@@ -20,7 +20,7 @@ use crate::terminal::{self, tell};
 /// ```no_run
 /// use std::process::ExitCode;
 /// use tenterhook::toy::ToyTask;
-/// use tenterhook_cli::App;
+/// use tenterhook_app::App;
 ///
 /// fn main() -> ExitCode {
 ///     App::new("mine").task(ToyTask).run()

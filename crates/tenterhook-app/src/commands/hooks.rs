@@ -170,7 +170,8 @@ fn reference(app: &App) -> String {
             ]);
         }
         if let Some(feature) = hook.feature {
-            let needs = format!("A program of your own needs the cargo feature `{feature}` of `tenterhook` for it.");
+            let needs =
+                format!("A program of your own needs the cargo feature `{feature}` of `tenterhook` for it.");
             lines.extend([String::new(), needs]);
         }
         if !hook.flags.is_empty() {
