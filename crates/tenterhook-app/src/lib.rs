@@ -9,7 +9,6 @@ mod arguments;
 mod commands;
 mod curves;
 mod progress;
-mod scenario;
 mod signals;
 mod table;
 mod terminal;
