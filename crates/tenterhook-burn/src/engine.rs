@@ -216,6 +216,10 @@ macro_rules! implement_module {
                 BurnModule::automatic_optimization(&**self)
             }
 
+            fn engine(&self) -> Option<String> {
+                Some(format!("burn {}", crate::BURN_VERSION))
+            }
+
             fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
                 BurnModule::metrics(&**self)
             }

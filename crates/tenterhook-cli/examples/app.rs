@@ -19,13 +19,13 @@ use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::schedule::{Scheduler, Tick};
 use tenterhook::task::{Build, Problem, Task};
+use tenterhook_app::App;
 use tenterhook_burn::burn::module::Module;
 use tenterhook_burn::burn::nn::{Linear, LinearConfig};
 use tenterhook_burn::burn::tensor::activation::tanh;
 use tenterhook_burn::burn::tensor::{Device, Tensor, TensorData};
 use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Step, burn, device};
-use tenterhook_cli::App;
 
 /// A small network that learns a wave.
 #[derive(Module, Debug)]

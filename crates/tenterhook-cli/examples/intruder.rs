@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tenterhook::prelude::*;
+use tenterhook_app::App;
 use tenterhook_burn::burn::tensor::{Device, Distribution, Tensor};
 use tenterhook_burn::device;
-use tenterhook_cli::App;
 use tenterhook_tasks::digits::Digits;
 
 const CONFIG: &str = r#"

@@ -1,9 +1,12 @@
-//! The `tenter` program: the built-in tasks behind the command line of [`tenterhook_cli::App`].
+//! The `tenter` program: the built-in tasks behind the command line of [`tenterhook_app::App`].
+
+// Only one place prints, which makes untrusted text harmless.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 
 use tenterhook::toy::ToyTask;
-use tenterhook_cli::App;
+use tenterhook_app::App;
 use tenterhook_tasks::digits::Digits;
 use tenterhook_tasks::text::Text;
 

@@ -1,4 +1,7 @@
 //! The built-in hooks, one file each.
+//!
+//! Hooks that need the network are cargo features, off by default: `http` has `Notify` and `Heartbeat`, `upload` has
+//! `Upload`, and `gcp` and `azure` add destinations to it.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -21,7 +24,9 @@ mod format;
 mod freeze;
 mod gradient_monitor;
 mod gradient_noise;
+#[cfg(feature = "http")]
 mod heartbeat;
+#[cfg(feature = "http")]
 mod http;
 mod jsonl;
 mod kept;
@@ -31,6 +36,7 @@ mod lr_monitor;
 mod mode;
 mod model_summary;
 mod nan_guard;
+#[cfg(feature = "http")]
 mod notify;
 mod own_file;
 mod pace;
@@ -42,6 +48,7 @@ mod python;
 #[cfg(test)]
 mod resuming;
 mod scale;
+#[cfg(feature = "http")]
 mod secret;
 mod stages;
 mod stopwatch;
@@ -53,6 +60,7 @@ mod throughput;
 mod time;
 mod timer;
 mod trail;
+#[cfg(feature = "upload")]
 mod upload;
 pub mod worker;
 
@@ -70,6 +78,7 @@ pub use exec::{Exec, ExecCommand, ExecOptions};
 pub use freeze::{Freeze, FreezeOptions};
 pub use gradient_monitor::{GradientMonitor, GradientMonitorOptions};
 pub use gradient_noise::{GradientNoise, GradientNoiseOptions};
+#[cfg(feature = "http")]
 pub use heartbeat::{Heartbeat, HeartbeatOptions};
 pub use jsonl::{Jsonl, JsonlOptions};
 pub use logging::{Logging, LoggingOptions};
@@ -78,13 +87,16 @@ pub use lr_monitor::{LrFrequency, LrMonitor, LrMonitorOptions};
 pub use mode::Mode;
 pub use model_summary::{ModelSummary, ModelSummaryOptions};
 pub use nan_guard::{NanAction, NanGuard, NanGuardOptions};
+#[cfg(feature = "http")]
 pub use notify::{Notify, NotifyOn, NotifyOptions, NotifyTemplates};
 pub use plateau_detector::{PlateauDetector, PlateauDetectorOptions};
 pub use profiler::{Profiler, ProfilerOptions};
 pub use scale::{Scale, ScaleOptions};
+#[cfg(feature = "http")]
 pub use secret::Secret;
 pub use stages::ActivationStage;
 pub use tensorboard::{HistogramOf, TensorBoard, TensorBoardOptions};
 pub use throughput::{Throughput, ThroughputOptions};
 pub use timer::{Timer, TimerInterval, TimerOptions};
+#[cfg(feature = "upload")]
 pub use upload::{Upload, UploadOnly, UploadOptions};

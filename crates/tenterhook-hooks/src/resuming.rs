@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo};
 use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
 
+#[cfg(feature = "http")]
 use crate::http::loopback::{Answer, Server};
 use crate::*;
 
@@ -171,6 +172,7 @@ const TABLE: &[Row] = &[
         );
     }),
     ("GradientNoise", || of_update::<GradientNoise>("std = 0.1\ndecay = 0.5")),
+    #[cfg(feature = "http")]
     ("Heartbeat", || {
         let server = Server::start(&[Answer::Status(200)]);
         resumes(|| made::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
@@ -184,6 +186,7 @@ const TABLE: &[Row] = &[
     ("LrMonitor", || of::<LrMonitor>("frequency = \"epoch\"\nlog_momentum = false")),
     ("ModelSummary", || of::<ModelSummary>("")),
     ("NanGuard", || of::<NanGuard>("action = \"skip\"\npoints = [\"**\"]")),
+    #[cfg(feature = "http")]
     ("Notify", || {
         let server = Server::start(&[Answer::Status(200)]);
         let toml = "url_env = \"A\"\nnotify_on = [\"training_end\", \"best_model\", \"hook_disabled\"]";
@@ -207,6 +210,7 @@ const TABLE: &[Row] = &[
     // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),
     // It keeps nothing either: what did not arrive before is found on the disk, which a test of the trainer shows.
+    #[cfg(feature = "upload")]
     ("Upload", || of::<Upload>("to = \"s3://bucket\"")),
 ];
 
@@ -218,6 +222,7 @@ fn every_hook_goes_on_after_a_resume_as_in_an_untouched_run() {
 }
 
 #[test]
+#[cfg(all(feature = "http", feature = "upload"))]
 fn no_hook_is_left_out() {
     let source = include_str!("lib.rs").replace("\r\n", "\n");
     let exported = source.lines().filter(|line| line.starts_with("pub use "));

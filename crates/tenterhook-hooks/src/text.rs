@@ -113,6 +113,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
 }
 
 /// The same in a word.
+#[cfg(feature = "http")]
 pub(crate) fn ended(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Stopped { .. } => "stopped",

@@ -8,6 +8,7 @@ use tenterhook_core::{Cadence, OptionError};
 pub(crate) const PATTERN: &str = r"^(?![0\s:]*$)(\s*[0-9]+\s*(:\s*[0-9]+\s*){3}|\s*0*[1-9][0-9]*\s*(s|sec|seconds?|min|minutes?|h|hours?)\s*)$";
 
 /// The same where zero is allowed.
+#[cfg(feature = "http")]
 pub(crate) const PATTERN_OR_ZERO: &str =
     r"^(\s*[0-9]+\s*(:\s*[0-9]+\s*){3}|\s*[0-9]+\s*(s|sec|seconds?|min|minutes?|h|hours?)\s*)$";
 
@@ -17,6 +18,7 @@ pub(crate) fn parse(key: &str, text: &str) -> Result<Duration, OptionError> {
 }
 
 /// The same where zero is allowed.
+#[cfg(any(test, feature = "http"))]
 pub(crate) fn parse_or_zero(key: &str, text: &str) -> Result<Duration, OptionError> {
     read(text).ok_or_else(|| no_time(key, text))
 }

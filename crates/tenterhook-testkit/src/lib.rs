@@ -74,6 +74,9 @@
 //! | does my hook resume to the same? | [`check_resume`]; by hand, [`Rig::resumed`] |
 //! | what did it do wrong, and what came of it? | [`Rig::failures`], [`Reply::failure`] |
 //! | parameters, gradients, activations? | [`NamedTensors`] |
+//!
+//! With the cargo feature `trainer` there is also what tests of a trainer need: `recording`, a toy that records every call,
+//! and `Scenario`, which `tenter trace FILE.json` runs.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -84,14 +87,20 @@ mod given;
 mod kinds;
 mod model;
 mod probe;
+#[cfg(feature = "trainer")]
+pub mod recording;
 mod resume;
 mod rig;
+#[cfg(feature = "trainer")]
+mod scenario;
 mod script;
 mod world;
 
 pub use findings::{Effect, Failed, Reply};
 pub use resume::check_resume;
 pub use rig::Rig;
+#[cfg(feature = "trainer")]
+pub use scenario::Scenario;
 pub use script::{Cue, Fit};
 #[doc(no_inline)]
 pub use tenterhook_core::NamedTensors;

@@ -358,7 +358,8 @@ impl<'t, M: Module> Call<'t, M> {
 
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        self.run.begin_recording(self.options.seed, self.resume.from.as_deref(), &self.resume.marks)?;
+        let engine = self.module.engine();
+        self.run.begin_recording(self.options.seed, engine, self.resume.from.as_deref(), &self.resume.marks)?;
         self.report_changes();
         Ok(())
     }

@@ -230,6 +230,11 @@ macro_rules! define_module {
                 true
             }
 
+            /// The engine that computes it, with its version, such as `burn 0.22.1`; `run.json` records it.
+            fn engine(&self) -> Option<String> {
+                None
+            }
+
             /// The metrics it logs, when it can say; then the plan can refuse monitors of others.
             fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
                 None

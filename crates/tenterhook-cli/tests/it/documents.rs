@@ -139,7 +139,7 @@ mod custom {
     use serde::{Deserialize, Serialize};
     use tenterhook::prelude::*;
     use tenterhook::toy::ToyTask;
-    use tenterhook_cli::App;
+    use tenterhook_app::App;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tenterhook::prelude::*;
 use tenterhook::{AnyHook, Gradients, Setup, Teardown, Update, UpdateHook};
-use tenterhook_cli::App;
+use tenterhook_app::App;
 use tenterhook_tasks::digits::Digits;
 
 use crate::tenter::Place;

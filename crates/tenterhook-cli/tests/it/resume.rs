@@ -203,7 +203,7 @@ fn a_resume_says_how_much_is_trained_again_and_save_last_keeps_it_at_nothing() {
 fn what_tenter_configures_keeps_the_latest_state() {
     let place = Place::new();
     let printed = |task: &str| place.run(&["train", "--print-config", "--set", task]).succeeded().stdout;
-    let template = include_str!("../../template/train.toml").to_owned();
+    let template = include_str!("../../../tenterhook-app/template/train.toml").to_owned();
     for config in [printed("task=digits"), printed("task=text"), template] {
         assert!(config.lines().any(|line| line.starts_with("save_last = \"link\"")), "{config}");
     }

@@ -225,18 +225,24 @@ fn a_run_that_fails_once_it_has_a_directory_had_begun() {
 
 #[test]
 fn a_run_says_at_its_start_what_runs_on_what() {
-    let place = Place::new();
-    let ran = place.run(&["train", "--set", "task=toy", "--set", "trainer.max_epochs=1"]).succeeded();
-    let versions = ran.stderr.lines().find(|line| line.contains("tenterhook 0.1.0")).expect("the versions");
-    assert!(
-        versions.contains("burn ") && versions.contains("rustc ") && versions.contains(" cpus"),
-        "{versions}"
-    );
-    assert!(ran.stderr.contains("train --set task=toy"), "{}", ran.stderr);
-    let events = place.lines("runs/latest/events.jsonl");
-    let run = events.iter().find(|event| event["event"] == "run").expect("an introduction");
-    assert!(run["versions"]["engine"].is_string() && run["machine"]["cpus"].is_u64(), "{run}");
-    assert_eq!(run["command"][3], "task=toy");
+    for (task, engine) in [("task=toy", "toy"), ("task=digits", "burn 0.22.1")] {
+        let place = Place::new();
+        let limits = "trainer.max_steps=1 trainer.limit_train_batches=1 trainer.limit_val_batches=1";
+        let sets = limits.split(' ').flat_map(|set| ["--set", set]);
+        let arguments: Vec<_> = ["train", "--no-test", "--set", task].into_iter().chain(sets).collect();
+        let ran = place.run(&arguments).succeeded();
+        let versions =
+            ran.stderr.lines().find(|line| line.contains("tenterhook 0.1.0")).expect("the versions");
+        assert!(
+            versions.contains(engine) && versions.contains("rustc ") && versions.contains(" cpus"),
+            "{versions}"
+        );
+        assert!(ran.stderr.contains(&format!("train --no-test --set {task}")), "{}", ran.stderr);
+        let events = place.lines("runs/latest/events.jsonl");
+        let run = events.iter().find(|event| event["event"] == "run").expect("an introduction");
+        assert!(run["versions"]["engine"] == engine && run["machine"]["cpus"].is_u64(), "{run}");
+        assert_eq!(run["command"][4], task);
+    }
 }
 
 /// Every file below a directory with its bytes.

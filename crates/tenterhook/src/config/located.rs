@@ -91,7 +91,7 @@ fn names(items: &[Node], registry: &Registry) -> Vec<String> {
     let mut taken: Vec<String> = Vec::new();
     for item in items {
         let own = || {
-            let made = registry.describe(registry.hook_named(item.text(USE)?)?.name)?.made?;
+            let made = registry.describe(registry.hook_named(item.text(USE)?)?.name).ok()?.made?;
             let numbered = (2..).map(|number| format!("{}_{number}", made.registered_as));
             let free = |name: &String| !taken.contains(name);
             std::iter::once(made.registered_as.clone()).chain(numbered).find(free)

@@ -158,13 +158,15 @@ impl<M: Module> Loop<M> {
     pub(crate) fn begin_recording(
         &mut self,
         seed: u64,
+        engine: Option<String>,
         resumed_from: Option<&Path>,
         marks: &[FileMark],
     ) -> Result<(), Failure> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());
         let (run, identity) = (&self.shared.run, &self.journal.identity);
-        let beginning = Beginning { stage, run, seed, identity, hooks, resumed_from, marks, progress, time };
+        let beginning =
+            Beginning { stage, run, seed, identity, engine, hooks, resumed_from, marks, progress, time };
         // Dry runs and rehearsals are no runs that anybody looks for later.
         let introduces =
             self.journal.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;

@@ -2,61 +2,100 @@
 
 use std::sync::Arc;
 
-use tenterhook_core::AnyHook;
 use tenterhook_core::update::Identity;
+use tenterhook_core::{AnyHook, FromOptions};
 use tenterhook_hooks::{
     ActivationStats, ActivationStore, Checkpoint, ClipByNorm, ClipByValue, Console, Csv, EarlyStopping,
-    EmaWeights, Exec, Freeze, GradientMonitor, GradientNoise, Heartbeat, Jsonl, Logging, LossSpike,
-    LrMonitor, ModelSummary, NanGuard, Notify, PlateauDetector, Profiler, Scale, TensorBoard, Throughput,
-    Timer, Upload,
+    EmaWeights, Exec, Freeze, GradientMonitor, GradientNoise, Jsonl, Logging, LossSpike, LrMonitor,
+    ModelSummary, NanGuard, PlateauDetector, Profiler, Scale, TensorBoard, Throughput, Timer,
 };
 
 use super::Registry;
 use super::maker::Maker;
 use crate::schedule::{self, Scheduler};
 
-/// How a built-in hook comes by its name.
-type BuiltIn = (&'static str, fn(String) -> Maker<AnyHook>);
+/// A built-in hook: its name, and how it is made.
+type BuiltIn = (&'static str, Source);
+
+type Make = fn(String) -> Maker<AnyHook>;
+
+/// Where a built-in hook comes from.
+enum Source {
+    /// Every program has it.
+    Always(Make),
+    /// A cargo feature has it: nothing to make it with in a program that is built without.
+    Feature(&'static str, Option<Make>),
+}
+
+const fn always<H: FromOptions>() -> Source {
+    Source::Always(Maker::of_type::<H>)
+}
+
+/// A hook of a cargo feature.
+macro_rules! feature {
+    ($feature:literal, $hook:ident) => {{
+        #[cfg(feature = $feature)]
+        let make = Some(Maker::of_type::<tenterhook_hooks::$hook> as Make);
+        #[cfg(not(feature = $feature))]
+        let make = None;
+        Source::Feature($feature, make)
+    }};
+}
 
 /// Every built-in hook, in the order in which they are listed.
 const HOOKS: &[BuiltIn] = &[
-    ("console", Maker::of_type::<Console>),
-    ("jsonl", Maker::of_type::<Jsonl>),
-    ("logging", Maker::of_type::<Logging>),
-    ("tensorboard", Maker::of_type::<TensorBoard>),
-    ("csv", Maker::of_type::<Csv>),
-    ("notify", Maker::of_type::<Notify>),
-    ("heartbeat", Maker::of_type::<Heartbeat>),
-    ("exec", Maker::of_type::<Exec>),
-    ("upload", Maker::of_type::<Upload>),
-    ("checkpoint", Maker::of_type::<Checkpoint>),
-    ("early_stopping", Maker::of_type::<EarlyStopping>),
-    ("lr_monitor", Maker::of_type::<LrMonitor>),
-    ("gradient_monitor", Maker::of_type::<GradientMonitor>),
-    ("activation_stats", Maker::of_type::<ActivationStats>),
-    ("activation_store", Maker::of_type::<ActivationStore>),
-    ("nan_guard", Maker::of_type::<NanGuard>),
-    ("plateau_detector", Maker::of_type::<PlateauDetector>),
-    ("loss_spike", Maker::of_type::<LossSpike>),
-    ("ema_weights", Maker::of_type::<EmaWeights>),
-    ("throughput", Maker::of_type::<Throughput>),
-    ("timer", Maker::of_type::<Timer>),
-    ("profiler", Maker::of_type::<Profiler>),
-    ("model_summary", Maker::of_type::<ModelSummary>),
+    ("console", always::<Console>()),
+    ("jsonl", always::<Jsonl>()),
+    ("logging", always::<Logging>()),
+    ("tensorboard", always::<TensorBoard>()),
+    ("csv", always::<Csv>()),
+    ("notify", feature!("http", Notify)),
+    ("heartbeat", feature!("http", Heartbeat)),
+    ("exec", always::<Exec>()),
+    ("upload", feature!("upload", Upload)),
+    ("checkpoint", always::<Checkpoint>()),
+    ("early_stopping", always::<EarlyStopping>()),
+    ("lr_monitor", always::<LrMonitor>()),
+    ("gradient_monitor", always::<GradientMonitor>()),
+    ("activation_stats", always::<ActivationStats>()),
+    ("activation_store", always::<ActivationStore>()),
+    ("nan_guard", always::<NanGuard>()),
+    ("plateau_detector", always::<PlateauDetector>()),
+    ("loss_spike", always::<LossSpike>()),
+    ("ema_weights", always::<EmaWeights>()),
+    ("throughput", always::<Throughput>()),
+    ("timer", always::<Timer>()),
+    ("profiler", always::<Profiler>()),
+    ("model_summary", always::<ModelSummary>()),
     // Those that change gradients.
-    ("identity", Maker::of_type::<Identity>),
-    ("clip_by_norm", Maker::of_type::<ClipByNorm>),
-    ("clip_by_value", Maker::of_type::<ClipByValue>),
-    ("gradient_noise", Maker::of_type::<GradientNoise>),
-    ("freeze", Maker::of_type::<Freeze>),
-    ("scale", Maker::of_type::<Scale>),
+    ("identity", always::<Identity>()),
+    ("clip_by_norm", always::<ClipByNorm>()),
+    ("clip_by_value", always::<ClipByValue>()),
+    ("gradient_noise", always::<GradientNoise>()),
+    ("freeze", always::<Freeze>()),
+    ("scale", always::<Scale>()),
 ];
 
 pub(super) fn registry() -> Registry {
+    let hook = |(name, source): &BuiltIn| {
+        let (feature, make) = match source {
+            Source::Always(make) => (None, Some(make)),
+            Source::Feature(feature, make) => (Some(*feature), make.as_ref()),
+        };
+        make.map(|make| Arc::new(Maker { feature, ..make((*name).to_owned()) }))
+    };
     Registry {
-        hooks: HOOKS.iter().map(|(name, made)| Arc::new(made((*name).to_owned()))).collect(),
+        hooks: HOOKS.iter().filter_map(hook).collect(),
         schedulers: schedule::BUILT_INS.iter().map(|built_in| Arc::new(scheduler(built_in))).collect(),
     }
+}
+
+/// The cargo feature that this program is built without, and that has the hook of this name.
+pub(super) fn missing_feature(name: &str) -> Option<&'static str> {
+    HOOKS.iter().find_map(|built_in| match built_in {
+        (known, Source::Feature(feature, None)) if *known == name => Some(*feature),
+        _ => None,
+    })
 }
 
 fn scheduler(built_in: &schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> {

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tenterhook_core::{AnyHook, HookKind, OnError, Tier};
 
-use super::Registry;
 use super::maker::Maker;
+use super::{HOOK, Registry, RegistryError, find};
 use crate::config::HookKeys;
 use crate::config::hooks_config::flags_of;
 use crate::config::schema::{Schema, aliases, schema_of};
@@ -17,6 +17,8 @@ pub struct Description {
     pub name: String,
     /// What it is for, in one line.
     pub purpose: String,
+    /// The cargo feature of `tenterhook` that it needs, where it is not in every program.
+    pub feature: Option<&'static str>,
     /// What is known of the hook itself; unknown where it needs options that nobody gave an example of.
     pub made: Option<Made>,
     /// The keys of `[hooks_config]` that stand for it: its flag, and the table of its options.
@@ -65,9 +67,8 @@ pub struct OptionHelp {
 
 impl Registry {
     /// Everything that can be said of the hook of this name.
-    #[must_use]
-    pub fn describe(&self, name: &str) -> Option<Description> {
-        self.hooks.iter().find(|maker| maker.name == name).map(|maker| describe(maker))
+    pub fn describe(&self, name: &str) -> Result<Description, RegistryError> {
+        find(&self.hooks, HOOK, name).map(describe).map_err(RegistryError::Unknown)
     }
 
     /// The keys that every `[[hooks]]` table has.
@@ -85,6 +86,7 @@ fn describe(maker: &Maker<AnyHook>) -> Description {
     Description {
         name: maker.name.clone(),
         purpose: maker.purpose.clone(),
+        feature: maker.feature,
         made: made.as_ref().map(made_from),
         flags: flags_of(&maker.name),
         options: options(&maker.schema),

@@ -17,6 +17,8 @@ use crate::config::schema::{Schema, schema_of};
 pub(crate) struct Maker<T> {
     pub(super) name: String,
     pub(super) purpose: String,
+    /// The cargo feature of `tenterhook` that it needs.
+    pub(super) feature: Option<&'static str>,
     /// Options that work, in TOML.
     pub(super) example: Option<&'static str>,
     pub(super) schema: serde_json::Value,
@@ -37,7 +39,7 @@ impl<T: 'static> Maker<T> {
         let make = move |given: Value| {
             make(read(given.clone())?).map_err(|error| Misfit::refused(error.into(), &given))
         };
-        Maker { name, purpose, example: None, schema, make: Box::new(make) }
+        Maker { name, purpose, feature: None, example: None, schema, make: Box::new(make) }
     }
 }
 

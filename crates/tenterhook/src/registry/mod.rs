@@ -165,6 +165,9 @@ impl Registry {
 
     fn join_hook(&mut self, maker: Maker<AnyHook>) -> Result<(), RegistryError> {
         let reserved = maker.listed().options().into_iter().find(|key| HOOK_KEYS.contains(key));
+        if built_in::missing_feature(&maker.name).is_some() {
+            return Err(RegistryError::Taken { kind: HOOK, name: maker.name });
+        }
         match reserved.map(str::to_owned) {
             Some(key) => Err(RegistryError::Reserved { name: maker.name, key }),
             None => maker.join(&mut self.hooks, HOOK),
@@ -236,11 +239,22 @@ impl Registry {
 
 fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'a Maker<T>, Problem> {
     makers.iter().map(AsRef::as_ref).find(|maker| maker.name == name).ok_or_else(|| {
+        if let Some(problem) = (kind == HOOK).then(|| without_feature(name)).flatten() {
+            return problem;
+        }
         let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
         let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
         let fix = if kind == HOOK { unknown_hook(name, &known) } else { suggestion(name, &known) };
         problem.fixed(fix)
     })
+}
+
+/// What is wrong with a built-in hook that this program is built without.
+fn without_feature(name: &str) -> Option<Problem> {
+    let feature = built_in::missing_feature(name)?;
+    let message = format!("hook `{name}` needs the cargo feature `{feature}` of `tenterhook`");
+    let fix = format!("build this program with it: `cargo add tenterhook --features {feature}`");
+    Some(Problem::new("", message).fix(fix))
 }
 
 /// What to use instead of a hook that does not exist.

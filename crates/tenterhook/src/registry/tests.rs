@@ -1,3 +1,5 @@
+use tenterhook_core::update::Identity;
+
 use super::*;
 
 #[test]
@@ -95,9 +97,35 @@ fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
 }
 
 #[test]
+fn a_hook_of_a_cargo_feature_says_so_and_is_missed_by_its_name() {
+    let features = [("notify", "http"), ("heartbeat", "http"), ("upload", "upload")];
+    let on = [("http", cfg!(feature = "http")), ("upload", cfg!(feature = "upload"))];
+    let mut registry = Registry::default();
+    for (name, feature) in features {
+        let taken = registry.add_hook(name, |Silent {}| Ok::<_, String>(Identity)).expect_err(name);
+        assert!(taken.to_string().contains("already"), "{taken}");
+        let described = registry.describe(name);
+        if on.contains(&(feature, true)) {
+            assert_eq!(described.expect(name).feature, Some(feature));
+            continue;
+        }
+        let expected = format!(
+            "hook `{name}` needs the cargo feature `{feature}` of `tenterhook`; build this program with it: \
+             `cargo add tenterhook --features {feature}`"
+        );
+        assert_eq!(described.expect_err(name).to_string(), expected);
+        let error = registry.hook(name, serde_json::json!({})).map(|hook| hook.name()).expect_err(name);
+        assert_eq!((error.to_string(), error.at("hooks.0").key), (expected, "hooks.0.use".to_owned()));
+    }
+    let needs = registry.hooks().filter_map(|listed| registry.describe(listed.name).ok()?.feature);
+    let expected = features.into_iter().filter(|(_, feature)| on.contains(&(*feature, true)));
+    assert_eq!(needs.collect::<Vec<_>>(), expected.map(|(_, feature)| feature).collect::<Vec<_>>());
+}
+
+#[test]
 fn an_update_hook_has_no_events_and_says_when_it_is_called() {
     let registry = Registry::default();
-    let made = |name: &str| registry.describe(name).and_then(|described| described.made).expect("built in");
+    let made = |name: &str| registry.describe(name).expect("built in").made.expect("its example works");
     for name in ["identity", "clip_by_norm", "clip_by_value", "gradient_noise", "freeze", "scale"] {
         let made = made(name);
         assert_eq!((made.registered_as.as_str(), made.kind), (name, tenterhook_core::HookKind::Update));
@@ -109,7 +137,7 @@ fn an_update_hook_has_no_events_and_says_when_it_is_called() {
     }
     let checkpoint = made("checkpoint");
     assert_eq!((checkpoint.called, checkpoint.place()), (None, checkpoint.tier.reason()));
-    assert!(registry.describe("identity").is_some_and(|identity| identity.options.is_empty()));
+    assert!(registry.describe("identity").is_ok_and(|identity| identity.options.is_empty()));
     let error =
         registry.hook("identity", serde_json::json!({ "factor": 1.0 })).map(|hook| hook.name().to_owned());
     assert!(error.expect_err("it has no options").to_string().contains("`factor`"));

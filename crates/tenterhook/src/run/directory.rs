@@ -39,8 +39,6 @@ pub struct RunDirectoryPlan {
     pub task: Option<String>,
     /// The device, as it stands in `run.json` and in the events.
     pub device: Option<String>,
-    /// The engine and its version, such as `burn 0.22.1`.
-    pub engine: Option<String>,
     /// The command line.
     pub command: Vec<String>,
     /// An evaluation without a training before it gets a directory, too; not in a directory to be resumed.

@@ -162,6 +162,8 @@ pub struct Beginning<'a> {
     pub seed: u64,
     /// Its data, program and processor.
     pub identity: &'a Identity,
+    /// The engine of its module, such as `burn 0.22.1`.
+    pub engine: Option<String>,
     /// Its hooks.
     pub hooks: Vec<HookInfo>,
     /// The checkpoint that it goes on from.

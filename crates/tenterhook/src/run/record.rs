@@ -234,7 +234,7 @@ impl RunRecord {
                 None => of_bytes(plan.config.as_bytes()),
             },
             config_signatures: plan.signer.signature(&plan.config).into_iter().collect(),
-            versions: versions(plan.engine.as_deref()),
+            versions: versions(beginning.engine.as_deref()),
             machine: Machine::this(),
             identity: beginning.identity.clone(),
         }

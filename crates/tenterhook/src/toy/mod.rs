@@ -222,6 +222,10 @@ impl Module for Toy {
         Ok(Optimization { optimizers: self.optimizers.lrs.len(), schedulers: self.schedulers.clone() })
     }
 
+    fn engine(&self) -> Option<String> {
+        Some("toy".to_owned())
+    }
+
     fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
         Some(vec![
             DeclaredMetric::new("val/loss", Phase::Validate),

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions, Notify, NotifyOn, NotifyOptions};
+use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, Registration, RunError, Trainer, closure};
+use tenterhook::{Registration, Trainer, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan};
@@ -120,7 +120,7 @@ fn a_run_that_ended_announces_nothing_again_and_one_that_was_killed_says_that_it
 }
 
 #[test]
-fn the_best_checkpoint_is_on_the_board_and_a_message_about_it_needs_somebody_to_choose_it() {
+fn the_best_checkpoint_is_on_the_board() {
     let root = tempfile::tempdir().unwrap();
     let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
     let (mut run, _) = listening(trainer(epochs(2)).with_checkpoints_in(root.path()), monitoring);
@@ -132,7 +132,15 @@ fn the_best_checkpoint_is_on_the_board_and_a_message_about_it_needs_somebody_to_
     let chosen = run.hook::<Checkpoint>("checkpoint").unwrap().best();
     assert_eq!(chosen, Some((best.path.clone(), Some(best.score))));
     assert_eq!((best.hook.as_str(), best.monitor.as_str()), ("checkpoint", "val/loss"));
+}
 
+#[test]
+#[cfg(feature = "http")]
+fn a_message_about_the_best_checkpoint_needs_a_hook_that_chooses_it() {
+    use tenterhook::hooks::{Notify, NotifyOn, NotifyOptions};
+    use tenterhook::{FromOptions, RunError};
+
+    let root = tempfile::tempdir().unwrap();
     let notify = NotifyOptions { notify_on: vec![NotifyOn::BestModel], ..NotifyOptions::of("NEVER_SET") };
     let refused = |monitor: Option<&str>| -> Result<(), RunError> {
         let options = CheckpointOptions { monitor: monitor.map(Into::into), ..CheckpointOptions::default() };

@@ -53,7 +53,7 @@ fn a_checkpoint_is_a_directory_written_whole() {
     assert_eq!(contents.hooks.keys().collect::<Vec<_>>(), ["a", "checkpoint", "entry"]);
     assert_eq!(contents.weights.names().collect::<Vec<_>>(), ["bias", "weight"]);
     assert_eq!(contents.entries["mine"], 7);
-    assert_eq!(contents.entries["lab"], "was here");
+    assert_eq!(contents.entries["recording"], "was here");
 }
 
 #[test]

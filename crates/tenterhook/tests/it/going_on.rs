@@ -39,6 +39,7 @@ fn begin(
         run: &run,
         seed: 0,
         identity: &Identity::default(),
+        engine: None,
         hooks: Vec::new(),
         resumed_from: from,
         marks,

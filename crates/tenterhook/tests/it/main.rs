@@ -43,6 +43,7 @@ mod line;
 mod listening;
 mod loaders;
 /// The other side of a connection, as the hooks' own tests have it.
+#[cfg(feature = "http")]
 #[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
 mod loopback;
 mod losses;
@@ -57,6 +58,7 @@ mod passing_on;
 mod plan;
 mod points;
 mod rates_and_plateaus;
+#[cfg(feature = "http")]
 mod reaching;
 mod reading;
 mod refused;
@@ -73,5 +75,6 @@ mod step_end;
 mod tape;
 mod update_hooks;
 mod updates;
+#[cfg(feature = "upload")]
 mod upload;
 mod verify_neutral;

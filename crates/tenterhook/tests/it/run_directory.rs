@@ -16,7 +16,6 @@ pub fn plan(root: &Path) -> RunDirectoryPlan {
         config: "task = \"toy\"\n".into(),
         task: Some("toy".into()),
         device: Some("cpu:7".into()),
-        engine: Some("plain numbers 1".into()),
         signer: Signer::Nobody,
         ..RunDirectoryPlan::below(root.join("runs"))
     }
@@ -112,7 +111,7 @@ fn run_json_says_what_the_run_was_and_how_it_ended() {
         (&run["hooks"][0]["enabled"], &run["hooks"][0]["on_error"]),
         (&true.into(), &"disable".into())
     );
-    assert_eq!(run["versions"]["engine"], "plain numbers 1");
+    assert_eq!(run["versions"]["engine"], "toy");
     assert!(run["versions"]["rustc"].as_str().unwrap().starts_with("rustc "), "{}", run["versions"]);
     assert!(run["git"]["commit"].is_string() && run["machine"]["cpus"].as_u64() > Some(0), "{run}");
     assert!(run["created"].as_str().unwrap() <= run["ended"].as_str().unwrap());

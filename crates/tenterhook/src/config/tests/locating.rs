@@ -131,6 +131,7 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
 }
 
 #[test]
+#[cfg(feature = "upload")]
 fn a_target_that_cannot_work_is_refused_where_its_option_stands() {
     let file = "task = \"toy\"\n[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"/no/such\"]\n\
                 [[hooks]]\nuse = \"upload\"\nto = \"s3://a\"";

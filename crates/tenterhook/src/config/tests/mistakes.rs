@@ -242,7 +242,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
     }
     // A wrong option that must be there does not hide the others.
     let shown = error(
-        "[[hooks]]\nuse = \"notify\"\nurl_env = \"https://x\"\ntimeout = \"never\"\ncolour = 1\nretries = -1",
+        "[[hooks]]\nuse = \"exec\"\non = [\"never\"]\ntimeout = \"never\"\ncolour = 1\nqueue_size = -1",
         &[],
         &[],
     );

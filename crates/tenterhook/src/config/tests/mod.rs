@@ -4,6 +4,7 @@ mod hooks_config;
 mod layering;
 mod locating;
 mod lost_ways;
+#[cfg(all(feature = "http", feature = "upload"))]
 mod masking;
 mod mistakes;
 mod printing;

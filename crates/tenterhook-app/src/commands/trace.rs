@@ -4,15 +4,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenterhook::settings::Amount;
 use tenterhook::sources;
+use tenterhook_testkit::Scenario;
+use tenterhook_testkit::recording::Call as Recorded;
 
 use super::tree::{Fired, Tracer, depths};
 use super::{failed, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Call, Changes};
-use crate::scenario::{Row, Scenario};
 
 /// What to trace, and how to show it.
 #[derive(Clone, Copy)]
@@ -110,8 +111,8 @@ fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
     let directory =
         tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let (tape, failure) = scenario.run(directory.path())?;
-    for row in tape.rows().iter().filter(|row| all || is_comparable(row)) {
-        print_data(&row.to_json().to_string());
+    for call in tape.calls().iter().filter(|call| all || is_comparable(call)) {
+        print_data(&row_of(call).to_string());
     }
     if let Some(failure) = failure {
         tell(format_args!("the run failed: {failure}"));
@@ -119,7 +120,18 @@ fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Events that Lightning does not have.
+/// Only steps and the starts and ends of batches carry the batch index, and the loader's only when not 0.
+fn row_of(Recorded { source, place, batch }: &Recorded) -> Value {
+    let steps = ["training_step", "validation_step", "test_step", "predict_step"];
+    let about_a_batch = place.ends_with("_batch_start") || place.ends_with("_batch_end");
+    match batch.filter(|_| about_a_batch || steps.contains(place)) {
+        None => json!([source, place]),
+        Some((index, 0)) => json!([source, place, index]),
+        Some((index, loader)) => json!([source, place, index, loader]),
+    }
+}
+
+/// Calls that Lightning does not have, or that its recordings leave out.
 const OURS_ALONE: &[&str] = &[
     "configure_model",
     "clip_gradients",
@@ -132,6 +144,14 @@ const OURS_ALONE: &[&str] = &[
     "on_checkpoint_loaded",
     "on_log",
     "on_hook_disabled",
+    "change_lr",
+    "weights",
+    "load_weights",
+    "optimizer_state",
+    "load_optimizer_state",
+    "loaders",
+    "seek",
+    "next",
 ];
 
 /// The events that Lightning's strategy receives; ours receives more, as the published order says.
@@ -153,11 +173,11 @@ const OF_STRATEGY: &[&str] = &[
 /// The events that Lightning does not give to its module.
 const NOT_OF_MODULE: &[&str] = &["on_sanity_check_start", "on_sanity_check_end", "on_exception"];
 
-/// Whether a row can be compared with Lightning's order.
-fn is_comparable(row: &Row) -> bool {
-    match row.source.as_str() {
-        "strategy" => OF_STRATEGY.contains(&row.event),
-        "module" => !NOT_OF_MODULE.contains(&row.event) && !OURS_ALONE.contains(&row.event),
-        _ => !OURS_ALONE.contains(&row.event),
+/// Whether a call can be compared with Lightning's order.
+fn is_comparable(Recorded { source, place, .. }: &Recorded) -> bool {
+    match source.as_str() {
+        "strategy" => OF_STRATEGY.contains(place),
+        "module" => !NOT_OF_MODULE.contains(place) && !OURS_ALONE.contains(place),
+        _ => !OURS_ALONE.contains(place),
     }
 }

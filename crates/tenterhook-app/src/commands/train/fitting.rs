@@ -119,7 +119,6 @@ impl Fitting<'_> {
             return trainer;
         }
         let mut plan = resolved.run_directory();
-        plan.engine = Some(format!("burn {}", tenterhook_burn::BURN_VERSION));
         (plan.resume, plan.then_test) = (going_on.lock.take(), tests);
         trainer.with_run_directory(plan)
     }

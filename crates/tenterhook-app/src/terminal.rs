@@ -138,7 +138,7 @@ mod tests {
         };
         let plain = printed("0");
         assert!(
-            plain.starts_with("thread 'loader' panicked at crates/tenterhook-cli/src/terminal.rs:"),
+            plain.starts_with("thread 'loader' panicked at crates/tenterhook-app/src/terminal.rs:"),
             "{plain}"
         );
         assert!(

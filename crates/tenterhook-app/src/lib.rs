@@ -1,5 +1,5 @@
 //! The command line of `tenter`, for the program itself and for users' own: [`App`] puts modules,
-//! data, hooks and schedules of yours behind the same commands. The only crate that prints.
+//! data, hooks and schedules of yours behind the same commands. It depends on no engine. The only crate that prints.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -9,7 +9,6 @@ mod arguments;
 mod commands;
 mod curves;
 mod progress;
-mod scenario;
 mod signals;
 mod table;
 mod terminal;

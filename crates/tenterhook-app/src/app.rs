@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tenterhook::registry::Registry;
 use tenterhook::schedule::Scheduler;
 use tenterhook::task::{AnyTask, Task};
-use tenterhook::{AnyHook, FromOptions};
+use tenterhook::{AnyHook, BoxError, FromOptions};
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{self, FAILED, WRONG_INPUT};
@@ -20,7 +20,7 @@ use crate::terminal::{self, tell};
 /// ```no_run
 /// use std::process::ExitCode;
 /// use tenterhook::toy::ToyTask;
-/// use tenterhook_cli::App;
+/// use tenterhook_app::App;
 ///
 /// fn main() -> ExitCode {
 ///     App::new("mine").task(ToyTask).run()
@@ -72,7 +72,7 @@ impl App {
     where
         O: DeserializeOwned + JsonSchema,
         H: Into<AnyHook>,
-        E: ToString,
+        E: Into<BoxError>,
     {
         self.wrong.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));
         self
@@ -96,7 +96,7 @@ impl App {
     where
         O: DeserializeOwned + JsonSchema,
         S: Scheduler,
-        E: ToString,
+        E: Into<BoxError>,
     {
         self.wrong.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
         self

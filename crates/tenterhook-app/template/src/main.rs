@@ -5,7 +5,7 @@ mod spiral;
 
 use std::process::ExitCode;
 
-use tenterhook_cli::App;
+use tenterhook_app::App;
 
 fn main() -> ExitCode {
     // It is not in PATH, so the commands that it suggests begin as they are typed here.

@@ -1,30 +1,22 @@
 //! A scenario: settings, data, a toy module, hooks, things to make happen, and the order expected.
 
-mod hook;
-mod module;
-mod others;
-mod tape;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use tenterhook::config::HookTable;
+use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::registry::Registry;
-use tenterhook::toy::ToyData;
+use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{RunError, Settings, Trainer};
 use tenterhook_files::{SMALL_FILE, read_bounded_text};
 
-pub(crate) use tape::{Row, Tape};
+use crate::recording::{Happening, RecordingData, RecordingHook, RecordingModule, RecordingStrategy, Tape};
 
-use hook::RecordingHook;
-use module::RecordingModule;
-use others::{RecordingData, RecordingStrategy};
-
-/// A scenario file.
+/// A scenario file: what a trainer is to run, and what to make happen in it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Scenario {
+pub struct Scenario {
     #[serde(rename = "name")]
     _name: Option<String>,
     #[serde(rename = "note")]
@@ -37,7 +29,7 @@ pub(crate) struct Scenario {
     data: DataSpec,
     module: ModuleSpec,
     #[serde(default)]
-    pub(crate) hooks: Vec<HookSpec>,
+    hooks: Vec<HookSpec>,
     #[serde(default)]
     inject: Vec<Injection>,
     #[serde(rename = "until")]
@@ -118,7 +110,7 @@ impl Value {
 /// A hook that records, or a built-in one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum HookSpec {
+enum HookSpec {
     Record { record: String },
     BuiltIn(Box<HookTable>),
 }
@@ -135,33 +127,23 @@ struct Injection {
     what: Happening,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Happening {
-    Error,
-    Stop,
-    Skip,
-    EndEpoch,
-}
-
 impl Scenario {
-    pub(crate) fn read(path: &Path) -> Result<Scenario, String> {
+    /// Reads a scenario from its JSON file.
+    pub fn read(path: &Path) -> Result<Scenario, String> {
         let text = read_bounded_text(path, SMALL_FILE)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         serde_json::from_str(&text).map_err(|error| format!("{} is not a scenario: {error}", path.display()))
     }
 
     /// The trainer of the scenario: exactly the listed hooks and no defaults.
-    pub(crate) fn trainer(&self, tape: &Tape) -> Result<Trainer, String> {
+    pub fn trainer(&self, tape: &Tape) -> Result<Trainer, String> {
         let trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
         let mut trainer = trainer.without_introduction();
         let registry = Registry::default();
         for spec in &self.hooks {
             match spec {
                 HookSpec::Record { record } => {
-                    trainer
-                        .add_hook(RecordingHook::new(record, tape.clone()))
-                        .map_err(|error| error.to_string())?;
+                    trainer.add_hook(RecordingHook::new(record, tape)).map_err(|error| error.to_string())?;
                 }
                 HookSpec::BuiltIn(table) => {
                     let mut table = table.clone();
@@ -175,11 +157,12 @@ impl Scenario {
             }
         }
         // What Lightning would run is run; what our plan would refuse of it is a diagnostic.
-        Ok(trainer.lenient().with_strategy(RecordingStrategy::new(tape.clone())))
+        Ok(trainer.lenient().with_strategy(RecordingStrategy::new(tape)))
     }
 
     /// The module and the data of the scenario.
-    pub(crate) fn parts(&self, tape: &Tape) -> (RecordingModule, RecordingData) {
+    #[must_use]
+    pub fn parts(&self, tape: &Tape) -> (RecordingModule, RecordingData) {
         let data = &self.data;
         let loaders = |batches: u64| vec![batches; data.eval_loaders];
         let toy_data = ToyData {
@@ -189,12 +172,29 @@ impl Scenario {
             predict: loaders(data.predict_batches),
             sized: data.sized,
         };
-        (RecordingModule::new(&self.module, tape.clone()), RecordingData::new(toy_data, tape.clone()))
+        let toy = match self.module.scheduler {
+            None => Toy::default(),
+            Some(scheduler) => Toy::default().with_scheduler(match scheduler {
+                SchedulerSpec::Epoch => SchedulerPlan::every(Interval::Epoch),
+                SchedulerSpec::Step => SchedulerPlan::every(Interval::Step),
+                SchedulerSpec::Plateau => SchedulerPlan::on_plateau_of("val_loss"),
+            }),
+        };
+        let logs = self.module.log.clone();
+        let module = RecordingModule::new(toy, tape).plain().with_handler(move |place, cx| {
+            for (name, log) in logs.iter().filter(|(_, log)| log.at == place) {
+                cx.log(name, log.value.at(cx.epoch()));
+            }
+        });
+        (module, RecordingData::new(toy_data, tape).numbered())
     }
 
-    /// Rehearses it in the given directory; the rows are on the tape whatever happens.
-    pub(crate) fn run(&self, scratch: &Path) -> Result<(Tape, Option<RunError>), String> {
-        let tape = Tape::new(self.inject.clone());
+    /// Rehearses it in the given directory; the calls are on the tape whatever happens.
+    pub fn run(&self, scratch: &Path) -> Result<(Tape, Option<RunError>), String> {
+        let tape = Tape::default();
+        for Injection { source, at, nth, what } in &self.inject {
+            tape.inject(source, at, Some(*nth), *what);
+        }
         let mut trainer = self.trainer(&tape)?.rehearsing_in(scratch);
         let (mut module, mut data) = self.parts(&tape);
         let ran = match self.entry {

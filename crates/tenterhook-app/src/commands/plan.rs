@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, RunError, Trainer};
+use tenterhook_testkit::Scenario;
+use tenterhook_testkit::recording::Tape;
 
 use super::{WRONG_INPUT, costs, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
-use crate::scenario::{Scenario, Tape};
 
 pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Result<ExitCode, String> {
     let (trainer, found) = planned(app, path, changes)?;

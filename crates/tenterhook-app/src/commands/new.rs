@@ -104,7 +104,7 @@ impl Source {
             Source::Git(url) => format!("{name} = {{ git = {} }}", toml_string(url)),
             Source::Version(version) => format!("{name} = {}", toml_string(version)),
         };
-        ["tenterhook", "tenterhook-burn", "tenterhook-cli"].map(one).join("\n")
+        ["tenterhook", "tenterhook-app", "tenterhook-burn"].map(one).join("\n")
     }
 
     fn describe(&self) -> String {

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::plan::nearest;
 use tenterhook::registry::{Description, OptionHelp, Registry};
 
 use super::{print, print_data};
@@ -14,7 +13,7 @@ use crate::table::counted;
 pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
     let text = match &arguments.name {
         Some(name) => {
-            let described = app.registry.describe(name).ok_or_else(|| unknown(app, name))?;
+            let described = app.registry.describe(name).map_err(|error| error.to_string())?;
             if arguments.json {
                 json!({ "hook": described, "common": Registry::common_options() }).to_string()
             } else {
@@ -36,16 +35,7 @@ pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
 }
 
 fn all(app: &App) -> Vec<Description> {
-    app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name)).collect()
-}
-
-fn unknown(app: &App, name: &str) -> String {
-    let known: Vec<_> = app.registry.hooks().map(|listed| listed.name).collect();
-    let hint = match nearest(name, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are: {}", known.join(", ")),
-    };
-    format!("there is no hook named `{name}`; {hint}")
+    app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name).ok()).collect()
 }
 
 fn list(app: &App) -> String {
@@ -94,6 +84,9 @@ fn facts(hook: &Description) -> Vec<String> {
             None => format!("  events  {}", made.events.join(", ")),
         },
     ];
+    if let Some(feature) = hook.feature {
+        facts.push(format!("  needs   the cargo feature `{feature}` of `tenterhook`"));
+    }
     if !hook.flags.is_empty() {
         facts.push(format!("  flags   {} in [hooks_config]", hook.flags.join(", ")));
     }
@@ -175,6 +168,11 @@ fn reference(app: &App) -> String {
                     made.on_error,
                 ),
             ]);
+        }
+        if let Some(feature) = hook.feature {
+            let needs =
+                format!("A program of your own needs the cargo feature `{feature}` of `tenterhook` for it.");
+            lines.extend([String::new(), needs]);
         }
         if !hook.flags.is_empty() {
             let flags: Vec<_> = hook.flags.iter().map(|flag| format!("`{flag}`")).collect();

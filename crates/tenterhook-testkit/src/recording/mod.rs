@@ -1,0 +1,12 @@
+//! The toy as module, data, strategy and hook that record every call on a [`Tape`], and in which anything can be made to
+//! happen.
+
+mod hook;
+mod module;
+mod others;
+mod tape;
+
+pub use hook::RecordingHook;
+pub use module::RecordingModule;
+pub use others::{RecordingData, RecordingStrategy};
+pub use tape::{Call, Happening, Tape};
