@@ -33,7 +33,7 @@ macro_rules! emit {
         loop {
             let moment = moment!($run, $module);
             let delivered =
-                $run.hooks.deliver(&::tenterhook_core::$Event { moment, $($field)* }, &mut cursor)?;
+                $run.hooks.deliver(&::tenterhook_core::context!($Event { moment, $($field)* }), &mut cursor)?;
             match delivered {
                 ::tenterhook_core::Delivered::Done => break,
                 ::tenterhook_core::Delivered::Paused(saves) => {

@@ -375,6 +375,7 @@ impl<M: Module> Running<M> {
                         self.checked(changed)?;
                     }
                 }
+                unknown => self.refuse(decided, format!("the trainer does not know {unknown:?}").into())?,
             }
         }
         Ok(())
@@ -419,6 +420,7 @@ impl<M: Module> Running<M> {
             Flow::Stop { reason } => {
                 self.signals.stop.get_or_insert((by.to_owned(), reason));
             }
+            unknown => debug_assert!(false, "the loop does not know {unknown:?}"),
         }
     }
 

@@ -277,7 +277,7 @@ impl<'t, M: Module> Session<'t, M> {
         self.run.closing = true;
         let cursor = self.torn.hooks.insert(self.run.hooks.cursor(Event::Teardown, Part::All));
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.outcome);
-        self.run.hooks.deliver(&Teardown { moment, stage, outcome }, cursor)?;
+        self.run.hooks.deliver(&Teardown::new(moment, stage, outcome), cursor)?;
         self.run.after_event(self.module)?;
         self.run.at(Who::Module, "teardown");
         self.torn.module = true;
@@ -298,7 +298,7 @@ impl<'t, M: Module> Session<'t, M> {
             // What panics here is none of the hooks' handlers, and would do so again.
             reached = !self.shielded(later, |session| {
                 let moment = moment!(session.run, session.module);
-                match session.run.hooks.deliver(&Exception { moment, failure }, &mut cursor)? {
+                match session.run.hooks.deliver(&Exception::new(moment, failure), &mut cursor)? {
                     Delivered::Done => reached = true,
                     Delivered::Paused(saves) => {
                         session.run.save_within(session.module, Event::Exception, &saves)?;
@@ -330,7 +330,7 @@ impl<'t, M: Module> Session<'t, M> {
         let mut failed = Vec::new();
         self.shielded(later, |session| {
             let (moment, outcome) = (moment!(session.run, session.module), &session.run.outcome);
-            failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome }, &mut cursor);
+            failed = session.run.hooks.deliver_through(&Teardown::new(moment, stage, outcome), &mut cursor);
             Ok(())
         });
         later.append(&mut failed);

@@ -132,7 +132,7 @@ impl Bench {
 
     /// Delivers `on_train_epoch_start` to everyone; who received it is noted.
     pub fn start(&mut self) -> Result<(), Failure> {
-        let cx = TrainEpochStart { moment: moment(&self.shared, self.progress) };
+        let cx = TrainEpochStart::new(moment(&self.shared, self.progress));
         let mut cursor = self.runner.cursor(Event::TrainEpochStart, Part::All);
         let delivered = self.runner.deliver(&cx, &mut cursor)?;
         assert_eq!(delivered, Delivered::Done, "nobody saves in this test");
@@ -156,7 +156,7 @@ impl Bench {
             error: "made up".into(),
             trace: None,
         };
-        let cx = Exception { moment: moment(&self.shared, self.progress), failure: &failure };
+        let cx = Exception::new(moment(&self.shared, self.progress), &failure);
         let mut cursor = self.runner.cursor(Event::Exception, Part::All);
         self.runner.deliver_through(&cx, &mut cursor)
     }

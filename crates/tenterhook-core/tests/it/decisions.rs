@@ -1,9 +1,11 @@
 //! Decisions are recorded in order; the checkpoint tier saves within its own turn.
 
+use tenterhook_core::hook::{Reply, reply};
 use tenterhook_core::{
-    Decided, Decision, Delivered, Event, Flow, Part, Request, SaveCheckpoint, SaveRequest, Tier,
-    TrainEpochEnd,
+    Decided, Decision, Delivered, Event, EventRef, Flow, Hook, HookSpec, Part, Request, SaveCheckpoint,
+    SaveRequest, Tier, TrainEpochEnd,
 };
+use tenterhook_testkit::Rig;
 
 use crate::bench::{Bench, moment};
 
@@ -69,7 +71,7 @@ fn checkpoint_bench() -> Bench {
 #[test]
 fn the_checkpoint_hook_pauses_the_delivery_which_goes_on_where_it_stood() {
     let mut bench = checkpoint_bench();
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
+    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
     let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
     let paused = bench.runner.deliver(&cx, &mut cursor).unwrap();
     assert_eq!(paused, Delivered::Paused(vec![save("one"), save("two")]));
@@ -109,14 +111,14 @@ fn toggles_requested_during_a_pause_wait_for_the_paused_event() {
         bench.add(actor);
     }
 
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
+    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
     let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
     assert!(matches!(bench.runner.deliver(&cx, &mut cursor), Ok(Delivered::Paused(_))));
     bench.log.take();
 
     bench.runner.pause();
     let entries = tenterhook_core::context::Entries::default();
-    let inner = SaveCheckpoint { moment: moment(&bench.shared, bench.progress), entries: &entries };
+    let inner = SaveCheckpoint::new(moment(&bench.shared, bench.progress), &entries);
     let mut inner_cursor = bench.runner.cursor(Event::SaveCheckpoint, Part::All);
     bench.runner.deliver(&inner, &mut inner_cursor).unwrap();
     bench.runner.resume();
@@ -140,7 +142,7 @@ fn a_hook_disabled_while_its_state_was_taken_in_a_pause_gets_nothing_more() {
     (bad.tier, bad.policy, bad.panics) = (Tier::Checkpoint, Policy::WARN, true);
     bench.runner.add(bad).unwrap();
 
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
+    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
     let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
     assert!(matches!(bench.runner.deliver(&cx, &mut cursor), Ok(Delivered::Paused(_))));
     bench.runner.pause();
@@ -150,8 +152,31 @@ fn a_hook_disabled_while_its_state_was_taken_in_a_pause_gets_nothing_more() {
     assert_eq!(bench.log.take(), ["saver", "bad asked"], "not even the rest of the paused event");
 
     let mut cursor = bench.runner.cursor(Event::TrainEpochEnd, Part::All);
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
+    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
     bench.runner.deliver(&cx, &mut cursor).unwrap();
     bench.runner.deliver(&cx, &mut cursor).unwrap();
     assert_eq!(bench.log.take(), ["saver"], "nor what comes after it");
+}
+
+/// Written by hand, it could say anything.
+struct Lies(HookSpec);
+
+impl Hook for Lies {
+    fn spec(&self) -> HookSpec {
+        self.0.clone().wants(Event::TrainEpochEnd).wants(Event::FitEnd)
+    }
+    fn deliver(&mut self, _: EventRef<'_>) -> Reply {
+        reply(Ok(Decision::stop("enough")))
+    }
+}
+
+#[test]
+fn a_decision_of_an_observer_is_refused_also_where_hook_is_written_by_hand() {
+    let observer = Rig::new(Lies(HookSpec::observer("lies"))).on_train_epoch_end().clone();
+    assert!(observer.decision.is_continue());
+    assert!(observer.failure.is_some());
+    let mut rig = Rig::new(Lies(HookSpec::controller("lies")));
+    assert!(!rig.on_train_epoch_end().decision.is_continue());
+    let watching = rig.on_fit_end();
+    assert!(watching.decision.is_continue() && watching.failure.is_some(), "nothing can be decided there");
 }
