@@ -51,6 +51,7 @@ pub trait Context {
 macro_rules! contexts {
     ($($(#[$doc:meta])* $Event:ident { $($(#[$field_doc:meta])* $field:ident: $Field:ty,)* })*) => {$(
         $(#[$doc])*
+        #[non_exhaustive]
         pub struct $Event<'a> {
             /// The state of the run, also reached through `Deref`: `cx.epoch`, `cx.step`, `cx.params()`.
             pub moment: Moment<'a>,
@@ -65,6 +66,17 @@ macro_rules! contexts {
         }
 
         impl<'a> $Event<'a> {
+            /// The names of the fields.
+            #[doc(hidden)]
+            pub const FIELDS: &'static [&'static str] = &["moment", $(stringify!($field)),*];
+
+            /// The context with these values for its fields, in their order.
+            #[allow(clippy::too_many_arguments)]
+            #[must_use]
+            pub fn new(moment: Moment<'a>, $($field: $Field),*) -> $Event<'a> {
+                $Event { moment, $($field),* }
+            }
+
             fn batch_if_any(&self) -> Option<&Batch<'a>> {
                 contexts!(@batch self $($field)*)
             }
@@ -348,6 +360,45 @@ contexts! {
         /// What failed, and where it came from.
         failure: &'a Failure,
     }
+}
+
+/// A context by the names of its fields: `context!(StepEnd { moment, loss, grad_norm, lr: 0.1, next_lr: 0.1 })`. A field that is
+/// missing, unknown or out of order does not compile.
+#[macro_export]
+macro_rules! context {
+    ($Event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        // A tuple and not a block, so that temporaries live as long as they do in a literal.
+        (
+            const { $crate::context::check_fields($crate::$Event::FIELDS, &[$(stringify!($field)),*]) },
+            $crate::$Event::new($($crate::context!(@value $field $($value)?)),*),
+        ).1
+    };
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+}
+
+/// Compares the names of fields while compiling.
+#[doc(hidden)]
+pub const fn check_fields(fields: &[&str], given: &[&str]) {
+    assert!(fields.len() == given.len(), "a context is made with all its fields and no others");
+    let mut i = 0;
+    while i < fields.len() {
+        assert!(same_text(fields[i], given[i]), "the fields of a context are given in their order");
+        i += 1;
+    }
+}
+
+/// Whether two texts are the same, while compiling.
+pub(crate) const fn same_text(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    a.len() == b.len()
 }
 
 macro_rules! define_event_ref {

@@ -3,6 +3,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::context::same_text;
 use crate::progress::{Phase, Progress};
 use crate::runner::Part;
 
@@ -289,6 +290,7 @@ macro_rules! define_event {
         /// the hook was disabled in, but for those two; within a step the event that comes next.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
+        #[non_exhaustive]
         pub enum Event {
             $($(#[$doc])* $Event,)*
         }
@@ -471,24 +473,13 @@ impl std::fmt::Debug for Events {
 /// The attribute macro has the handlers' names too, to suggest the nearest; it cannot see this table,
 /// so the two are compared while compiling.
 const _: () = {
-    const fn same(a: &str, b: &str) -> bool {
-        let (a, b) = (a.as_bytes(), b.as_bytes());
-        let mut i = 0;
-        while i < a.len() && i < b.len() {
-            if a[i] != b[i] {
-                return false;
-            }
-            i += 1;
-        }
-        a.len() == b.len()
-    }
     let table: &[(&str, bool)] = tenterhook_macros::handler_table!();
     assert!(table.len() == Event::COUNT, "tenterhook-macros knows other handlers than tenterhook-core");
     let mut i = 0;
     while i < table.len() {
         let event = Event::ALL[i];
         assert!(
-            same(table[i].0, event.handler()) && table[i].1 == event.steers(),
+            same_text(table[i].0, event.handler()) && table[i].1 == event.steers(),
             "tenterhook-macros knows other handlers than tenterhook-core"
         );
         i += 1;

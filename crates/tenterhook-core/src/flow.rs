@@ -11,6 +11,7 @@ use crate::named::NamedTensors;
 /// decision has its effect and all are logged; the strongest says how the run ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Flow {
     /// As if nobody had said anything.
     #[default]
@@ -43,6 +44,7 @@ pub enum Lr {
 /// Something a controller wants done, besides how training goes on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Request {
     /// Change the learning rate of one optimizer, or of all.
     Lr {

@@ -16,7 +16,7 @@ macro_rules! made_up {
     ($world:ident; $($Event:ident { $($field:ident: $value:expr,)* })*) => {$(
         impl<'a> MadeUp<'a> for $Event<'a> {
             fn from_world($world: &'a World) -> $Event<'a> {
-                $Event { moment: $world.moment(Event::$Event), $($field: $value,)* }
+                tenterhook_core::context!($Event { moment: $world.moment(Event::$Event), $($field: $value,)* })
             }
         }
     )*};
@@ -154,6 +154,7 @@ macro_rules! deliveries {
             pub fn deliver(&mut self, event: Event) -> &Reply {
                 match event {
                     $(Event::$Event => self.$handler(),)*
+                    _ => unreachable!("the table has every event"),
                 }
             }
         }

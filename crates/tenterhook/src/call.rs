@@ -238,7 +238,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.checked(done)?;
         self.run.ending.closing = true;
         let (moment, outcome) = (moment!(self.run, self.module), &self.run.ending.outcome);
-        self.run.hooks.deliver(&Teardown { moment, stage, outcome })?;
+        self.run.hooks.deliver(&Teardown::new(moment, stage, outcome))?;
         self.run.after_event(self.module)?;
         self.run.at(Who::Module, "teardown");
         self.torn.module = true;
@@ -251,7 +251,7 @@ impl<'t, M: Module> Call<'t, M> {
         let mut failed = Vec::new();
         self.shielded(later, |session| {
             let moment = moment!(session.run, session.module);
-            failed = session.run.hooks.deliver_through(&Exception { moment, failure });
+            failed = session.run.hooks.deliver_through(&Exception::new(moment, failure));
             Ok(())
         });
         later.append(&mut failed);
@@ -274,7 +274,7 @@ impl<'t, M: Module> Call<'t, M> {
         let mut failed = Vec::new();
         self.shielded(later, |session| {
             let (moment, outcome) = (moment!(session.run, session.module), &session.run.ending.outcome);
-            failed = session.run.hooks.deliver_through(&Teardown { moment, stage, outcome });
+            failed = session.run.hooks.deliver_through(&Teardown::new(moment, stage, outcome));
             Ok(())
         });
         later.append(&mut failed);
@@ -359,7 +359,12 @@ impl<'t, M: Module> Call<'t, M> {
     /// Everything was accepted: now there may be traces of the run.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
         let engine = self.module.engine();
-        self.run.begin_recording(self.options.seed, engine, self.resume.from.as_deref(), &self.resume.marks)?;
+        self.run.begin_recording(
+            self.options.seed,
+            engine,
+            self.resume.from.as_deref(),
+            &self.resume.marks,
+        )?;
         self.report_changes();
         Ok(())
     }

@@ -27,6 +27,7 @@ pub mod memory;
 pub mod module;
 pub mod neutral;
 mod outputs;
+mod own_loop;
 mod refuse;
 pub mod registry;
 mod report;
@@ -49,6 +50,7 @@ pub use crate::cx::Cx;
 pub use crate::data::{BatchData, DataModule, Loader, Split};
 pub use crate::journal::{FailureKind, Failures, Notice};
 pub use crate::module::{Module, ModuleResult, StepOutput};
+pub use crate::own_loop::{OwnLoop, Verdict};
 pub use crate::settings::Settings;
 pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
@@ -59,12 +61,9 @@ pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
-        AnyHook, Batch, Board, BoxError, Cadence, Condition, Controller, Decision, Event, Events, Failure,
-        Flow, FromOptions, Gradient, Gradients, Histogram, Hook, HookExt, HookInfo, HookKind, HookResult,
-        HookSpec, Key, LogOptions, Lr, Metrics, ModelView, Moment, NamedTensors, Observer, OnError,
-        OptionError, Outcome, ParamGroup, Pattern, Phase, Policy, Progress, Reduce, Registration, Request,
-        RunInfo, SaveRequest, Scalar, Stage, State, Stats, Status, TensorSource, Tensors, Tier, Update,
-        UpdateError, UpdateHook, closure, hook, hooks,
+        AnyHook, BoxError, Cadence, Controller, Decision, Event, FromOptions, Gradients, HookExt, HookResult,
+        HookSpec, Key, Moment, Observer, OptionError, Phase, Policy, Progress, Registration, Request,
+        SaveRequest, Scalar, Stage, State, Tensors, Tier, Update, UpdateHook, closure, hook, hooks,
     };
 
     // Its methods without its name, which is also that of Burn's trait.

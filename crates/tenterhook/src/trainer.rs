@@ -82,7 +82,7 @@ const LONGEST: usize = 2000;
 /// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a
 /// run.
 #[allow(clippy::disallowed_methods)] // the default output of a program without `with_notices`
-fn tell(notice: &Notice) {
+pub(crate) fn tell(notice: &Notice) {
     let text = printable::text(&notice.to_string(), LONGEST);
     let _ = match notice {
         Notice::Printed(_) => writeln!(std::io::stdout(), "{text}"),
@@ -90,7 +90,8 @@ fn tell(notice: &Notice) {
     };
 }
 
-struct WallClock(Instant);
+/// The time since a trainer or a loop was made.
+pub(crate) struct WallClock(pub(crate) Instant);
 
 impl Clock for WallClock {
     fn elapsed(&self) -> Duration {

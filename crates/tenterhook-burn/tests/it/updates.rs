@@ -53,10 +53,8 @@ fn changed(
     change: impl FnMut(&mut Gradients<'_>) -> HookResult + Send + 'static,
 ) -> Result<(Vec<f32>, Vec<f32>), String> {
     struct Changes<F>(F);
+    #[hook]
     impl<F: FnMut(&mut Gradients<'_>) -> HookResult + Send + 'static> UpdateHook for Changes<F> {
-        fn name(&self) -> String {
-            "changes".into()
-        }
         fn update(&mut self, gradients: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
             (self.0)(gradients)
         }

@@ -4,6 +4,7 @@ use tenterhook::module::{Horizon, Optimization, OptimizerState};
 use tenterhook::prelude::*;
 use tenterhook::tensors::TensorMap;
 use tenterhook::{GradientsMut, Module, OptimizerSource};
+use tenterhook::{Lr, ModelView, NamedTensors, ParamGroup, TensorSource};
 
 use crate::measure::Result;
 use crate::workload::{Given, Source, Span};

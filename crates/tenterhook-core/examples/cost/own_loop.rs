@@ -89,13 +89,9 @@ impl OwnLoop {
             let own = black_box(&mut *self);
             if own.runner.wants(Event::StepEnd) {
                 let at = (Stage::Fit, Phase::Train, Status::Training);
-                let cx = StepEnd {
-                    moment: Moment::new(at, own.progress, &own.shared, &NoModel, &NoModel),
-                    loss: Scalar::new(&own.loss),
-                    grad_norm: Scalar::new(&own.loss),
-                    lr: 0.1,
-                    next_lr: 0.1,
-                };
+                let moment = Moment::new(at, own.progress, &own.shared, &NoModel, &NoModel);
+                let (loss, grad_norm) = (Scalar::new(&own.loss), Scalar::new(&own.loss));
+                let cx = StepEnd::new(moment, loss, grad_norm, 0.1, 0.1);
                 own.runner.deliver(&cx)?;
             }
         }

@@ -93,13 +93,8 @@ impl Loop {
         let Loop { runner, shared, progress, .. } = self;
         for _ in 0..steps {
             let at = (Stage::Fit, Phase::Train, Status::Training);
-            let cx = StepEnd {
-                moment: Moment::new(at, *progress, shared, &NoModel, &NoModel),
-                loss: Scalar::new(&0.5),
-                grad_norm: Scalar::new(&0.5),
-                lr: 0.1,
-                next_lr: 0.1,
-            };
+            let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
+            let cx = StepEnd::new(moment, Scalar::new(&0.5), Scalar::new(&0.5), 0.1, 0.1);
             runner.deliver(&cx).unwrap();
             progress.step += 1;
         }
@@ -109,7 +104,7 @@ impl Loop {
         let Loop { runner, shared, progress, .. } = self;
         let at = (Stage::Fit, Phase::Train, Status::Training);
         let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-        runner.deliver(&TrainEpochEnd { moment }).unwrap();
+        runner.deliver(&TrainEpochEnd::new(moment)).unwrap();
     }
 
     fn cost(&self, hook: &str) -> HookCost {

@@ -132,8 +132,7 @@ impl Bench {
 
     /// Delivers `on_train_epoch_start` to everyone; who received it is noted.
     pub fn start(&mut self) -> Result<(), Failure> {
-        let cx = TrainEpochStart { moment: moment(&self.shared, self.progress) };
-        self.runner.deliver(&cx)
+        self.runner.deliver(&TrainEpochStart::new(moment(&self.shared, self.progress)))
     }
 
     /// Delivers `on_train_epoch_start` and tells who received it.
@@ -153,7 +152,7 @@ impl Bench {
             error: "made up".into(),
             trace: None,
         };
-        let cx = Exception { moment: moment(&self.shared, self.progress), failure: &failure };
+        let cx = Exception::new(moment(&self.shared, self.progress), &failure);
         self.runner.deliver_through(&cx)
     }
 

@@ -1,6 +1,10 @@
 //! Decisions are recorded in the order of delivery.
 
-use tenterhook_core::{Decided, Decision, Event, Flow, Request, SaveRequest, Tier, TrainEpochEnd};
+use tenterhook_core::hook::{Reply, reply};
+use tenterhook_core::{
+    Decided, Decision, Event, EventRef, Flow, Hook, HookSpec, Request, SaveRequest, Tier, TrainEpochEnd,
+};
+use tenterhook_testkit::Rig;
 
 use crate::bench::{Bench, moment};
 
@@ -75,7 +79,30 @@ fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
     bench.runner.states(&bench.progress).unwrap();
     assert_eq!(bench.log.take(), ["bad asked"]);
 
-    let cx = TrainEpochEnd { moment: moment(&bench.shared, bench.progress) };
+    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
     bench.runner.deliver(&cx).unwrap();
     assert_eq!(bench.log.take(), ["a"]);
+}
+
+/// Written by hand, it could say anything.
+struct Lies(HookSpec);
+
+impl Hook for Lies {
+    fn spec(&self) -> HookSpec {
+        self.0.clone().wants(Event::TrainEpochEnd).wants(Event::FitEnd)
+    }
+    fn deliver(&mut self, _: EventRef<'_>) -> Reply {
+        reply(Ok(Decision::stop("enough")))
+    }
+}
+
+#[test]
+fn a_decision_of_an_observer_is_refused_also_where_hook_is_written_by_hand() {
+    let observer = Rig::new(Lies(HookSpec::observer("lies"))).on_train_epoch_end().clone();
+    assert!(observer.decision.is_continue());
+    assert!(observer.failure.is_some());
+    let mut rig = Rig::new(Lies(HookSpec::controller("lies")));
+    assert!(!rig.on_train_epoch_end().decision.is_continue());
+    let watching = rig.on_fit_end();
+    assert!(watching.decision.is_continue() && watching.failure.is_some(), "nothing can be decided there");
 }

@@ -44,7 +44,7 @@ fn the_parts_of_an_event_are_all_of_it_and_do_not_overlap() {
     let all = bench.receivers();
     let mut parts = Vec::new();
     for part in [Part::BeforeModule, Part::Monitors] {
-        let cx = TrainEpochEnd { moment: crate::bench::moment(&bench.shared, bench.progress) };
+        let cx = TrainEpochEnd::new(crate::bench::moment(&bench.shared, bench.progress));
         bench.runner.deliver_to(part, &cx).unwrap();
         parts.push(bench.log.take());
     }

@@ -13,6 +13,7 @@ use crate::run::Introduction;
 
 /// Something a person or the run's journal should know.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Notice {
     /// A hook failed and the run went on.
     Contained(Contained),

@@ -176,6 +176,7 @@ impl<M: Module> Loop<M> {
                         self.checked(changed)?;
                     }
                 }
+                unknown => self.refuse(decided, format!("the trainer does not know {unknown:?}").into())?,
             }
         }
         Ok(())
@@ -191,6 +192,7 @@ impl<M: Module> Loop<M> {
             Flow::Stop { reason } => {
                 self.flow.stop.get_or_insert((by.to_owned(), reason));
             }
+            unknown => debug_assert!(false, "the loop does not know {unknown:?}"),
         }
     }
 

@@ -25,7 +25,7 @@ macro_rules! emit {
             let moment = moment!($run, $module);
             $run.hooks.deliver_to(
                 ::tenterhook_core::Part::$Part,
-                &::tenterhook_core::$Event { moment, $($field)* },
+                &::tenterhook_core::context!($Event { moment, $($field)* }),
             )?;
             $run.after_event($module)?;
         }

@@ -114,7 +114,8 @@ fn a_hook_of_a_cargo_feature_says_so_and_is_missed_by_its_name() {
              `cargo add tenterhook --features {feature}`"
         );
         assert_eq!(described.expect_err(name).to_string(), expected);
-        let error = registry.hook(name, serde_json::json!({})).map(|hook| hook.name()).expect_err(name);
+        let error =
+            registry.hook(name, serde_json::json!({})).map(|hook| hook.name().to_owned()).expect_err(name);
         assert_eq!((error.to_string(), error.at("hooks.0").key), (expected, "hooks.0.use".to_owned()));
     }
     let needs = registry.hooks().filter_map(|listed| registry.describe(listed.name).ok()?.feature);

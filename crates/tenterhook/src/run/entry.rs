@@ -236,6 +236,7 @@ fn flow(flow: &Flow) -> Option<Value> {
         Flow::SkipBatch => json!({ "flow": "skip_batch" }),
         Flow::EndEpoch => json!({ "flow": "end_epoch" }),
         Flow::Stop { reason } => json!({ "flow": "stop", "reason": reason }),
+        other => json!({ "flow": other }),
     })
 }
 
@@ -253,6 +254,7 @@ fn request(request: &Request) -> Value {
         Request::Validate => json!({ "request": "validate" }),
         Request::SwapWeights(_) => json!({ "request": "swap_weights" }),
         Request::SwapBack => json!({ "request": "swap_back" }),
+        other => json!({ "request": other }),
     }
 }
 

@@ -131,7 +131,7 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
         let batch =
             Batch { index: batches - 1, size: 1, loader_index: 0, loader: "a", is_last: false, tensors };
         let moment = Moment::new(standing, progress, &shared, &NoModel, &losses);
-        let event = TrainBatchEnd { moment, batch, loss: Some(Scalar::new(&losses)) };
+        let event = TrainBatchEnd::new(moment, batch, Some(Scalar::new(&losses)));
         hooks.deliver(&event).unwrap();
         if losses.0.get() > 0 {
             read_on.push(batches);

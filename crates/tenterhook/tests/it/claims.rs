@@ -2,6 +2,7 @@
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};
+use tenterhook::{Flow, Lr, Outcome};
 
 use crate::lab::epochs;
 

@@ -54,6 +54,7 @@ mod neutral_proofs;
 mod neutrality;
 mod odd_failures;
 mod optimizers;
+mod own_loop;
 mod passing_on;
 mod plan;
 mod points;

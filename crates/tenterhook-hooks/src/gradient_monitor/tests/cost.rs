@@ -65,10 +65,9 @@ fn reads(options: GradientMonitorOptions) -> [(Vec<String>, Vec<String>); 2] {
             let progress = Progress { step, step_counted, ..Progress::default() };
             Moment::new((Stage::Fit, Phase::Train, Status::Training), progress, &shared, &params, &NoModel)
         };
-        let before =
-            BeforeOptimizerStep { moment: moment(false), optimizer: 0, gradients: Tensors::new(&gradients) };
+        let before = BeforeOptimizerStep::new(moment(false), 0, Tensors::new(&gradients));
         let (loss, norm) = (Scalar::new(&1.0), Scalar::new(&1.0));
-        let end = StepEnd { moment: moment(true), loss, grad_norm: norm, lr: 0.1, next_lr: 0.1 };
+        let end = StepEnd::new(moment(true), loss, norm, 0.1, 0.1);
         runner.deliver(&before).expect("it goes well");
         runner.deliver(&end).expect("it goes well");
         (gradients.taken(), params.taken())

@@ -1,0 +1,178 @@
+//! Hooks on a loop of one's own, without the trainer.
+
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use tenterhook_core::moment::NoModel;
+use tenterhook_core::{
+    AnyHook, Context, Decided, Event, Failure, Flow, HookRunner, Moment, Progress, RosterError, RunInfo,
+    Shared, Stage, Status,
+};
+
+use crate::journal::{Notice, Notices, telling};
+use crate::trainer::{WallClock, tell};
+
+/// The hooks of a loop that is not the trainer's.
+///
+/// Make one, [`emit`](OwnLoop::emit) events where they happen, and look at the [`Verdict`]. Epochs, batches and steps are
+/// counted by the events; the clock runs from the start. Failures that do not end the run and what hooks `say` are
+/// printed, unless [`with_notices`](OwnLoop::with_notices) takes them.
+///
+/// ```
+/// use tenterhook::prelude::*;
+/// use tenterhook::OwnLoop;
+///
+/// let hooks = OwnLoop::new([closure::on_step_end("stop", |cx| {
+///     if cx.loss.value() < 0.1 { Decision::stop("good enough") } else { Decision::CONTINUE }
+/// })])?;
+/// let mut x = 4.0_f64;
+/// loop {
+///     x *= 0.5; // your own step
+///     let loss = x * x;
+///     let verdict =
+///         hooks.emit(|now| StepEnd::new(now, Scalar::new(&loss), Scalar::new(&f64::NAN), 0.5, 0.5))?;
+///     if let Some((hook, reason)) = verdict.stop() {
+///         assert_eq!((hook, reason), ("stop", "good enough"));
+///         break;
+///     }
+/// }
+/// assert_eq!(hooks.progress().step, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct OwnLoop {
+    hooks: RefCell<HookRunner>,
+    shared: Shared,
+    progress: Cell<Progress>,
+    /// A batch has begun and not ended.
+    in_batch: Cell<bool>,
+    notices: RefCell<Notices>,
+}
+
+/// What the hooks decided about an event.
+#[derive(Debug, Default)]
+#[must_use = "a hook may have asked to stop"]
+pub struct Verdict {
+    decided: Vec<Decided>,
+}
+
+impl Verdict {
+    /// The first hook that wants training to stop, and why.
+    #[must_use]
+    pub fn stop(&self) -> Option<(&str, &str)> {
+        self.decided.iter().find_map(|decided| match decided.decision.flow() {
+            Flow::Stop { reason } => Some((decided.hook.as_str(), reason.as_str())),
+            _ => None,
+        })
+    }
+
+    /// All decisions, in the order of the hooks.
+    #[must_use]
+    pub fn decided(&self) -> &[Decided] {
+        &self.decided
+    }
+}
+
+impl OwnLoop {
+    /// A loop with these hooks; `hooks![a, b]` lists hooks of different types.
+    pub fn new(hooks: impl IntoIterator<Item = impl Into<AnyHook>>) -> Result<OwnLoop, RosterError> {
+        let mut runner = HookRunner::default();
+        hooks.into_iter().try_for_each(|hook| runner.add(hook))?;
+        Ok(OwnLoop {
+            hooks: RefCell::new(runner),
+            shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock(Instant::now()))),
+            progress: Cell::default(),
+            in_batch: Cell::new(false),
+            notices: RefCell::new(Notices::new(telling(tell))),
+        })
+    }
+
+    /// Takes what would be printed.
+    #[must_use]
+    pub fn with_notices(mut self, take: impl FnMut(&Notice) + Send + 'static) -> OwnLoop {
+        self.notices = RefCell::new(Notices::new(telling(take)));
+        self
+    }
+
+    /// How far the loop is.
+    pub fn progress(&self) -> Progress {
+        self.progress.get()
+    }
+
+    /// Says how far the loop is: for samples and tokens, and for a loop that resumes.
+    pub fn set_progress(&self, progress: Progress) {
+        self.progress.set(progress);
+    }
+
+    /// Delivers an event to the hooks. The context is only made if a hook wants it. An error is the failure of a hook whose
+    /// policy is to end the run.
+    pub fn emit<'a, C: Context>(&'a self, make: impl FnOnce(Moment<'a>) -> C) -> Result<Verdict, Failure> {
+        self.count(C::EVENT);
+        let result = if self.hooks.borrow().wants(C::EVENT) {
+            let at = (Stage::Fit, C::EVENT.phase(), Status::Training);
+            self.deliver(&make(Moment::new(at, self.progress.get(), &self.shared, &NoModel, &NoModel)))
+        } else {
+            Ok(Verdict::default())
+        };
+        match C::EVENT {
+            Event::TrainBatchEnd => self.in_batch.set(false),
+            Event::TrainEpochEnd => self.update(|progress| progress.epoch = progress.epochs_done),
+            _ => {}
+        }
+        result
+    }
+
+    fn deliver<C: Context>(&self, cx: &C) -> Result<Verdict, Failure> {
+        let mut hooks = self.hooks.borrow_mut();
+        let delivered = hooks.deliver(cx);
+        let decided = hooks.take_decisions();
+        self.note_news(&mut hooks);
+        delivered.map(|()| Verdict { decided })
+    }
+
+    fn note_news(&self, hooks: &mut HookRunner) {
+        let contained = hooks.take_contained().into_iter().map(Notice::Contained);
+        let refused = hooks.take_refused().into_iter().map(Notice::Refused);
+        let said = self.shared.said.take().into_iter().map(|(hook, text)| Notice::Said { hook, text });
+        let printed = self.shared.printed.take().into_iter().map(|(_, line)| Notice::Printed(line));
+        let mut notices = self.notices.borrow_mut();
+        for mut notice in contained.chain(refused).chain(said).chain(printed) {
+            if notices.is_told(&mut notice) {
+                notices.tell(&notice);
+            }
+        }
+        hooks.take_changed();
+    }
+
+    /// Counts what an event says of the loop.
+    fn count(&self, event: Event) {
+        match event {
+            Event::TrainEpochStart => self.update(|progress| progress.batches = 0),
+            Event::TrainBatchStart => {
+                self.in_batch.set(true);
+                self.update(begin_batch);
+            }
+            Event::StepEnd => self.update(|progress| {
+                // A loop that emits the ends of steps alone has a batch in each.
+                if !self.in_batch.get() {
+                    begin_batch(progress);
+                }
+                progress.step += 1;
+                progress.step_counted = true;
+            }),
+            Event::TrainEpochEnd => self.update(|progress| progress.epochs_done = progress.epoch + 1),
+            _ => {}
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress.get();
+        change(&mut progress);
+        self.progress.set(progress);
+    }
+}
+
+fn begin_batch(progress: &mut Progress) {
+    progress.batches += 1;
+    progress.total_batches += 1;
+    progress.step_counted = false;
+}
