@@ -108,7 +108,7 @@ impl OptimizerOptions {
         let mut problems = Vec::new();
         let mut refuse = |wrong: bool, key: String, message: String| {
             if wrong {
-                problems.push(Problem { key: format!("optimizer.{key}"), message, fix: None });
+                problems.push(Problem::new(format!("optimizer.{key}"), message));
             }
         };
         let positive = |value: f64| value.is_finite() && value >= 0.0;

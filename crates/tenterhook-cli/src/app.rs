@@ -72,7 +72,7 @@ impl App {
     where
         O: DeserializeOwned + JsonSchema,
         H: Into<AnyHook>,
-        E: ToString,
+        E: Into<tenterhook::BoxError>,
     {
         self.wrong.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));
         self
@@ -96,7 +96,7 @@ impl App {
     where
         O: DeserializeOwned + JsonSchema,
         S: Scheduler,
-        E: ToString,
+        E: Into<tenterhook::BoxError>,
     {
         self.wrong.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
         self

@@ -37,7 +37,7 @@ use crate::update::Identity;
 ///
 ///     fn from_options(options: GreetOptions) -> Result<Greet, OptionError> {
 ///         if options.times == 0 {
-///             return Err(OptionError::new("`times` must be 1 or more"));
+///             return Err(OptionError::new("times", "`times` must be 1 or more"));
 ///         }
 ///         Ok(Greet(options.times))
 ///     }
@@ -53,20 +53,45 @@ pub trait FromOptions: Into<AnyHook> {
     /// Options that work, in TOML.
     const EXAMPLE: &str;
 
-    /// Makes it, or says what is wrong with the options; a key that it names in backticks is where people
-    /// are pointed to.
+    /// Makes it, or says which option is wrong.
     fn from_options(options: Self::Options) -> Result<Self, OptionError>;
 }
 
 /// Why a hook refuses its options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct OptionError(String);
+#[error("{what}{}{}", if fix.is_some() { "; " } else { "" }, fix.as_deref().unwrap_or_default())]
+#[non_exhaustive]
+pub struct OptionError {
+    /// The options it is about. A message points to the first of them that is set.
+    pub keys: Vec<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
 
 impl OptionError {
-    /// For this reason, which names the key in backticks and says what to write.
-    pub fn new(reason: impl Into<String>) -> OptionError {
-        OptionError(reason.into())
+    /// This is wrong with the option of this key.
+    pub fn new(key: impl Into<String>, what: impl Into<String>) -> OptionError {
+        OptionError { keys: vec![key.into()], ..OptionError::of_all(what) }
+    }
+
+    /// This is wrong with the options, and with none of them in particular.
+    pub fn of_all(what: impl Into<String>) -> OptionError {
+        OptionError { keys: Vec::new(), what: what.into(), fix: None }
+    }
+
+    /// The same, about another option as well.
+    #[must_use]
+    pub fn and(mut self, key: impl Into<String>) -> OptionError {
+        self.keys.push(key.into());
+        self
+    }
+
+    /// The same with what to do about it.
+    #[must_use]
+    pub fn fix(self, fix: impl Into<String>) -> OptionError {
+        OptionError { fix: Some(fix.into()), ..self }
     }
 }
 

@@ -39,11 +39,10 @@ impl Chosen {
     /// By these patterns, which are the value of `params`.
     pub(crate) fn new(params: &[String]) -> Result<Chosen, OptionError> {
         if params.is_empty() {
-            return Err(OptionError::new(
-                "`params` is empty; name parameters by patterns, such as \"**.bias\", or \"**\" for all of them",
-            ));
+            return Err(OptionError::new("params", "`params` is empty")
+                .fix("name parameters by patterns, such as \"**.bias\", or \"**\" for all of them"));
         }
-        let wrong = |error| OptionError::new(format!("`params`: {error}"));
+        let wrong = |error| OptionError::new("params", format!("`params`: {error}"));
         let patterns = params.iter().map(|text| text.parse().map_err(wrong));
         Ok(Chosen { patterns: patterns.collect::<Result<_, _>>()?, lookout: Some(Lookout::default()) })
     }

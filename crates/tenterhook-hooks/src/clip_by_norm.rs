@@ -78,9 +78,8 @@ impl ClipByNorm {
     pub fn new(options: ClipByNormOptions) -> Result<ClipByNorm, OptionError> {
         let max_norm = options.max_norm;
         if !is_limit(max_norm) {
-            return Err(OptionError::new(format!(
-                "`max_norm` is {max_norm}; it must be above 0 and finite, in 32 bits"
-            )));
+            return Err(OptionError::new("max_norm", format!("`max_norm` is {max_norm}"))
+                .fix("it must be above 0 and finite, in 32 bits"));
         }
         Ok(ClipByNorm { chosen: Chosen::new(&options.params)?, options })
     }

@@ -70,9 +70,8 @@ impl ClipByValue {
     pub fn new(options: ClipByValueOptions) -> Result<ClipByValue, OptionError> {
         let limit = options.limit;
         if !is_limit(limit) {
-            return Err(OptionError::new(format!(
-                "`limit` is {limit}; it must be above 0 and finite, in 32 bits"
-            )));
+            return Err(OptionError::new("limit", format!("`limit` is {limit}"))
+                .fix("it must be above 0 and finite, in 32 bits"));
         }
         Ok(ClipByValue { chosen: Chosen::new(&options.params)?, options })
     }

@@ -69,9 +69,8 @@ impl FromOptions for Console {
 
     fn from_options(options: ConsoleOptions) -> Result<Console, OptionError> {
         if options.log_every_n_batches == 0 {
-            return Err(OptionError::new(
-                "`log_every_n_batches` must be 1 or more; to print nothing, write `enabled = false`",
-            ));
+            return Err(OptionError::new("log_every_n_batches", "`log_every_n_batches` must be 1 or more")
+                .fix("to print nothing, write `enabled = false`"));
         }
         let mark = Mark::default();
         Ok(Console { options, lrs: Vec::new(), lrs_of: 0, epoch: mark, batch: mark, evaluation: mark })

@@ -85,17 +85,20 @@ impl EarlyStoppingOptions {
     /// Which direction is better by these options, or what is wrong with them.
     fn check(&self) -> Result<Mode, OptionError> {
         if self.monitor.is_empty() {
-            return Err(OptionError::new("`monitor` is empty; name a metric, such as \"val/loss\""));
+            return Err(
+                OptionError::new("monitor", "`monitor` is empty").fix("name a metric, such as \"val/loss\"")
+            );
         }
         if !(self.min_delta >= 0.0 && self.min_delta.is_finite()) {
-            return Err(OptionError::new(format!("`min_delta` is {}; it must be 0 or more", self.min_delta)));
+            return Err(OptionError::new("min_delta", format!("`min_delta` is {}", self.min_delta))
+                .fix("it must be 0 or more"));
         }
         for (key, threshold) in [
             ("stopping_threshold", self.stopping_threshold),
             ("divergence_threshold", self.divergence_threshold),
         ] {
             if threshold.is_some_and(f64::is_nan) {
-                return Err(OptionError::new(format!("`{key}` must be a number, or left out")));
+                return Err(OptionError::new(key, format!("`{key}` must be a number, or left out")));
             }
         }
         Mode::resolve(self.mode, &self.monitor)

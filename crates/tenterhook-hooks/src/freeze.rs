@@ -81,12 +81,14 @@ impl Freeze {
     pub fn new(options: FreezeOptions) -> Result<Freeze, OptionError> {
         let from = options.from_step;
         if from == 0 {
-            return Err(OptionError::new("`from_step` must be 1 or more: the first step is 1"));
+            return Err(OptionError::new("from_step", "`from_step` must be 1 or more: the first step is 1"));
         }
         if let Some(until) = options.until_step.filter(|until| *until < from) {
-            return Err(OptionError::new(format!(
-                "`until_step` is {until}; it is the last step that is frozen, so it must not be below `from_step`, {from}"
-            )));
+            return Err(OptionError::new("until_step", format!("`until_step` is {until}"))
+                .and("from_step")
+                .fix(format!(
+                    "it is the last step that is frozen, so it must not be below `from_step`, {from}"
+                )));
         }
         Ok(Freeze { chosen: Chosen::new(&options.params)?, options })
     }

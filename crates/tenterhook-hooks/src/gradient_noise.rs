@@ -82,9 +82,8 @@ impl GradientNoise {
     pub fn new(options: GradientNoiseOptions) -> Result<GradientNoise, OptionError> {
         for (key, value) in [("std", options.std), ("decay", options.decay)] {
             if !(value >= 0.0 && value.is_finite()) {
-                return Err(OptionError::new(format!(
-                    "`{key}` is {value}; it must be 0 or more, and finite"
-                )));
+                return Err(OptionError::new(key, format!("`{key}` is {value}"))
+                    .fix("it must be 0 or more, and finite"));
             }
         }
         Ok(GradientNoise { chosen: Chosen::new(&options.params)?, options })

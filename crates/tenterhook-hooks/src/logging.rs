@@ -80,9 +80,8 @@ impl FromOptions for Logging {
 
     fn from_options(options: LoggingOptions) -> Result<Logging, OptionError> {
         if options.log_every_n_epochs == 0 {
-            return Err(OptionError::new(
-                "`log_every_n_epochs` must be 1 or more; to be told nothing, write `enabled = false`",
-            ));
+            return Err(OptionError::new("log_every_n_epochs", "`log_every_n_epochs` must be 1 or more")
+                .fix("to be told nothing, write `enabled = false`"));
         }
         let (memory, evaluation) = Default::default();
         Ok(Logging { options, memory, evaluation })

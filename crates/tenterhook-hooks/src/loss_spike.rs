@@ -96,13 +96,17 @@ impl LossSpike {
     pub fn new(options: LossSpikeOptions) -> Result<LossSpike, OptionError> {
         let LossSpikeOptions { threshold, factor, min_lr, .. } = options;
         if !threshold.is_finite() {
-            return Err(OptionError::new(format!("`threshold` is {threshold}; it must be a number")));
+            return Err(OptionError::new("threshold", format!("`threshold` is {threshold}"))
+                .fix("it must be a number"));
         }
         if !(factor > 0.0 && factor < 1.0) {
-            return Err(OptionError::new(format!("`factor` is {factor}; it must lie between 0 and 1")));
+            return Err(OptionError::new("factor", format!("`factor` is {factor}"))
+                .fix("it must lie between 0 and 1"));
         }
         if !(min_lr.is_finite() && min_lr >= 0.0) {
-            return Err(OptionError::new(format!("`min_lr` is {min_lr}; it must be 0 or more")));
+            return Err(
+                OptionError::new("min_lr", format!("`min_lr` is {min_lr}")).fix("it must be 0 or more")
+            );
         }
         Ok(LossSpike { options, memory: Memory::default() })
     }

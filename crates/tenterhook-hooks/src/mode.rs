@@ -55,11 +55,8 @@ impl Mode {
     pub fn resolve(set: Option<Mode>, monitor: &str) -> Result<Mode, OptionError> {
         set.or_else(|| Mode::of_metric(monitor)).ok_or_else(|| {
             let meant = meant(monitor).map(|name| format!("did you mean `{name}`? If not, "));
-            OptionError::new(format!(
-                "`mode` must be set for the `monitor` \"{monitor}\", whose name does not tell whether less or \
-                 more of it is better; {}write `mode = \"min\"` or `mode = \"max\"`",
-                meant.unwrap_or_default()
-            ))
+            OptionError::new("mode", format!("`mode` must be set for the `monitor` \"{monitor}\", whose name does not tell whether less or \
+                 more of it is better")).and("monitor").fix(format!("{}write `mode = \"min\"` or `mode = \"max\"`", meant.unwrap_or_default()))
         })
     }
 }

@@ -49,7 +49,10 @@ impl FromOptions for ModelSummary {
 
     fn from_options(options: ModelSummaryOptions) -> Result<ModelSummary, OptionError> {
         if options.max_depth < -1 {
-            return Err(OptionError::new("`max_depth` must be -1 (every tensor), 0 (only totals) or more"));
+            return Err(OptionError::new(
+                "max_depth",
+                "`max_depth` must be -1 (every tensor), 0 (only totals) or more",
+            ));
         }
         Ok(ModelSummary { options })
     }

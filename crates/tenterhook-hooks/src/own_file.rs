@@ -23,27 +23,27 @@ const DIRECTORIES_OF_THE_RUN: [&str; 2] = ["checkpoints", "tensorboard"];
 
 /// Refuses a path that names no file, leaves its directory or is one of the run's own files or lies among them.
 pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {
-    let refuse = |problem: String| Err(OptionError::new(problem));
     if leads_out(path) {
-        return refuse(format!(
-            "`{key}` is \"{}\", which leads out of its directory; write it without \"..\", such as \"{example}\"",
-            path.display()
-        ));
+        return Err(OptionError::new(
+            key,
+            format!("`{key}` is \"{}\", which leads out of its directory", path.display()),
+        )
+        .fix(format!("write it without \"..\", such as \"{example}\"")));
     }
     if path.file_name().is_none() {
-        return refuse(format!("`{key}` must name a file, such as \"{example}\""));
+        return Err(OptionError::new(key, format!("`{key}` must name a file, such as \"{example}\"")));
     }
     let plain = plain(path);
     if let Some(own) = DIRECTORIES_OF_THE_RUN.iter().find(|own| plain.starts_with(own)) {
-        return refuse(format!(
-            "`{key}` is \"{}\", and \"{own}\" is a directory of the run itself; choose another, such as \"{example}\"",
-            path.display()
-        ));
+        return Err(OptionError::new(
+            key,
+            format!("`{key}` is \"{}\", and \"{own}\" is a directory of the run itself", path.display()),
+        )
+        .fix(format!("choose another, such as \"{example}\"")));
     }
     match OF_THE_RUN.iter().find(|own| plain == Path::new(own)) {
-        Some(own) => refuse(format!(
-            "`{key}` is \"{own}\", a file of the run itself; choose another, such as \"{example}\""
-        )),
+        Some(own) => Err(OptionError::new(key, format!("`{key}` is \"{own}\", a file of the run itself"))
+            .fix(format!("choose another, such as \"{example}\""))),
         None => Ok(()),
     }
 }

@@ -101,14 +101,19 @@ impl PlateauDetector {
     /// With these options, which are checked.
     pub fn new(options: PlateauDetectorOptions) -> Result<PlateauDetector, OptionError> {
         if options.monitor.is_empty() {
-            return Err(OptionError::new("`monitor` is empty; name a metric, such as \"train/loss\""));
+            return Err(OptionError::new("monitor", "`monitor` is empty")
+                .fix("name a metric, such as \"train/loss\""));
         }
         if options.window < 2 {
-            return Err(OptionError::new("`window` must be 2 or more: a single value has no range"));
+            return Err(OptionError::new(
+                "window",
+                "`window` must be 2 or more: a single value has no range",
+            ));
         }
         if !(options.threshold.is_finite() && options.threshold > 0.0) {
             let threshold = options.threshold;
-            return Err(OptionError::new(format!("`threshold` is {threshold}; it must be above 0")));
+            return Err(OptionError::new("threshold", format!("`threshold` is {threshold}"))
+                .fix("it must be above 0"));
         }
         let logged_as = format!("plateau/{}", options.monitor);
         Ok(PlateauDetector { options, logged_as, memory: Memory::default() })

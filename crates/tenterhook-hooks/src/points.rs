@@ -21,7 +21,7 @@ impl Points {
     /// chooses something.
     pub(crate) fn new(points: &[String], chosen: bool) -> Result<Points, OptionError> {
         let patterns = points.iter().map(|point| point.parse()).collect::<Result<_, _>>();
-        let patterns = patterns.map_err(|error| OptionError::new(format!("`points`: {error}")))?;
+        let patterns = patterns.map_err(|error| OptionError::new("points", format!("`points`: {error}")))?;
         let all = points.iter().any(|point| point == "**");
         Ok(Points { patterns, all, asked: RefCell::new(chosen.then(Vec::new)) })
     }

@@ -75,9 +75,8 @@ impl Scale {
         let factor = options.factor as f32;
         if !factor.is_finite() {
             let given = options.factor;
-            return Err(OptionError::new(format!(
-                "`factor` is {given:?}; it must be finite, and not too large for 32 bits"
-            )));
+            return Err(OptionError::new("factor", format!("`factor` is {given:?}"))
+                .fix("it must be finite, and not too large for 32 bits"));
         }
         Ok(Scale { chosen: Chosen::new(&options.params)?, factor, options })
     }

@@ -30,10 +30,14 @@ pub(crate) fn check_variable(key: &str, variable: &str, example: &str) -> Result
     if !variable.is_empty() && variable.chars().enumerate().all(fits) {
         return Ok(());
     }
-    Err(OptionError::new(format!(
-        "`{key}` must be the name of an environment variable, such as \"{example}\"; the address itself stands in that \
-         variable, and nowhere else"
-    )))
+    Err(OptionError::new(
+        key,
+        format!("`{key}` must be the name of an environment variable, such as \"{example}\""),
+    )
+    .fix(
+        "the address itself stands in that \
+         variable, and nowhere else",
+    ))
 }
 
 /// The address in an environment variable.

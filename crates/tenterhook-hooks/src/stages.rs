@@ -59,9 +59,8 @@ impl ActivationStage {
 /// Refuses an option `stages` that names none.
 pub(crate) fn check(stages: &[ActivationStage]) -> Result<(), OptionError> {
     if stages.is_empty() {
-        return Err(OptionError::new(
-            "`stages` is empty; write one or more of \"train\", \"validate\", \"test\" and \"predict\"",
-        ));
+        return Err(OptionError::new("stages", "`stages` is empty")
+            .fix("write one or more of \"train\", \"validate\", \"test\" and \"predict\""));
     }
     Ok(())
 }

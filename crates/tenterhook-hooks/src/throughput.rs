@@ -107,12 +107,11 @@ smoothing = 0.5
 
     fn from_options(options: ThroughputOptions) -> Result<Throughput, OptionError> {
         if options.every_n_steps == 0 {
-            return Err(OptionError::new("`every_n_steps` must be 1 or more"));
+            return Err(OptionError::new("every_n_steps", "`every_n_steps` must be 1 or more"));
         }
         if !(0.0..1.0).contains(&options.smoothing) {
-            return Err(OptionError::new(
-                "`smoothing` must be at least 0 (none) and below 1; write for example 0.9",
-            ));
+            return Err(OptionError::new("smoothing", "`smoothing` must be at least 0 (none) and below 1")
+                .fix("write for example 0.9"));
         }
         Ok(Throughput { options, memory: Kept::default() })
     }

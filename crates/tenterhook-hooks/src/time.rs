@@ -38,10 +38,10 @@ fn read(text: &str) -> Option<Duration> {
 }
 
 fn no_time(key: &str, text: &str) -> OptionError {
-    OptionError::new(format!(
-        "`{key}` is \"{text}\", which is no time; write for example \"90 min\", \"2 h\", or \"00:12:00:00\" for \
-         days, hours, minutes and seconds; the smallest unit is 1 s"
-    ))
+    OptionError::new(key, format!("`{key}` is \"{text}\", which is no time")).fix(
+        "write for example \"90 min\", \"2 h\", or \"00:12:00:00\" for \
+         days, hours, minutes and seconds; the smallest unit is 1 s",
+    )
 }
 
 #[cfg(test)]

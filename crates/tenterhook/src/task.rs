@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::{BoxError, PlanError};
 use toml::{Table, Value};
 
-pub use crate::config::Problem;
+pub use crate::config::{Misfit, Problem};
 
 use crate::checkpoint::weights_to_evaluate;
-use crate::config::read::{Misread, read};
+use crate::config::read::{Fault, read};
 use crate::config::schema::schema_of;
 use crate::data::DataModule;
 use crate::memory::{self, Estimate};
@@ -94,26 +94,10 @@ pub trait AnyTask {
     fn schema(&self) -> serde_json::Value;
 
     /// Reads its part of a configuration, and fills in what has a default.
-    fn complete(&self, options: Value) -> Result<Table, Unread>;
+    fn complete(&self, options: Value) -> Result<Table, Misfit>;
 
     /// Builds module and data.
     fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>>;
-}
-
-/// Why options do not read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {message}", path.join("."))]
-pub struct Unread {
-    /// The keys that lead to what does not read.
-    pub path: Vec<String>,
-    /// What is wrong with it.
-    pub message: String,
-}
-
-impl From<Unread> for Misread {
-    fn from(Unread { path, message }: Unread) -> Misread {
-        Misread { path, message }
-    }
 }
 
 impl<T: Task> AnyTask for T {
@@ -133,18 +117,17 @@ impl<T: Task> AnyTask for T {
         schema_of::<T::Options>()
     }
 
-    fn complete(&self, options: Value) -> Result<Table, Unread> {
-        let options: T::Options =
-            read(options).map_err(|Misread { path, message }| Unread { path, message })?;
+    fn complete(&self, options: Value) -> Result<Table, Misfit> {
+        let options: T::Options = read(options)?;
         Table::try_from(&options).map_err(|error| {
             let message = format!("task `{}` cannot write its options: {error}", Task::name(self));
-            Unread { path: Vec::new(), message }
+            Misfit::new(Vec::new(), Fault::Refused { what: message, fix: None })
         })
     }
 
     fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>> {
         let options = read(Value::Table(options))
-            .map_err(|Misread { path, message }| vec![Problem::new(path.join("."), message)])?;
+            .map_err(|Misfit { path, fault, .. }| vec![Problem::new(path.join("."), fault.to_string())])?;
         let (module, data) = self.build(options, build)?;
         Ok(Box::new(Built { task: self, module, data }))
     }

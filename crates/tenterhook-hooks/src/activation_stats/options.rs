@@ -133,20 +133,30 @@ impl ActivationStatsOptions {
 
     /// The points, or what is wrong with the options.
     pub(super) fn check(&self) -> Result<Points, OptionError> {
-        let refuse = |problem: &str| Err(OptionError::new(problem));
         if self.points.is_empty() {
-            return refuse("`points` is empty; write [\"**\"] for all of them, or `enabled = false`");
+            return Err(OptionError::new("points", "`points` is empty")
+                .fix("write [\"**\"] for all of them, or `enabled = false`"));
         }
         if self.log_frequency == 0 {
-            return refuse("`log_frequency` must be 1 or more: it counts optimizer steps");
+            return Err(OptionError::new(
+                "log_frequency",
+                "`log_frequency` must be 1 or more: it counts optimizer steps",
+            ));
         }
         if self.statistics.is_empty() && self.histogram_bins == 0 {
-            return refuse(
-                "`statistics` is empty and `histogram_bins` is 0, so there is nothing to log; set one of them",
-            );
+            return Err(OptionError::new(
+                "statistics",
+                "`statistics` is empty and `histogram_bins` is 0, so there is nothing to log",
+            )
+            .and("histogram_bins")
+            .fix("set one of them"));
         }
         if self.histogram_bins > MOST_BINS {
-            return refuse(&format!("`histogram_bins` must be {MOST_BINS} or less; 0 is no histogram"));
+            return Err(OptionError::new(
+                "histogram_bins",
+                format!("`histogram_bins` must be {MOST_BINS} or less"),
+            )
+            .fix("0 is no histogram"));
         }
         stages::check(&self.stages)?;
         Points::new(&self.points, !self.looks_at_all())

@@ -86,23 +86,23 @@ impl ActivationStoreOptions {
 
     /// The points, or what is wrong with the options.
     pub(super) fn check(&self) -> Result<Points, OptionError> {
-        let refuse = |problem: &str| Err(OptionError::new(problem));
         if self.points.is_empty() {
-            return refuse(
-                "`points` is empty; write those to keep, such as [\"blocks.*.mlp\"], or [\"**\"] for all",
-            );
+            return Err(OptionError::new("points", "`points` is empty")
+                .fix("write those to keep, such as [\"blocks.*.mlp\"], or [\"**\"] for all"));
         }
         if self.every_n_batches == 0 {
-            return refuse("`every_n_batches` must be 1 or more");
+            return Err(OptionError::new("every_n_batches", "`every_n_batches` must be 1 or more"));
         }
         if self.max_batches == Some(0) {
-            return refuse("`max_batches` must be 1 or more; to keep nothing, write `enabled = false`");
+            return Err(OptionError::new("max_batches", "`max_batches` must be 1 or more")
+                .fix("to keep nothing, write `enabled = false`"));
         }
         if self.max_bytes.0 == 0 {
-            return refuse("`max_bytes` must be 1 or more; to keep nothing, write `enabled = false`");
+            return Err(OptionError::new("max_bytes", "`max_bytes` must be 1 or more")
+                .fix("to keep nothing, write `enabled = false`"));
         }
         if self.dir.file_name().is_none() {
-            return refuse("`dir` must name a directory, such as \"activations\"");
+            return Err(OptionError::new("dir", "`dir` must name a directory, such as \"activations\""));
         }
         own_file::check("dir", &self.dir, "activations")?;
         stages::check(&self.stages)?;

@@ -13,43 +13,42 @@ enum Piece<'t> {
     Value { name: &'t str, spec: &'t str },
 }
 
-fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
+fn pieces(template: &str) -> Option<Vec<Piece<'_>>> {
     let mut pieces = Vec::new();
     let mut rest = template;
     while let Some(open) = rest.find('{') {
         pieces.push(Piece::Text(&rest[..open]));
         let inside = &rest[open + 1..];
-        let close = inside
-            .find('}')
-            .ok_or_else(|| format!("`filename` is \"{template}\", which has a `{{` without its `}}`"))?;
+        let close = inside.find('}')?;
         let (name, spec) = inside[..close].split_once(':').unwrap_or((&inside[..close], ""));
         pieces.push(Piece::Value { name, spec });
         rest = &inside[close + 1..];
     }
     pieces.push(Piece::Text(rest));
-    Ok(pieces)
+    Some(pieces)
 }
 
 /// Refuses a template that cannot be filled, or that leads out of the directory of checkpoints.
 pub(super) fn check(template: &str) -> Result<(), OptionError> {
-    let refuse =
-        |problem: String| Err(OptionError::new(format!("`filename` is \"{template}\", which {problem}")));
-    let pieces = pieces(template).map_err(OptionError::new)?;
+    let refuse = |problem: &str| {
+        OptionError::new("filename", format!("`filename` is \"{template}\", which {problem}"))
+    };
+    let pieces = pieces(template).ok_or_else(|| refuse("has a `{` without its `}`"))?;
     // A name may hold slashes of its own, which stay out of the path.
     let outline: String =
         pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "0" }).collect();
     if RelPath::new(outline).is_err() {
-        return refuse(
-            "must be a name below the directory of checkpoints; to put them elsewhere, set `dirpath`".into(),
-        );
+        let error = refuse("must be a name below the directory of checkpoints");
+        return Err(error.fix("to put them elsewhere, set `dirpath`"));
     }
     for piece in pieces {
         let Piece::Value { name, spec } = piece else { continue };
         if name.is_empty() {
-            return refuse("has a `{}` without a name".into());
+            return Err(refuse("has a `{}` without a name"));
         }
         if formatted(0.0, spec).is_none() {
-            return refuse(format!("has `{spec}`, and that is no format; write for example {EXAMPLES}"));
+            let error = refuse(&format!("has `{spec}`, and that is no format"));
+            return Err(error.fix(format!("write for example {EXAMPLES}")));
         }
     }
     Ok(())

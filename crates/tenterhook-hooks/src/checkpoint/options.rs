@@ -162,34 +162,44 @@ impl CheckpointOptions {
 
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
-        let refuse = |problem: &str| Err(OptionError::new(problem));
         if self.monitor.as_deref() == Some("") {
-            return refuse("`monitor` is empty; name a metric, such as \"val/loss\", or leave it out");
+            return Err(OptionError::new("monitor", "`monitor` is empty")
+                .fix("name a metric, such as \"val/loss\", or leave it out"));
         }
         if self.mode.is_some() && self.monitor.is_none() {
-            return refuse(
-                "`mode` is which direction of the `monitor` is better; name a metric there, or leave both out",
-            );
+            return Err(OptionError::new("mode", "`mode` is which direction of the `monitor` is better")
+                .and("monitor")
+                .fix("name a metric there, or leave both out"));
         }
         if let Some(directory) = self.dirpath.as_ref().filter(|path| leads_up(path)) {
-            return refuse(&format!(
-                "`dirpath` is \"{}\", and must do without `..`; write the whole path, from `/` on",
-                directory.display()
-            ));
+            return Err(OptionError::new(
+                "dirpath",
+                format!("`dirpath` is \"{}\", and must do without `..`", directory.display()),
+            )
+            .fix("write the whole path, from `/` on"));
         }
         if self.keeps() < -1 {
-            return refuse("`save_top_k` must be -1 (all), 0 (none) or more");
+            return Err(OptionError::new("save_top_k", "`save_top_k` must be -1 (all), 0 (none) or more"));
         }
         if self.monitor.is_none() && self.keeps() > 1 {
-            return refuse("`save_top_k` above 1 needs a `monitor` to say which are the best");
+            return Err(OptionError::new(
+                "save_top_k",
+                "`save_top_k` above 1 needs a `monitor` to say which are the best",
+            )
+            .and("monitor"));
         }
         let template = self.filename.as_deref().unwrap_or(filename::DEFAULT);
         filename::check(template)?;
         self.check_reserved(template)?;
         if self.save_last.is_on() && template.split('/').next() == Some(LAST) {
-            return refuse(&format!(
-                "`filename` is \"{template}\", but `{LAST}` is the name that `save_last` needs; choose another, or \
-                 leave `save_last` out"
+            return Err(OptionError::new(
+                "filename",
+                format!("`filename` is \"{template}\", but `{LAST}` is the name that `save_last` needs"),
+            )
+            .and("save_last")
+            .fix(
+                "choose another, or \
+                 leave `save_last` out",
             ));
         }
         let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
@@ -199,9 +209,12 @@ impl CheckpointOptions {
             [epochs, steps, time].into_iter().flatten().filter(|rhythm| *rhythm != Rhythm::Never);
         let chosen = rhythms.next();
         if rhythms.next().is_some() {
-            return refuse(
+            return Err(OptionError::new(
+                "every_n_epochs",
                 "`every_n_epochs`, `every_n_train_steps` and `train_time_interval` exclude each other",
-            );
+            )
+            .and("every_n_train_steps")
+            .and("train_time_interval"));
         }
         let unset = epochs.is_none() && steps.is_none() && time.is_none();
         Ok(chosen.unwrap_or(if unset { Rhythm::Epochs(1) } else { Rhythm::Never }))
@@ -211,9 +224,11 @@ impl CheckpointOptions {
     fn check_reserved(&self, template: &str) -> Result<(), OptionError> {
         let outline = filename::outline(template, self.auto_insert_metric_name);
         if let Some(reserved) = reserved(outline.split('/')) {
-            return Err(OptionError::new(format!(
-                "`filename` is \"{template}\", but {reserved}; choose another"
-            )));
+            return Err(OptionError::new(
+                "filename",
+                format!("`filename` is \"{template}\", but {reserved}"),
+            )
+            .fix("choose another"));
         }
         let Some(directory) = self.dirpath.as_ref().filter(|path| path.is_relative()) else { return Ok(()) };
         let parts = directory.components().filter_map(|part| match part {
@@ -222,7 +237,8 @@ impl CheckpointOptions {
         });
         reserved(parts).map_or(Ok(()), |reserved| {
             let shown = directory.display();
-            Err(OptionError::new(format!("`dirpath` is \"{shown}\", but {reserved}; choose another")))
+            Err(OptionError::new("dirpath", format!("`dirpath` is \"{shown}\", but {reserved}"))
+                .fix("choose another"))
         })
     }
 }

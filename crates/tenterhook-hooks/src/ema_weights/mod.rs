@@ -56,16 +56,16 @@ impl EmaWeightsOptions {
     fn check(&self) -> Result<Option<Cadence>, OptionError> {
         let decay = self.decay;
         if !(0.0..1.0).contains(&decay) {
-            return Err(OptionError::new(format!(
-                "`decay` must be at least 0 and less than 1, such as 0.999; {decay} is not"
-            )));
+            return Err(OptionError::new("decay", format!("`decay` is {decay}"))
+                .fix("it must be at least 0 and less than 1, such as 0.999"));
         }
         if self.update_every_n_steps == 0 {
-            return Err(OptionError::new("`update_every_n_steps` must be 1 or more"));
+            return Err(OptionError::new("update_every_n_steps", "`update_every_n_steps` must be 1 or more"));
         }
         let start = self.start_after.as_deref().map(str::parse).transpose();
         start.map_err(|error| {
-            OptionError::new(format!("`start_after`: {error}; leave it out to begin at once"))
+            OptionError::new("start_after", format!("`start_after`: {error}"))
+                .fix("leave it out to begin at once")
         })
     }
 }

@@ -221,9 +221,13 @@ fn another_model_is_not_averaged_with_the_old_one() {
 #[test]
 fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
     for (options, key, fix) in [
-        (EmaWeightsOptions { decay: 1.0, ..options() }, "`decay`", "such as 0.999; 1 is not"),
+        (
+            EmaWeightsOptions { decay: 1.0, ..options() },
+            "`decay`",
+            "`decay` is 1; it must be at least 0 and less than 1, such as 0.999",
+        ),
         (EmaWeightsOptions { decay: -0.1, ..options() }, "`decay`", "at least 0"),
-        (EmaWeightsOptions { decay: f64::NAN, ..options() }, "`decay`", "NaN is not"),
+        (EmaWeightsOptions { decay: f64::NAN, ..options() }, "`decay`", "at least 0"),
         (EmaWeightsOptions { update_every_n_steps: 0, ..options() }, "`update_every_n_steps`", "1 or more"),
         (
             EmaWeightsOptions { start_after: Some("0 steps".into()), ..options() },

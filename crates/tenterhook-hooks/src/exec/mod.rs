@@ -108,7 +108,9 @@ impl ExecOptions {
     fn events(&self) -> Result<Events, OptionError> {
         let allowed: Vec<_> = EVENTS.iter().map(|event| event.handler()).collect();
         if self.on.is_empty() {
-            return Err(OptionError::new(format!("`on` is empty; name some of {}", allowed.join(", "))));
+            return Err(
+                OptionError::new("on", "`on` is empty").fix(format!("name some of {}", allowed.join(", ")))
+            );
         }
         let mut events = Events::NONE;
         for name in &self.on {
@@ -120,10 +122,8 @@ impl ExecOptions {
                         |near| format!("is no event: did you mean \"{near}\"?"),
                     ),
                 };
-                OptionError::new(format!(
-                    "`on` has \"{name}\", which {why}; there are {}",
-                    allowed.join(", ")
-                ))
+                OptionError::new("on", format!("`on` has \"{name}\", which {why}"))
+                    .fix(format!("there are {}", allowed.join(", ")))
             })?;
             events = events.with(*event);
         }
@@ -185,9 +185,8 @@ timeout = "10 s"
             ExecCommand::Program(words) => words.first().is_none_or(String::is_empty),
         };
         if empty {
-            return Err(OptionError::new(
-                "`command` is empty; write for example [\"python3\", \"script.py\"]",
-            ));
+            return Err(OptionError::new("command", "`command` is empty")
+                .fix("write for example [\"python3\", \"script.py\"]"));
         }
         Ok(Exec {
             events: options.events()?,

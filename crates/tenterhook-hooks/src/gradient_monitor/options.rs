@@ -61,27 +61,34 @@ impl Default for GradientMonitorOptions {
 impl GradientMonitorOptions {
     /// What chooses parameters by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Vec<Filter>, OptionError> {
-        let refuse = |problem: String| Err(OptionError::new(problem));
         if self.log_frequency == 0 {
-            return refuse("`log_frequency` must be 1 or more: it counts optimizer steps".into());
+            return Err(OptionError::new(
+                "log_frequency",
+                "`log_frequency` must be 1 or more: it counts optimizer steps",
+            ));
         }
         if self.histogram_bins == 0 {
-            return refuse("`histogram_bins` must be 1 or more".into());
+            return Err(OptionError::new("histogram_bins", "`histogram_bins` must be 1 or more"));
         }
         if self.histogram_bins > MOST_BINS {
-            return refuse(format!("`histogram_bins` must be {MOST_BINS} or less"));
+            return Err(OptionError::new(
+                "histogram_bins",
+                format!("`histogram_bins` must be {MOST_BINS} or less"),
+            ));
         }
         if let Some(wrong) = self.percentiles.iter().find(|percent| !(0.0..=100.0).contains(*percent)) {
-            return refuse(format!("`percentiles` holds {wrong}; each must be from 0 to 100"));
+            return Err(OptionError::new("percentiles", format!("`percentiles` holds {wrong}"))
+                .fix("each must be from 0 to 100"));
         }
         let (low, high) = (self.vanishing_threshold, self.exploding_threshold);
         if !(low.is_finite() && low >= 0.0) {
-            return refuse(format!("`vanishing_threshold` is {low}; it must be 0 or more"));
+            return Err(OptionError::new("vanishing_threshold", format!("`vanishing_threshold` is {low}"))
+                .fix("it must be 0 or more"));
         }
         if !(high.is_finite() && high > low) {
-            return refuse(format!(
-                "`exploding_threshold` is {high}; it must be above `vanishing_threshold`"
-            ));
+            return Err(OptionError::new("exploding_threshold", format!("`exploding_threshold` is {high}"))
+                .and("vanishing_threshold")
+                .fix("it must be above `vanishing_threshold`"));
         }
         self.param_filter.iter().map(|text| Filter::new(text)).collect()
     }
@@ -103,14 +110,13 @@ pub(super) enum Filter {
 impl Filter {
     fn new(text: &str) -> Result<Filter, OptionError> {
         if text.is_empty() {
-            return Err(OptionError::new(
-                "`param_filter` holds an empty text; leave it out, or write a part of a parameter's name",
-            ));
+            return Err(OptionError::new("param_filter", "`param_filter` holds an empty text")
+                .fix("leave it out, or write a part of a parameter's name"));
         }
         if !text.contains('*') {
             return Ok(Filter::Part(text.to_owned()));
         }
-        let wrong = |error| OptionError::new(format!("`param_filter`: {error}"));
+        let wrong = |error| OptionError::new("param_filter", format!("`param_filter`: {error}"));
         Ok(Filter::Pattern(text.parse().map_err(wrong)?, format!("{text}.**").parse().map_err(wrong)?))
     }
 

@@ -114,10 +114,9 @@ file = "heartbeat.json"
     fn from_options(options: HeartbeatOptions) -> Result<Heartbeat, OptionError> {
         let HeartbeatOptions { url_env, file, fail_suffix, .. } = &options;
         if url_env.is_none() && file.is_none() {
-            return Err(OptionError::new(
-                "a heartbeat needs somebody to hear it; set `url_env`, such as \"HEALTHCHECK_URL\", or `file`, such as \
-                 \"heartbeat.json\"",
-            ));
+            let error = OptionError::new("url_env", "a heartbeat needs somebody to hear it").and("file");
+            let fix = "set `url_env`, such as \"HEALTHCHECK_URL\", or `file`, such as \"heartbeat.json\"";
+            return Err(error.fix(fix));
         }
         if let Some(variable) = url_env {
             secret::check_variable("url_env", variable, "HEALTHCHECK_URL")?;
@@ -126,7 +125,9 @@ file = "heartbeat.json"
             own_file::check("file", file, "heartbeat.json")?;
         }
         if fail_suffix.is_some() && url_env.is_none() {
-            return Err(OptionError::new("`fail_suffix` has no effect without `url_env`; take it away"));
+            return Err(OptionError::new("fail_suffix", "`fail_suffix` has no effect without `url_env`")
+                .and("url_env")
+                .fix("take it away"));
         }
         let queue = outbox::queue(2, WhenFull::Block, &options.flush_timeout)?;
         Ok(Heartbeat {

@@ -113,9 +113,8 @@ path = "training.jsonl"
 
     fn from_options(options: JsonlOptions) -> Result<Jsonl, OptionError> {
         if options.log_every_n_batches == 0 {
-            return Err(OptionError::new(
-                "`log_every_n_batches` must be 1 or more; to write nothing, write `enabled = false`",
-            ));
+            return Err(OptionError::new("log_every_n_batches", "`log_every_n_batches` must be 1 or more")
+                .fix("to write nothing, write `enabled = false`"));
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let (epoch, batch, evaluation) = Default::default();

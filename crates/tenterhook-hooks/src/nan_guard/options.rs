@@ -92,26 +92,23 @@ impl Default for NanGuardOptions {
 impl NanGuardOptions {
     /// The points, or what is wrong with the options.
     pub(super) fn check(&self) -> Result<Points, OptionError> {
-        let refuse = |problem: String| Err(OptionError::new(problem));
         if !(self.check_loss || self.check_gradients || self.check_activations || self.log_shapes) {
-            let all = "`check_loss`, `check_gradients` and `check_activations` are all off";
-            return refuse(format!("{all}, so there is nothing to guard; set one of them to true"));
+            let what = "`check_loss`, `check_gradients` and `check_activations` are all off, so there is nothing to guard";
+            let error = OptionError::new("check_loss", what).and("check_gradients").and("check_activations");
+            return Err(error.fix("set one of them to true"));
         }
         if self.check_activations && self.points.is_empty() {
-            return refuse(
-                "`points` is empty; write [\"**\"] for all of them, or set `check_activations` to false"
-                    .into(),
-            );
+            return Err(OptionError::new("points", "`points` is empty")
+                .and("check_activations")
+                .fix("write [\"**\"] for all of them, or set `check_activations` to false"));
         }
         if self.max_consecutive > 0 && !self.action.goes_on() {
-            return refuse(format!(
-                "`max_consecutive` counts what is let pass, and with `action` \"{}\" the first one ends the run; \
-                 leave it out, or set `action` to \"skip\" or \"warn\"",
-                self.action.word()
-            ));
+            return Err(OptionError::new("max_consecutive", format!("`max_consecutive` counts what is let pass, and with `action` \"{}\" the first one ends the run", self.action.word())).and("action").fix("leave it out, or set `action` to \"skip\" or \"warn\""));
         }
         if self.dump && self.max_dumps == 0 {
-            return refuse("`max_dumps` must be 1 or more; to write none, set `dump` to false".into());
+            return Err(OptionError::new("max_dumps", "`max_dumps` must be 1 or more")
+                .and("dump")
+                .fix("to write none, set `dump` to false"));
         }
         let chosen = self.check_activations && self.points != NanGuardOptions::default().points;
         Points::new(&self.points, chosen)

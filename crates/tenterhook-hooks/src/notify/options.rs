@@ -169,18 +169,18 @@ impl NotifyOptions {
     pub(super) fn check(&self) -> Result<Settled, OptionError> {
         secret::check_variable("url_env", &self.url_env, "SLACK_WEBHOOK_URL")?;
         if self.notify_on.is_empty() {
-            return Err(OptionError::new(
-                "`notify_on` is empty; name at least one of training_end, best_model, exception, early_stop, checkpoint \
+            return Err(OptionError::new("notify_on", "`notify_on` is empty").fix(
+                "name at least one of training_end, best_model, exception, early_stop, checkpoint \
                  and hook_disabled, or write `enabled = false`",
             ));
         }
         if self.max_per_hour == 0 {
-            return Err(OptionError::new("`max_per_hour` must be 1 or more"));
+            return Err(OptionError::new("max_per_hour", "`max_per_hour` must be 1 or more"));
         }
         if let (None, Some(_)) = (&self.monitor, self.mode) {
-            return Err(OptionError::new(
-                "`mode` is set and `monitor` is not; name the metric, or remove `mode`",
-            ));
+            return Err(OptionError::new("mode", "`mode` is set and `monitor` is not")
+                .and("monitor")
+                .fix("name the metric, or remove `mode`"));
         }
         let parsed = NotifyOn::ALL.iter().map(|on| Template::parse(*on, self.templates.of(*on)));
         Ok(Settled {

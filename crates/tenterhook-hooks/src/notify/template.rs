@@ -111,7 +111,10 @@ impl Template {
         let mut template = Template::default();
         let read = template.read(on, text);
         read.map_err(|problem| {
-            OptionError::new(format!("`templates` has for {} \"{text}\", which {problem}", on.name()))
+            OptionError::new(
+                "templates",
+                format!("`templates` has for {} \"{text}\", which {problem}", on.name()),
+            )
         })?;
         Ok(template)
     }

@@ -94,10 +94,11 @@ impl TensorBoardOptions {
         if !own_file::plain(&self.dir).starts_with(OWN) {
             own_file::check("dir", &self.dir, OWN)?;
         } else if own_file::leads_out(&self.dir) {
-            return Err(OptionError::new(format!(
-                "`dir` is \"{}\", which leads out of its directory; write it without \"..\", such as \"{OWN}\"",
-                self.dir.display()
-            )));
+            return Err(OptionError::new(
+                "dir",
+                format!("`dir` is \"{}\", which leads out of its directory", self.dir.display()),
+            )
+            .fix(format!("write it without \"..\", such as \"{OWN}\"")));
         }
         let counts = [
             ("histogram_every_n_steps", self.histogram_every_n_steps, "it counts optimizer steps"),
@@ -106,15 +107,18 @@ impl TensorBoardOptions {
             ("max_images", self.max_images as u64, "to show none, leave out `images`"),
         ];
         if let Some((key, _, why)) = counts.iter().find(|(_, count, _)| *count == 0) {
-            return Err(OptionError::new(format!("`{key}` must be 1 or more: {why}")));
+            return Err(OptionError::new(*key, format!("`{key}` must be 1 or more: {why}")));
         }
         if self.histogram_bins > MOST_BINS {
-            return Err(OptionError::new(format!("`histogram_bins` must be {MOST_BINS} or less")));
+            return Err(OptionError::new(
+                "histogram_bins",
+                format!("`histogram_bins` must be {MOST_BINS} or less"),
+            ));
         }
         let images = self.images.as_deref().map(str::parse).transpose();
         Ok(Choice {
             params: Chosen::new(&self.params)?,
-            images: images.map_err(|error| OptionError::new(format!("`images`: {error}")))?,
+            images: images.map_err(|error| OptionError::new("images", format!("`images`: {error}")))?,
             queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
         })
     }

@@ -57,7 +57,11 @@ impl Destination {
         };
         if rest.split('/').next().is_some_and(|host| host.contains('@')) {
             return Err(OptionError::new(
-                "`to` must not hold credentials: it is written down with the run; leave them to the environment, \
+                "to",
+                "`to` must not hold credentials: it is written down with the run",
+            )
+            .fix(
+                "leave them to the environment, \
                  such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             ));
         }
@@ -156,16 +160,14 @@ impl Destination {
 }
 
 fn refused(problem: &str) -> OptionError {
-    OptionError::new(format!(
-        "`to` {problem}; write for example \"s3://bucket/checkpoints\" or \"/mnt/backup\""
-    ))
+    OptionError::new("to", format!("`to` {problem}"))
+        .fix("write for example \"s3://bucket/checkpoints\" or \"/mnt/backup\"")
 }
 
 #[cfg(not(all(feature = "gcp", feature = "azure")))]
 fn not_built(to: &str, feature: &str) -> OptionError {
-    OptionError::new(format!(
-        "`to` is \"{to}\", which this program was built without; build it with `--features {feature}`"
-    ))
+    OptionError::new("to", format!("`to` is \"{to}\", which this program was built without"))
+        .fix(format!("build it with `--features {feature}`"))
 }
 
 fn retrying(patience: Patience) -> RetryConfig {

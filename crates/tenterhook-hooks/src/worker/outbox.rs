@@ -78,7 +78,7 @@ impl<T: Send + 'static> Outbox<T> {
 /// The queue that options ask for.
 pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Result<Queue, OptionError> {
     if size == 0 {
-        return Err(OptionError::new("`queue_size` must be 1 or more"));
+        return Err(OptionError::new("queue_size", "`queue_size` must be 1 or more"));
     }
     Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
 }

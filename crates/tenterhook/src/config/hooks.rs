@@ -1,18 +1,17 @@
 //! `[[hooks]]`: what every hook has, and the hook's own options.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::plan::nearest;
 use tenterhook_core::{AnyHook, HookRunner, Registration, RosterError};
 use toml::{Table, Value};
 
+use super::check::read_all;
 use super::keys::{HOOK_KEYS, HookKeys};
 use super::problem::Problem;
-use super::render::Found;
-use super::repair::read_repairing;
+use super::read::read;
 use super::schema::{Schema, schema_of};
 use super::tree::USE;
 use super::words::Place;
-use crate::registry::{Registry, Unmade};
+use crate::registry::Registry;
 use crate::trainer::Trainer;
 
 /// One `[[hooks]]` table.
@@ -100,7 +99,7 @@ impl HookTable {
         table: &Table,
         registry: &Registry,
         others: &mut HookRunner,
-        found: &mut Vec<Found>,
+        found: &mut Vec<Problem>,
     ) -> Option<HookTable> {
         let (mut common, options): (Table, Table) =
             table.clone().into_iter().partition(|(key, _)| HOOK_KEYS.contains(&key.as_str()));
@@ -109,25 +108,30 @@ impl HookTable {
             common.insert(USE.to_owned(), Value::String(registered.name.to_owned()));
         }
         let called = called.map_or_else(|| "[[hooks]]".to_owned(), |name| format!("hook `{name}`"));
-        let schema = called_schema(table, registry);
-        let known = |_: &[String]| {
-            let keys = schema.map(|schema| Schema::new(schema).keys(None)).unwrap_or_default();
-            keys.into_iter().map(|(key, _)| key.to_owned()).collect()
-        };
-        let also = written.common_keys();
-        let own = schema.map(Schema::new);
-        let place = Place { key: &written.key, called, also: &also, known: &known, schema: own };
-        let keys = schema_of::<HookKeys>();
-        let of_keys = Place { called: place.called.clone(), schema: Some(Schema::new(&keys)), ..place };
+        let listed = table.get(USE).and_then(Value::as_str).and_then(|name| registry.hook_named(name));
+        let (keys, also) = (schema_of::<HookKeys>(), written.common_keys());
+        let own = Schema::new(listed.map_or(&keys, |listed| listed.schema));
+        let place = Place { key: &written.key, called, also: &also, schema: own };
+        let schema = Schema::new(&keys);
+        let of_keys = Place { called: place.called.clone(), schema, ..place };
         let before = found.len();
-        let (common, misread) = read_repairing(Value::Table(common), &super::read::read::<HookKeys>);
-        found.extend(misread.iter().map(|misread| of_keys.found(misread)));
+        let (common, misfits) = read_all(Value::Table(common), schema, &Table::new(), &read::<HookKeys>);
+        found.extend(misfits.iter().map(|misfit| of_keys.problem(misfit)));
         let (common, says_which) = (common?, table.get(USE).is_some_and(Value::is_str));
         if !says_which {
             return None;
         }
-        let hook = make(&common.use_, &options, registry, written, &place, found)?;
-        found.extend(common.problems(&hook).into_iter().map(|problem| written.problem(problem).into()));
+        let maker = match registry.hook_maker(&common.use_) {
+            Ok(maker) => maker,
+            Err(problem) => {
+                found.push(written.problem(problem.below(USE)));
+                return None;
+            }
+        };
+        let (hook, misfits) = maker.try_out(options.clone());
+        found.extend(misfits.iter().map(|misfit| place.problem(misfit)));
+        let hook = hook?;
+        found.extend(common.problems(&hook).into_iter().map(|problem| written.problem(problem)));
         if found.len() > before {
             return None;
         }
@@ -136,80 +140,10 @@ impl HookTable {
         match others.register(hook, how) {
             Ok(()) => Some(table),
             Err(error) => {
-                found.push(written.problem(taken(&error)).into());
+                found.push(written.problem(taken(&error)));
                 None
             }
         }
-    }
-}
-
-fn called_schema<'a>(table: &Table, registry: &'a Registry) -> Option<&'a serde_json::Value> {
-    let name = table.get(USE).and_then(Value::as_str)?;
-    registry.hook_named(name).map(|listed| listed.schema)
-}
-
-/// Makes the hook and notes everything that is wrong with its options. A wrong option is replaced by that of the hook's
-/// example, or left out, so that the next problem shows.
-fn make(
-    name: &str,
-    options: &Table,
-    registry: &Registry,
-    written: &Written,
-    place: &Place<'_>,
-    found: &mut Vec<Found>,
-) -> Option<AnyHook> {
-    let try_out = |options: Value| match registry.try_hook(name, options) {
-        Err(Unmade::Misread(misread)) => Err(misread),
-        other => Ok(other),
-    };
-    let example = registry.hook_named(name).and_then(|listed| listed.example?.parse::<Table>().ok());
-    let example = example.unwrap_or_default();
-    let (mut options, known) = (options.clone(), (place.known)(&[]));
-    // The options that were replaced. A message about one of them may be about our change, so it is left out.
-    let mut replaced: Vec<String> = Vec::new();
-    let replace = |options: &mut Table, key: &str| match example.get(key) {
-        Some(value) => options.insert(key.to_owned(), value.clone()),
-        None => options.remove(key),
-    };
-    loop {
-        let (made, misread) = read_repairing(Value::Table(options.clone()), &try_out);
-        let mut news = false;
-        for misread in &misread {
-            let key = misread.path.first().cloned().unwrap_or_default();
-            if replaced.contains(&key) {
-                continue;
-            }
-            found.push(place.found(misread));
-            replace(&mut options, &key);
-            // A misspelt key stands for the one that was meant.
-            replaced.extend(nearest(&key, known.iter().map(String::as_str)).map(str::to_owned));
-            replaced.push(key);
-            news = true;
-        }
-        if news {
-            continue;
-        }
-        let message = match made? {
-            Ok(hook) => return Some(hook),
-            Err(Unmade::Unknown(problem)) => {
-                found.push(written.problem(problem.below(USE)).into());
-                return None;
-            }
-            Err(Unmade::Refused(message)) => message,
-            Err(Unmade::Misread(_)) => return None,
-        };
-        let mut keys = message.split('`').skip(1).step_by(2);
-        if keys.clone().any(|key| replaced.iter().any(|replaced| replaced == key)) {
-            return None;
-        }
-        // The key it is about is the first one it names.
-        let named = keys.find(|key| options.contains_key(*key)).unwrap_or_default().to_owned();
-        found.push(written.problem(Problem::new(&named, &message)).into());
-        if named.is_empty() {
-            return None;
-        }
-        replace(&mut options, &named);
-        replaced.push(named);
     }
 }
 

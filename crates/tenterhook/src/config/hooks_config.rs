@@ -18,12 +18,11 @@ use serde::Deserialize;
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
 
+use super::check::read_all;
 use super::class_paths::{self, dotted, options_of};
 use super::hooks::Written;
 use super::problem::Problem;
-use super::read::{Misread, read_shaped};
-use super::render::Found;
-use super::repair::read_repairing;
+use super::read::{Fault, read};
 use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin, USE};
 use super::words::Place;
@@ -122,19 +121,16 @@ pub(crate) fn drafts(
     node: &Node,
     standing: &mut [Draft],
     registry: &Registry,
-    found: &mut Vec<Found>,
+    found: &mut Vec<Problem>,
 ) -> Vec<Draft> {
     let schema = schema_of::<HooksConfig>();
-    let shaped = |tree| read_shaped::<HooksConfig>(tree, &schema);
-    let (config, misread) = read_repairing(node.value(), &shaped);
-    let place = Place {
-        key: HOOKS_CONFIG,
-        called: "[hooks_config]".into(),
-        also: &[],
-        known: &|_| Vec::new(),
-        schema: Some(Schema::new(&schema)),
-    };
-    found.extend(misread.iter().map(|misread| written_elsewhere(place.found(misread), misread, registry)));
+    let schema = Schema::new(&schema);
+    let (config, misfits) = read_all(node.value(), schema, &Table::new(), &read::<HooksConfig>);
+    let place = Place { key: HOOKS_CONFIG, called: "[hooks_config]".into(), also: &[], schema };
+    found.extend(misfits.iter().map(|misfit| match &misfit.fault {
+        Fault::UnknownKey { name, .. } => written_elsewhere(place.problem(misfit), name, registry),
+        _ => place.problem(misfit),
+    }));
     let Some(config) = config else { return Vec::new() };
     let mut drafts = Drafts { node, standing, registry, found, all: Vec::new() };
     drafts.classes(&config);
@@ -152,28 +148,27 @@ pub(crate) fn drafts(
 }
 
 /// An unknown key that speaks of a hook: how that hook is written.
-fn written_elsewhere(mut found: Found, misread: &Misread, registry: &Registry) -> Found {
-    let ([key], true) = (&misread.path[..], found.at_key) else { return found };
+fn written_elsewhere(problem: Problem, key: &str, registry: &Registry) -> Problem {
     let (table, flag) = (key.strip_suffix("_config"), key.strip_prefix("enable_"));
     let Some(hook) = table.or(flag.map(|flag| flag.strip_suffix("_hook").unwrap_or(flag))) else {
-        return found;
+        return problem;
     };
     let here = BUILT_INS.iter().find(|built_in| built_in.hook == hook);
     let own = here.and_then(|built_in| if table.is_some() { built_in.table } else { Some(built_in.flag) });
     if let Some(own) = own {
-        found.problem.fix = Some(format!("did you mean `{own}`?"));
+        problem.fix(format!("did you mean `{own}`?"))
     } else if registry.hook_named(hook).is_some() {
-        let fix = format!("write the options of `{hook}` as a [[hooks]] table with use = \"{hook}\"");
-        found.problem.fix = Some(fix);
+        problem.fix(format!("write the options of `{hook}` as a [[hooks]] table with use = \"{hook}\""))
+    } else {
+        problem
     }
-    found
 }
 
 struct Drafts<'a> {
     node: &'a Node,
     standing: &'a mut [Draft],
     registry: &'a Registry,
-    found: &'a mut Vec<Found>,
+    found: &'a mut Vec<Problem>,
     all: Vec<Draft>,
 }
 
@@ -189,7 +184,7 @@ impl Drafts<'_> {
             let which = format!("{HOOKS_CONFIG}.hook_classes.{index}");
             if classes[..index].iter().any(|earlier| dotted(earlier) == dotted(class)) {
                 let problem = Problem::new(which, format!("`{class}` is in `hook_classes` twice"));
-                self.found.push(problem.fix("write the second one as a [[hooks]] table").into());
+                self.found.push(problem.fix("write the second one as a [[hooks]] table"));
                 continue;
             }
             let (path, mut table) =
@@ -225,9 +220,8 @@ impl Drafts<'_> {
                 // A flag that does not read has been told about.
                 if self.node.child(flag).is_none() {
                     let message = format!("there are options for `{hook}`, but `{flag}` is not set");
-                    let problem = Problem::new(written.key, message);
                     let fix = format!("set `{flag} = true`, or `false` to keep it switched off");
-                    self.found.push(Found { at_key: true, ..problem.fix(fix).into() });
+                    self.found.push(Problem::of_key(written.key, message).fix(fix));
                 }
                 return;
             }
@@ -238,8 +232,8 @@ impl Drafts<'_> {
         }
         if table.contains_key("enabled") {
             let problem =
-                Problem::new(format!("{}.enabled", written.key), format!("`enabled` is `{flag}` here"));
-            self.found.push(Found { at_key: true, ..problem.fix(format!("set `{flag}`")).into() });
+                Problem::of_key(format!("{}.enabled", written.key), format!("`enabled` is `{flag}` here"));
+            self.found.push(problem.fix(format!("set `{flag}`")));
             return;
         }
         table.insert(USE.to_owned(), Value::String((*hook).to_owned()));
@@ -270,15 +264,15 @@ impl Drafts<'_> {
     fn says_which(&mut self, written: &Written, table: &Table, fix: &str) -> bool {
         let says = table.contains_key(USE);
         if says {
-            let problem = Problem::new(format!("{}.{USE}", written.key), "`use` cannot stand here");
-            self.found.push(Found { at_key: true, ..problem.fix(fix).into() });
+            let problem = Problem::of_key(format!("{}.{USE}", written.key), "`use` cannot stand here");
+            self.found.push(problem.fix(fix));
         }
         says
     }
 }
 
 /// Options for which there is no class.
-fn nobodys(path: &[String], classes: &[String]) -> Found {
+fn nobodys(path: &[String], classes: &[String]) -> Problem {
     let key = path.join(".");
     let class = path.join("::");
     let message = format!("`{class}` has options here, but it is not in `hook_classes`");
@@ -287,8 +281,7 @@ fn nobodys(path: &[String], classes: &[String]) -> Found {
         || format!("add it: hook_classes = [\"{class}\"]"),
         |near| format!("did you mean `{near}`?"),
     );
-    let problem = Problem::new(format!("{HOOKS_CONFIG}.hook_configs.{key}"), message).fix(fix);
-    Found { at_key: true, ..problem.into() }
+    Problem::of_key(format!("{HOOKS_CONFIG}.hook_configs.{key}"), message).fix(fix)
 }
 
 /// Gives hooks that have no table of their own one in the tree, so that what is missing in it is shown where

@@ -52,7 +52,7 @@ pub(crate) struct Assignment {
 pub(crate) fn assignments(
     environment: &[(String, String)],
     sets: &[String],
-) -> (Vec<Assignment>, Vec<(Problem, Origin)>) {
+) -> (Vec<Assignment>, Vec<Problem>) {
     let (mut understood, mut problems) = (Vec::new(), Vec::new());
     let variables = environment.iter().filter_map(|(name, value)| {
         let key = name.strip_prefix(PREFIX)?;
@@ -71,7 +71,7 @@ pub(crate) fn assignments(
             _ => {
                 let problem = Problem::new("", "it names no key and value")
                     .fix("write for example trainer.max_epochs=3");
-                problems.push((problem, origin));
+                problems.push(problem.said_by(origin));
             }
         }
     }
@@ -100,16 +100,16 @@ fn steps_of(key: &str) -> Vec<String> {
 
 impl Assignment {
     /// Lays it over a tree.
-    pub(crate) fn apply(&self, tree: &mut Node, registry: &Registry) -> Result<(), (Problem, Origin)> {
+    pub(crate) fn apply(&self, tree: &mut Node, registry: &Registry) -> Result<(), Problem> {
         let in_any_case = matches!(self.origin, Origin::Environment(_));
-        let steps = located(&self.steps, tree, in_any_case, registry)
-            .map_err(|problem| (problem, self.origin.clone()))?;
+        let said = |problem: Problem| problem.said_by(self.origin.clone());
+        let steps = located(&self.steps, tree, in_any_case, registry).map_err(said)?;
         let origin = |_, _| self.origin.clone();
         let parsed = DeValue::parse(&self.value).ok();
         let parsed = parsed.and_then(|value| Node::of(value.get_ref(), &(0..0), &(0..0), &origin).ok());
         let text =
             || Node { kind: Kind::Leaf(Value::String(self.value.clone())), origin: self.origin.clone() };
-        place(tree, &steps, parsed.unwrap_or_else(text)).map_err(|problem| (problem, self.origin.clone()))
+        place(tree, &steps, parsed.unwrap_or_else(text)).map_err(said)
     }
 }
 

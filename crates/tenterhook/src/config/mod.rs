@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod check;
 mod class_paths;
 mod differences;
 pub(crate) mod hash;
@@ -39,7 +40,6 @@ mod print;
 mod problem;
 pub(crate) mod read;
 mod render;
-pub(crate) mod repair;
 mod resolve;
 mod resolved;
 pub(crate) mod schema;
@@ -52,6 +52,7 @@ pub use differences::{ChangeRules, Difference, Harm, refusal, remark};
 pub use hooks::HookTable;
 pub use keys::HookKeys;
 pub use problem::{ConfigError, Problem};
+pub use read::Misfit;
 pub use resolve::Sources;
 pub use resolved::Resolved;
 pub use whole_schema::schema_of_all;

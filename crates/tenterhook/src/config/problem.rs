@@ -1,5 +1,7 @@
 //! What is wrong with a configuration, and all of it at once.
 
+use super::tree::Origin;
+
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
@@ -9,12 +11,41 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub fix: Option<String>,
+    pub(crate) of: Part,
+}
+
+/// What exactly is wrong at a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Part {
+    #[default]
+    Value,
+    /// The key itself, not its value.
+    Key,
+    /// Something that set no key, such as a variable that names none.
+    Source(Origin),
 }
 
 impl Problem {
     /// Something wrong at a dotted key.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
-        Problem { key: key.into(), message: message.into(), fix: None }
+        Problem { key: key.into(), message: message.into(), ..Problem::default() }
+    }
+
+    /// A dotted key that is wrong itself, not its value.
+    pub(crate) fn of_key(key: impl Into<String>, message: impl Into<String>) -> Problem {
+        Problem { of: Part::Key, ..Problem::new(key, message) }
+    }
+
+    /// The same with what to do about it, where that is known.
+    #[must_use]
+    pub(crate) fn fixed(self, fix: Option<String>) -> Problem {
+        Problem { fix, ..self }
+    }
+
+    /// The same, said by this source.
+    #[must_use]
+    pub(crate) fn said_by(self, origin: Origin) -> Problem {
+        Problem { of: Part::Source(origin), ..self }
     }
 
     /// The same with what to do about it.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use tenterhook_core::printable;
 
 use super::masking::{self, FileText, assignment, hidden_in_line, scrubbed};
-use super::problem::{ConfigError, Problem};
+use super::problem::{ConfigError, Part, Problem};
 use super::secrets::MASK;
 use super::tree::{Node, Origin};
 
@@ -35,32 +35,11 @@ impl Default for Places {
     }
 }
 
-/// A problem, and how exactly it is placed.
-#[derive(Clone, Debug)]
-pub(crate) struct Found {
-    pub(crate) problem: Problem,
-    /// The key itself is wrong, not its value.
-    pub(crate) at_key: bool,
-    /// Where it is said, when the tree cannot know.
-    pub(crate) origin: Option<Origin>,
-}
-
-impl From<Problem> for Found {
-    fn from(problem: Problem) -> Found {
-        Found { problem, at_key: false, origin: None }
-    }
-}
-
 impl Places {
     /// All of them as one error, in the order in which they are written.
-    pub(crate) fn error(&self, found: Vec<Found>) -> ConfigError {
-        let mut placed: Vec<_> = found
-            .into_iter()
-            .map(|found| {
-                let (rank, text, problem) = (self.rank(&found), self.text(&found), self.masked(&found));
-                (rank, text, problem)
-            })
-            .collect();
+    pub(crate) fn error(&self, problems: &[Problem]) -> ConfigError {
+        let placed = problems.iter().map(|found| (self.rank(found), self.text(found), self.masked(found)));
+        let mut placed: Vec<_> = placed.collect();
         placed.sort_by_key(|(rank, ..)| *rank);
         placed.dedup_by(|later, earlier| later.1 == earlier.1);
         // A fault that is nowhere in the file is none of the file's.
@@ -70,14 +49,14 @@ impl Places {
         ConfigError { file, plain: false, problems, texts }
     }
 
-    fn origin<'a>(&'a self, found: &'a Found) -> (&'a Origin, bool) {
-        match &found.origin {
-            Some(origin) => (origin, true),
-            None => self.tree.origin_of(&found.problem.key),
+    fn origin<'a>(&'a self, found: &'a Problem) -> (&'a Origin, bool) {
+        match &found.of {
+            Part::Source(origin) => (origin, true),
+            Part::Key | Part::Value => self.tree.origin_of(&found.key),
         }
     }
 
-    fn rank(&self, found: &Found) -> (u8, usize) {
+    fn rank(&self, found: &Problem) -> (u8, usize) {
         match self.origin(found).0 {
             Origin::File { key, .. } => (0, key.start),
             Origin::Environment(_) => (1, 0),
@@ -87,7 +66,7 @@ impl Places {
     }
 
     /// The same problem with masks for texts that may be secrets.
-    fn masked(&self, found: &Found) -> Problem {
+    fn masked(&self, found: &Problem) -> Problem {
         let mut hidden = self.secrets.clone();
         match self.origin(found).0 {
             Origin::File { value, .. } => {
@@ -110,17 +89,16 @@ impl Places {
         let hide = |text: &str| {
             scrubbed(&hidden.iter().fold(text.to_owned(), |text, secret| text.replace(secret, MASK)))
         };
-        let Problem { key, message, fix } = &found.problem;
-        Problem { key: key.clone(), message: hide(message), fix: fix.as_deref().map(hide) }
+        Problem { message: hide(&found.message), fix: found.fix.as_deref().map(hide), ..found.clone() }
     }
 
     /// Whether it is the value of a known key that is wrong.
-    fn about_value(&self, found: &Found) -> bool {
-        !found.at_key && found.origin.is_none() && self.origin(found).1
+    fn about_value(&self, found: &Problem) -> bool {
+        found.of == Part::Value && self.origin(found).1
     }
 
     /// The place in the file of the value that is wrong, if its key is known.
-    fn about<'a>(&'a self, found: &'a Found) -> Option<&'a Range<usize>> {
+    fn about<'a>(&'a self, found: &'a Problem) -> Option<&'a Range<usize>> {
         match self.origin(found).0 {
             Origin::File { value, .. } if self.about_value(found) => Some(value),
             _ => None,
@@ -128,7 +106,7 @@ impl Places {
     }
 
     /// A problem as people read it.
-    pub(crate) fn text(&self, found: &Found) -> String {
+    pub(crate) fn text(&self, found: &Problem) -> String {
         let problem = self.masked(found);
         let assigned = |said: &str| assignment(said, self.about_value(found), &self.secrets);
         match (self.origin(found).0, &self.file) {
@@ -140,7 +118,7 @@ impl Places {
                 let at = about.unwrap_or(key);
                 in_file(name, text, at.clone(), &hidden, &problem)
             }
-            (Origin::Environment(said), _) if found.at_key || found.origin.is_some() => {
+            (Origin::Environment(said), _) if found.of != Part::Value => {
                 format!("{}: {problem}", said.split('=').next().unwrap_or_default())
             }
             (Origin::Environment(said), _) => format!("{}: {problem}", assigned(said)),

@@ -7,19 +7,19 @@ use tenterhook_core::HookRunner;
 use toml::{Table, Value};
 
 use super::COMMON_KEYS;
+use super::check::read_all;
 use super::hooks::{HookTable, Written};
 use super::hooks_config::{self, Draft, HOOKS_CONFIG};
 use super::layers::{self, PREFIX};
 use super::located;
-use super::problem::{ConfigError, Problem};
-use super::read::{no_list_for_a_table, read, read_shaped};
-use super::render::{Found, Places};
-use super::repair::read_repairing;
+use super::problem::{ConfigError, Part, Problem};
+use super::read::{Fault, read, unexpected};
+use super::render::Places;
 use super::resolved::Resolved;
 use super::schema::{Schema, schema_of};
 use super::secrets;
 use super::tree::{Kind, Node, Origin, USE};
-use super::words::{Place, plainly, suggestion};
+use super::words::{Place, suggestion};
 use crate::registry::Registry;
 use crate::settings::Settings;
 use crate::task::AnyTask;
@@ -60,8 +60,7 @@ impl Sources {
             Some(path) => layers::file(path)?,
             None => (Node::empty_table(Origin::Default), Places::default()),
         };
-        let (assignments, wrong) = layers::assignments(&self.environment, &self.sets);
-        let mut found: Vec<Found> = wrong.into_iter().map(said).collect();
+        let (assignments, mut found) = layers::assignments(&self.environment, &self.sets);
 
         // The task is named in the layers above its own defaults.
         let mut named = file.clone();
@@ -79,7 +78,7 @@ impl Sources {
                 Ok(defaults) => tree.merge(defaults),
                 Err(error) => {
                     let message = format!("the defaults of task `{}` do not read: {error}", task.name());
-                    found.push(Problem::new("", message).into());
+                    found.push(Problem::new("", message));
                 }
             }
         }
@@ -93,7 +92,7 @@ impl Sources {
         located::all_by_own_names(&mut file, registry);
         tree.merge(file);
         for assignment in assignments {
-            found.extend(assignment.apply(&mut tree, registry).err().map(said));
+            found.extend(assignment.apply(&mut tree, registry).err());
         }
         places.task = task.map(|task| task.name().to_owned()).unwrap_or_default();
         places.tree = tree;
@@ -101,22 +100,18 @@ impl Sources {
     }
 }
 
-fn said((problem, origin): (Problem, Origin)) -> Found {
-    Found { origin: Some(origin), ..problem.into() }
-}
-
 /// The keys under which hooks can be written.
 const ALL_HOOKS: &[&str] = &["hooks", HOOKS_CONFIG];
 
 /// Reads the merged tree, table by table.
 struct Reading {
-    found: Vec<Found>,
+    found: Vec<Problem>,
     top: BTreeMap<String, Node>,
     places: Places,
 }
 
 impl Reading {
-    fn new(found: Vec<Found>, places: Places) -> Reading {
+    fn new(found: Vec<Problem>, places: Places) -> Reading {
         let top = match &places.tree.kind {
             Kind::Table(entries) => entries.clone(),
             Kind::Array(_) | Kind::Leaf(_) => BTreeMap::new(),
@@ -134,7 +129,7 @@ impl Reading {
         if let (None, Some(name)) = (task, name.as_ref().filter(|name| !name.is_empty())) {
             let known: Vec<_> = tasks.iter().map(|task| task.name()).collect();
             let problem = Problem::new("task", format!("there is no task named `{name}`"));
-            self.found.push(Problem { fix: suggestion(name, &known), ..problem }.into());
+            self.found.push(problem.fixed(suggestion(name, &known)));
         }
         let device = self.word("device", "cpu");
         let runs_dir = self.word("runs_dir", "runs");
@@ -143,7 +138,7 @@ impl Reading {
         self.check_budgets(trainer.as_ref(), &hooks);
         let options = self.options(task, name.is_some_and(|name| !name.is_empty()));
         let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
-            return Err(self.places.error(self.found));
+            return Err(self.places.error(&self.found));
         };
         let (hooks, written): (Vec<_>, Vec<_>) = hooks.into_iter().unzip();
         let schemas = hooks.iter().map(|hook| {
@@ -167,29 +162,23 @@ impl Reading {
     /// A top-level key that holds a text.
     fn word(&mut self, key: &str, default: &str) -> Option<String> {
         let Some(node) = self.top.remove(key) else { return Some(default.to_owned()) };
-        match read::<String>(node.value()) {
-            Ok(word) => Some(word),
-            Err(misread) => {
-                self.found.push(Problem::new(key, plainly(&misread.message)).into());
-                None
-            }
+        if let Value::String(word) = node.value() {
+            return Some(word);
         }
+        let fault = Fault::wrong_type(unexpected(&node.value()), "a text");
+        self.found.push(Problem::new(key, fault.to_string()));
+        None
     }
 
     fn trainer(&mut self) -> Option<Settings> {
         let tree = self.top.remove("trainer").map_or_else(|| Value::Table(Table::new()), |node| node.value());
         let schema = schema_of::<Settings>();
-        let (settings, misread) = read_repairing(tree, &|tree| read_shaped::<Settings>(tree, &schema));
-        let place = Place {
-            key: "trainer",
-            called: "[trainer]".into(),
-            also: &[],
-            known: &|_| Vec::new(),
-            schema: Some(Schema::new(&schema)),
-        };
-        self.found.extend(misread.iter().map(|misread| place.found(misread)));
+        let schema = Schema::new(&schema);
+        let (settings, misfits) = read_all(tree, schema, &Table::new(), &read::<Settings>);
+        let place = Place { key: "trainer", called: "[trainer]".into(), also: &[], schema };
+        self.found.extend(misfits.iter().map(|misfit| place.problem(misfit)));
         let problems = settings.iter().flat_map(Settings::problems);
-        self.found.extend(problems.map(|problem| problem.below("trainer").into()));
+        self.found.extend(problems.map(|problem| problem.below("trainer")));
         settings
     }
 
@@ -227,7 +216,7 @@ impl Reading {
         for (_, written) in hooks.iter().filter(|(hook, _)| hook.common.budget.is_some()) {
             let message = "`budget` has no effect here: `account_hooks` is off in [trainer]";
             let problem = Problem::new("budget", message).fix("take one of them away");
-            self.found.push(written.problem(problem).into());
+            self.found.push(written.problem(problem));
         }
     }
 
@@ -235,7 +224,7 @@ impl Reading {
         let Some(node) = self.top.remove("hooks") else { return Vec::new() };
         let Kind::Array(items) = node.kind else {
             let problem = Problem::new("hooks", "`hooks` is not a list of tables");
-            self.found.push(problem.fix("write each hook as a table that begins with [[hooks]]").into());
+            self.found.push(problem.fix("write each hook as a table that begins with [[hooks]]"));
             return Vec::new();
         };
         let tables = items.iter().enumerate().filter_map(|(index, item)| {
@@ -243,7 +232,7 @@ impl Reading {
                 return Some(Draft { written: Written::in_hooks(index), table });
             }
             let problem = Problem::new(format!("hooks.{index}"), "a hook is a table");
-            self.found.push(problem.fix("write it as a table that begins with [[hooks]]").into());
+            self.found.push(problem.fix("write it as a table that begins with [[hooks]]"));
             None
         });
         tables.collect()
@@ -257,40 +246,27 @@ impl Reading {
             return None;
         }
         let tree = Value::Table(rest.iter().map(|(key, node)| (key.clone(), node.value())).collect());
-        let schema = task.map(AnyTask::schema).unwrap_or_default();
+        let schema = task.map_or_else(schema_of::<NoTask>, AnyTask::schema);
         if let Value::Table(own) = &tree {
             self.places.secrets.extend(secrets::texts(own.clone(), Schema::new(&schema)));
         }
-        let known = |path: &[String]| {
-            let schema = path.iter().try_fold(Schema::new(&schema), |schema, step| schema.step(step, None));
-            let keys = schema.map(|schema| schema.keys(None)).unwrap_or_default();
-            keys.into_iter().map(|(key, _)| key.to_owned()).collect()
-        };
         let read = |tree: Value| match task {
-            Some(task) => no_list_for_a_table(&tree, Schema::new(&schema))
-                .and_then(|()| task.complete(tree).map_err(super::read::Misread::from)),
+            Some(task) => task.complete(tree),
             None => read::<NoTask>(tree).map(|NoTask {}| Table::new()),
         };
-        let (options, misread) = read_repairing(tree, &read);
-        let place = Place {
-            key: "",
-            called: "the configuration".into(),
-            also: COMMON_KEYS,
-            known: &known,
-            schema: Some(Schema::new(&schema)),
-        };
-        self.found.extend(misread.iter().map(|misread| {
-            let mut found = place.found(misread);
-            if misread.path.len() == 1 && found.at_key && hooks_config::has_key(&misread.path[0]) {
-                found.problem.fix = Some("it belongs into [hooks_config]".to_owned());
-            }
-            found
+        let schema = Schema::new(&schema);
+        let (options, misfits) = read_all(tree, schema, &Table::new(), &read);
+        let place = Place { key: "", called: "the configuration".into(), also: COMMON_KEYS, schema };
+        self.found.extend(misfits.iter().map(|misfit| {
+            let problem = place.problem(misfit);
+            let of_hooks = problem.of == Part::Key && hooks_config::has_key(&problem.key);
+            if of_hooks { problem.fix("it belongs into [hooks_config]") } else { problem }
         }));
         options
     }
 }
 
 /// The keys of no task.
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NoTask {}

@@ -117,7 +117,7 @@ impl Resolved {
 
     /// Problems found later, shown like those found while reading: where they are written, and the fix.
     pub fn error(&self, problems: impl IntoIterator<Item = Problem>) -> ConfigError {
-        self.places.error(problems.into_iter().map(Into::into).collect())
+        self.places.error(&problems.into_iter().collect::<Vec<_>>())
     }
 
     /// Where a hook was written; one that was added to `hooks` since then was not.
@@ -128,7 +128,7 @@ impl Resolved {
     /// One problem as people read it.
     #[must_use]
     pub fn problem_text(&self, problem: &Problem) -> String {
-        self.places.text(&problem.clone().into())
+        self.places.text(problem)
     }
 
     /// What the plan refuses as a problem of the hook's table, or of the key that it is about: `monitor`,

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
+use super::check::{Others, Shape};
+
 /// The schema of a type, as JSON.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
@@ -48,41 +50,80 @@ impl<'a> Schema<'a> {
         all
     }
 
+    /// What counts for a table: all parts but the kinds that it is not.
+    fn parts(self, value: Option<&toml::Table>) -> Vec<Schema<'a>> {
+        let mut kind = None;
+        let mut parts = self.all();
+        parts.retain(|part| {
+            let Some((key, word)) = part.own_tag() else { return true };
+            let given = value.and_then(|value| value.get(key)).and_then(toml::Value::as_str);
+            // Without a value, the first kind is as good as any.
+            let is_it = given.map_or(kind.is_none(), |given| word == given);
+            if is_it {
+                kind = Some(word);
+            }
+            is_it
+        });
+        parts
+    }
+
+    fn properties(self) -> impl Iterator<Item = (&'a str, Schema<'a>)> {
+        let properties = self.here.get("properties").and_then(Value::as_object).into_iter().flatten();
+        properties.map(move |(key, schema)| (key.as_str(), self.at(schema)))
+    }
+
+    /// The key by which this kind of table is told from others, and its word.
+    fn own_tag(self) -> Option<(&'a str, &'a str)> {
+        self.properties().find_map(|(key, schema)| Some((key, schema.here.get("const")?.as_str()?)))
+    }
+
+    /// The key by which the kinds of this table are told apart, and all its words.
+    pub(crate) fn tag(self) -> Option<(&'a str, Vec<&'a str>)> {
+        let key = self.all().into_iter().find_map(|part| part.own_tag())?.0;
+        Some((key, self.kinds(key)))
+    }
+
     /// The keys of the table, in the order in which they are declared. Of several kinds of table, the
     /// one that the value is.
     pub(crate) fn keys(self, value: Option<&toml::Table>) -> Vec<(&'a str, Schema<'a>)> {
         let mut keys: Vec<(&str, Schema<'_>)> = Vec::new();
-        let mut kind = None;
-        for part in self.all() {
-            let Some(properties) = part.here.get("properties").and_then(Value::as_object) else { continue };
-            let tag = properties.iter().find_map(|(key, schema)| Some((key.as_str(), schema.get("const")?)));
-            if let Some((key, word)) = tag {
-                let given = value.and_then(|value| value.get(key)).and_then(toml::Value::as_str);
-                // Without a value, the first kind is as good as any.
-                let is_it = given.map_or(kind.is_none(), |given| word.as_str() == Some(given));
-                if !is_it {
-                    continue;
-                }
-                kind = Some(word);
-            }
-            for (key, schema) in properties {
-                if keys.iter().all(|(known, _)| known != key) {
-                    keys.push((key, self.at(schema)));
-                }
+        for (key, schema) in self.parts(value).into_iter().flat_map(Schema::properties) {
+            if keys.iter().all(|(known, _)| *known != key) {
+                keys.push((key, schema));
             }
         }
         keys
     }
 
+    /// The keys that this table can and must have; unknown where several kinds of table have no key that tells them
+    /// apart.
+    pub(crate) fn shape(self, table: &toml::Table) -> Option<Shape<'a>> {
+        let parts = self.parts(Some(table));
+        let untold = |part: &&Schema<'_>| part.here.get("properties").is_some() && part.own_tag().is_none();
+        if parts.iter().filter(untold).count() > 1 {
+            return None;
+        }
+        let required = parts.iter().filter_map(|part| part.here.get("required")?.as_array()).flatten();
+        let closed = |part: &Schema<'_>| {
+            part.here.get("properties").is_some()
+                || part.here.get("additionalProperties") == Some(&Value::Bool(false))
+        };
+        let open = |part: &Schema<'_>| part.here.get("additionalProperties") == Some(&Value::Bool(true));
+        let others = match self.values() {
+            Some(values) => Others::Of(values),
+            None if parts.iter().any(open) || !parts.iter().any(closed) => Others::Any,
+            None => Others::None,
+        };
+        let required = required.filter_map(Value::as_str).collect();
+        Some(Shape { keys: self.keys(Some(table)), required, others })
+    }
+
     /// The keys of the table, of whichever kind it is.
     pub(crate) fn all_keys(self) -> Vec<&'a str> {
         let mut keys: Vec<&str> = Vec::new();
-        for part in self.all() {
-            let properties = part.here.get("properties").and_then(Value::as_object);
-            for key in properties.into_iter().flat_map(|properties| properties.keys()) {
-                if !keys.contains(&key.as_str()) {
-                    keys.push(key);
-                }
+        for (key, _) in self.all().into_iter().flat_map(Schema::properties) {
+            if !keys.contains(&key) {
+                keys.push(key);
             }
         }
         keys
@@ -91,7 +132,14 @@ impl<'a> Schema<'a> {
     /// The schema of one key, or of the elements of a list.
     pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
         let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
-        found.or_else(|| self.items()).or_else(|| self.values())
+        let item = || step.parse().ok().and_then(|index| self.item(index));
+        found.or_else(item).or_else(|| self.values())
+    }
+
+    /// The schema of the element of this number.
+    pub(crate) fn item(self, index: usize) -> Option<Schema<'a>> {
+        let by_place = |part: Schema<'a>| part.here.get("prefixItems")?.get(index);
+        self.all().into_iter().find_map(by_place).map(|item| self.at(item)).or_else(|| self.items())
     }
 
     /// The schema of a list's elements.
@@ -120,20 +168,92 @@ impl<'a> Schema<'a> {
         self.step(key, None).is_some_and(|below| below.is_harmless(rest))
     }
 
+    /// The types that a value of it can have, as JSON calls them; unknown where it can be anything.
+    pub(crate) fn types(self) -> Option<Vec<&'a str>> {
+        let mut types = Vec::new();
+        for part in self.all() {
+            let refers =
+                || ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| part.here.get(key).is_some());
+            match part.here.get("type") {
+                Some(Value::Array(several)) => types.extend(several.iter().filter_map(Value::as_str)),
+                Some(one) => types.extend(one.as_str()),
+                None if part.own_choices().next().is_some() => types.push("string"),
+                None if refers() => {}
+                None => return None,
+            }
+        }
+        // Unset is no value.
+        types.retain(|kind| *kind != "null");
+        types.sort_unstable();
+        types.dedup();
+        Some(types)
+    }
+
     /// Whether it is a number that need not be whole, and nothing else.
     pub(crate) fn is_number(self) -> bool {
-        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "number" || kind == "null");
-        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
-        !kinds.is_empty()
-            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+        self.types().as_deref() == Some(&["number"])
     }
 
     /// Whether it is a table, and nothing else.
     pub(crate) fn is_table(self) -> bool {
-        let is = |kind: &Value| kind.as_str().is_some_and(|kind| kind == "object" || kind == "null");
-        let kinds: Vec<_> = self.all().into_iter().filter_map(|part| part.here.get("type")).collect();
-        kinds.iter().any(|kind| kind.to_string().contains("object"))
-            && kinds.iter().all(|kind| kind.as_array().map_or_else(|| is(kind), |kinds| kinds.iter().all(is)))
+        self.types().as_deref() == Some(&["object"])
+    }
+
+    /// Whether its type can hold this whole number.
+    pub(crate) fn holds(self, number: i64) -> bool {
+        let formats = self.all().into_iter().filter_map(|part| part.here.get("format")?.as_str());
+        let mut ranges = formats.map(|format| match format {
+            "int8" => i64::from(i8::MIN)..=i64::from(i8::MAX),
+            "int16" => i64::from(i16::MIN)..=i64::from(i16::MAX),
+            "int32" => i64::from(i32::MIN)..=i64::from(i32::MAX),
+            "uint8" => 0..=i64::from(u8::MAX),
+            "uint16" => 0..=i64::from(u16::MAX),
+            "uint32" => 0..=i64::from(u32::MAX),
+            "uint" | "uint64" => 0..=i64::MAX,
+            _ => i64::MIN..=i64::MAX,
+        });
+        ranges.all(|range| range.contains(&number))
+    }
+
+    /// The words it can be, where it can be nothing else.
+    pub(crate) fn words(self) -> Option<Vec<&'a str>> {
+        let parts = self.all();
+        let is_text = |part: &Schema<'_>| {
+            part.here.get("type").is_some_and(|kind| kind == "string") && part.own_choices().next().is_none()
+        };
+        let words = self.choices();
+        (!words.is_empty() && !parts.iter().any(is_text)).then_some(words)
+    }
+
+    /// A value that reads, as far as the schema knows.
+    pub(crate) fn stand_in(self) -> Option<toml::Value> {
+        let of_type = || {
+            if let Some(word) = self.choices().first() {
+                return Some(toml::Value::String((*word).to_owned()));
+            }
+            Some(match *self.types()?.first()? {
+                "array" => toml::Value::Array(Vec::new()),
+                "boolean" => toml::Value::Boolean(false),
+                "integer" => toml::Value::Integer(1),
+                "number" => toml::Value::Float(1.0),
+                "string" => toml::Value::String(String::new()),
+                "object" => {
+                    let mut table = toml::Table::new();
+                    if let Some((tag, words)) = self.tag() {
+                        table.insert(tag.to_owned(), toml::Value::String((*words.first()?).to_owned()));
+                    }
+                    let shape = self.shape(&table)?;
+                    for (key, own) in shape.keys.into_iter().filter(|(key, _)| shape.required.contains(key)) {
+                        if !table.contains_key(key) {
+                            table.insert(key.to_owned(), own.stand_in()?);
+                        }
+                    }
+                    toml::Value::Table(table)
+                }
+                _ => return None,
+            })
+        };
+        self.default().or_else(|| self.example()).or_else(of_type)
     }
 
     /// The schema itself.

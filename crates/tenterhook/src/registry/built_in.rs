@@ -12,8 +12,7 @@ use tenterhook_hooks::{
 };
 
 use super::Registry;
-use super::maker::{Maker, Unmade};
-use crate::config::read::Misread;
+use super::maker::Maker;
 use crate::schedule::{self, Scheduler};
 
 /// How a built-in hook comes by its name.
@@ -60,23 +59,7 @@ pub(super) fn registry() -> Registry {
     }
 }
 
-fn scheduler(built_in: &'static schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> {
-    let make = |options: toml::Value| {
-        let options = serde_json::to_value(options).map_err(|error| Unmade::Refused(error.to_string()))?;
-        (built_in.make)(options).map_err(|message| {
-            // Its own words begin otherwise than serde's.
-            let unread = ["unknown ", "missing field", "invalid ", "duplicate field"];
-            if unread.iter().any(|beginning| message.starts_with(beginning)) {
-                return Unmade::Misread(Misread { path: Vec::new(), message });
-            }
-            Unmade::Refused(message)
-        })
-    };
-    Maker {
-        name: built_in.name.to_owned(),
-        purpose: built_in.purpose.to_owned(),
-        example: None,
-        schema: (built_in.schema)().to_value(),
-        make: Box::new(make),
-    }
+fn scheduler(built_in: &schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> {
+    let maker = (built_in.maker)(built_in.name.to_owned());
+    Maker { purpose: built_in.purpose.to_owned(), ..maker }
 }

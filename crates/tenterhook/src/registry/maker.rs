@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use tenterhook_core::{AnyHook, FromOptions};
-use toml::Value;
+use tenterhook_core::{AnyHook, BoxError, FromOptions};
+use toml::{Table, Value};
 
 use super::{Listed, RegistryError};
-use crate::config::Problem;
-use crate::config::read::{Misread, read_shaped};
-use crate::config::schema::{aliases, schema_of};
-use crate::config::words::Place;
+use crate::config::Misfit;
+use crate::config::check::{misfits, read_all};
+use crate::config::read::read;
+use crate::config::schema::{Schema, schema_of};
 
 /// A name, what it is for, and how it is made.
 pub(crate) struct Maker<T> {
@@ -20,49 +20,25 @@ pub(crate) struct Maker<T> {
     /// Options that work, in TOML.
     pub(super) example: Option<&'static str>,
     pub(super) schema: serde_json::Value,
-    pub(super) make: Box<dyn Fn(Value) -> Result<T, Unmade> + Send + Sync>,
+    pub(super) make: Box<dyn Fn(Value) -> Result<T, Misfit> + Send + Sync>,
 }
 
 /// The purpose of what its author has not described.
 const UNDESCRIBED: &str = "no description (add a doc comment to its options)";
 
-/// Why something was not made.
-#[derive(Debug)]
-pub(crate) enum Unmade {
-    /// There is none of that name.
-    Unknown(Problem),
-    /// The options do not read.
-    Misread(Misread),
-    /// They read, and it refuses them.
-    Refused(String),
-}
-
 impl<T: 'static> Maker<T> {
-    pub(super) fn new<O: DeserializeOwned + JsonSchema, E: ToString>(
+    pub(crate) fn new<O: DeserializeOwned + JsonSchema, E: Into<BoxError>>(
         name: String,
         make: impl Fn(O) -> Result<T, E> + Send + Sync + 'static,
     ) -> Maker<T> {
         let schema = schema_of::<O>();
         let described = schema.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
         let purpose = described.lines().next().unwrap_or(UNDESCRIBED).to_owned();
-        let shape = schema.clone();
-        let make = move |options: Value| {
-            let options = read_shaped(options.clone(), &shape).map_err(|misread| {
-                let twice = two_names(&misread, &shape["properties"], &options);
-                twice.map_or(Unmade::Misread(misread), Unmade::Refused)
-            })?;
-            make(options).map_err(|error| Unmade::Refused(error.to_string()))
+        let make = move |given: Value| {
+            make(read(given.clone())?).map_err(|error| Misfit::refused(error.into(), &given))
         };
         Maker { name, purpose, example: None, schema, make: Box::new(make) }
     }
-}
-
-/// What to say when an option is set under two of its names.
-fn two_names(misread: &Misread, properties: &serde_json::Value, options: &Value) -> Option<String> {
-    let option = misread.message.strip_prefix("duplicate field `")?.split('`').next()?;
-    let names = std::iter::once(option).chain(aliases(properties.get(option)?));
-    let set: Vec<_> = names.filter(|name| options.get(*name).is_some()).collect();
-    Some(format!("`{}` are names of one option; leave all but one of them out", set.join("` and `")))
 }
 
 impl Maker<AnyHook> {
@@ -75,7 +51,7 @@ impl Maker<AnyHook> {
 
     /// The hook of its example, or without options if it has no example.
     pub(super) fn make_example(&self) -> Option<AnyHook> {
-        let options = self.example.unwrap_or_default().parse::<toml::Table>().ok()?;
+        let options = self.example.unwrap_or_default().parse::<Table>().ok()?;
         self.make(options.into()).ok()
     }
 }
@@ -93,35 +69,21 @@ impl<T> Maker<T> {
         Ok(())
     }
 
-    pub(super) fn make(&self, options: Value) -> Result<T, Unmade> {
-        (self.make)(options)
+    pub(super) fn make(&self, options: Value) -> Result<T, Misfit> {
+        match misfits(&options, Schema::new(&self.schema)).into_iter().next() {
+            Some(misfit) => Err(misfit),
+            None => (self.make)(options),
+        }
+    }
+
+    /// Makes one and finds everything that is wrong with its options. A wrong option is replaced by that of the
+    /// example, or left out, so that the next problem shows.
+    pub(crate) fn try_out(&self, options: Table) -> (Option<T>, Vec<Misfit>) {
+        let example = self.example.and_then(|example| example.parse().ok()).unwrap_or_default();
+        read_all(options.into(), Schema::new(&self.schema), &example, &self.make)
     }
 
     pub(super) fn listed(&self) -> Listed<'_> {
         Listed { name: &self.name, purpose: &self.purpose, example: self.example, schema: &self.schema }
-    }
-}
-
-impl Unmade {
-    /// As a problem of these options.
-    pub(super) fn problem(self, name: &str, options: &Value) -> Problem {
-        match self {
-            Unmade::Unknown(problem) => problem,
-            Unmade::Misread(misread) => {
-                let place = Place {
-                    key: "",
-                    called: format!("`{name}`"),
-                    also: &[],
-                    known: &|_| Vec::new(),
-                    schema: None,
-                };
-                place.found(&misread).problem
-            }
-            Unmade::Refused(message) => {
-                let mut words = message.split('`').skip(1).step_by(2);
-                let key = words.find(|word| options.get(*word).is_some()).unwrap_or_default();
-                Problem::new(key, message.clone())
-            }
-        }
     }
 }

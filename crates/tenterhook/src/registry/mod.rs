@@ -11,19 +11,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenterhook_core::plan::nearest;
-use tenterhook_core::{AnyHook, FromOptions, HookKind};
+use tenterhook_core::{AnyHook, BoxError, FromOptions, HookKind};
 use toml::Value;
 
 use crate::config::Problem;
 use crate::config::keys::HOOK_KEYS;
-use crate::config::repair::read_repairing;
 use crate::config::schema::{Schema, in_toml};
-use crate::config::words::suggestion;
+use crate::config::words::{Place, suggestion};
 use crate::schedule::Scheduler;
 use crate::settings::lightning;
 pub use describe::{Description, Made, OptionHelp};
-use maker::Maker;
-pub(crate) use maker::Unmade;
+pub(crate) use maker::Maker;
 
 /// What a hook is called in messages.
 const HOOK: &str = "hook";
@@ -153,7 +151,7 @@ impl Registry {
     where
         O: DeserializeOwned + JsonSchema,
         H: Into<AnyHook>,
-        E: ToString,
+        E: Into<BoxError>,
     {
         let make = move |options| make(options).map(Into::into);
         self.join_hook(Maker::new(name.into(), make))
@@ -181,7 +179,7 @@ impl Registry {
     where
         O: DeserializeOwned + JsonSchema,
         S: Scheduler,
-        E: ToString,
+        E: Into<BoxError>,
     {
         let make = move |options| make(options).map(|made| Box::new(made) as Box<dyn Scheduler>);
         Maker::new(name.into(), make).join(&mut self.schedulers, "scheduler")
@@ -189,7 +187,7 @@ impl Registry {
 
     /// Makes the hook of this name from its options.
     pub fn hook(&self, name: &str, options: impl Serialize) -> Result<AnyHook, RegistryError> {
-        made(name, &table(name, options)?, |options| self.try_hook(name, options))
+        made(self.hook_maker(name), name, options)
     }
 
     /// Makes the schedule of this name from its options.
@@ -198,20 +196,17 @@ impl Registry {
         name: &str,
         options: impl Serialize,
     ) -> Result<Box<dyn Scheduler>, RegistryError> {
-        let make = |options| find(&self.schedulers, "scheduler", name)?.make(options);
-        made(name, &table(name, options)?, make)
+        made(find(&self.schedulers, "scheduler", name), name, options)
     }
 
-    pub(crate) fn try_hook(&self, name: &str, options: Value) -> Result<AnyHook, Unmade> {
-        let registered = self.hook_named(name).map_or(name, |listed| listed.name);
-        find(&self.hooks, HOOK, registered)?.make(options)
+    pub(crate) fn hook_maker(&self, name: &str) -> Result<&Maker<AnyHook>, Problem> {
+        find(&self.hooks, HOOK, self.hook_named(name).map_or(name, |listed| listed.name))
     }
 
     /// The kind of the hook of this name: of its example, or else of what these options make. Unknown where neither
     /// makes one.
     pub(crate) fn kind(&self, name: &str, options: &serde_json::Value) -> Option<HookKind> {
-        let name = self.hook_named(name)?.name;
-        let maker = find(&self.hooks, HOOK, name).ok()?;
+        let maker = self.hook_maker(name).ok()?;
         let from_options = || {
             let Some(Value::Table(mut table)) = in_toml(options) else { return None };
             table.retain(|key, _| !HOOK_KEYS.contains(&key));
@@ -238,12 +233,12 @@ impl Registry {
     }
 }
 
-fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'a Maker<T>, Unmade> {
+fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'a Maker<T>, Problem> {
     makers.iter().map(AsRef::as_ref).find(|maker| maker.name == name).ok_or_else(|| {
         let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
         let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
         let fix = if kind == HOOK { unknown_hook(name, &known) } else { suggestion(name, &known) };
-        Unmade::Unknown(Problem { fix, ..problem })
+        problem.fixed(fix)
     })
 }
 
@@ -266,33 +261,17 @@ fn unknown_hook(name: &str, known: &[&str]) -> Option<String> {
         .or_else(|| suggestion(name, known))
 }
 
-fn table(name: &str, options: impl Serialize) -> Result<Value, RegistryError> {
-    Value::try_from(options).map_err(|error| RegistryError::Options {
-        name: name.to_owned(),
-        problem: Problem::new("", error.to_string()),
-    })
-}
-
 fn made<T>(
+    maker: Result<&Maker<T>, Problem>,
     name: &str,
-    options: &Value,
-    make: impl Fn(Value) -> Result<T, Unmade>,
+    options: impl Serialize,
 ) -> Result<T, RegistryError> {
-    make(options.clone()).map_err(|unmade| match unmade {
-        Unmade::Unknown(problem) => RegistryError::Unknown(problem),
-        Unmade::Misread(misread) => {
-            // Looked at closely, it also says where.
-            let read = |options| match make(options) {
-                Err(Unmade::Misread(misread)) => Err(misread),
-                _ => Ok(()),
-            };
-            let found = read_repairing(options.clone(), &read).1.into_iter().next();
-            let problem = Unmade::Misread(found.unwrap_or(misread)).problem(name, options);
-            RegistryError::Options { name: name.to_owned(), problem }
-        }
-        other @ Unmade::Refused(_) => {
-            RegistryError::Options { name: name.to_owned(), problem: other.problem(name, options) }
-        }
+    let maker = maker.map_err(RegistryError::Unknown)?;
+    let wrong = |problem| RegistryError::Options { name: name.to_owned(), problem };
+    let options = Value::try_from(options).map_err(|error| wrong(Problem::new("", error.to_string())))?;
+    maker.make(options).map_err(|misfit| {
+        let schema = Schema::new(maker.listed().schema);
+        wrong(Place { key: "", called: format!("`{name}`"), also: &[], schema }.problem(&misfit))
     })
 }
 

@@ -1,6 +1,6 @@
 //! What all schedules that depend on nothing but the count have in common: a warm-up and a length.
 
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, OptionError};
 
 use super::{Checked, ScheduleError, Tick};
 
@@ -18,9 +18,9 @@ impl Warmup {
         self.from + (1.0 - self.from) * (count as f64 / self.ticks as f64)
     }
 
-    pub(super) fn problem(self) -> Option<String> {
-        (!(0.0..=1.0).contains(&self.from))
-            .then(|| format!("`warmup_from = {}` must be a share between 0 and 1", self.from))
+    pub(super) fn problem(self) -> Option<OptionError> {
+        let what = || format!("`warmup_from = {}` must be a share between 0 and 1", self.from);
+        (!(0.0..=1.0).contains(&self.from)).then(|| OptionError::new("warmup_from", what()))
     }
 }
 
@@ -96,17 +96,21 @@ macro_rules! schedulers {
 
 pub(super) use schedulers;
 
+/// Whether something holds, and what is wrong where it does not.
+pub(super) type Rule = (bool, OptionError);
+
 /// `None` when all of these hold, else what the first of them says.
-pub(super) fn all<const N: usize>(rules: [(bool, String); N]) -> Option<String> {
+pub(super) fn all<const N: usize>(rules: [Rule; N]) -> Option<OptionError> {
     rules.into_iter().find(|(holds, _)| !holds).map(|(_, problem)| problem)
 }
 
 /// That a factor is a number of 0 or more.
-pub(super) fn is_factor(key: &str, value: f64) -> (bool, String) {
-    (value.is_finite() && value >= 0.0, format!("`{key} = {value}` must be a number of 0 or more"))
+pub(super) fn is_factor(key: &str, value: f64) -> Rule {
+    let what = format!("`{key} = {value}` must be a number of 0 or more");
+    (value.is_finite() && value >= 0.0, OptionError::new(key, what))
 }
 
 /// That a count is at least 1.
-pub(super) fn is_counted(key: &str, value: u64) -> (bool, String) {
-    (value > 0, format!("`{key} = 0` must be at least 1"))
+pub(super) fn is_counted(key: &str, value: u64) -> Rule {
+    (value > 0, OptionError::new(key, format!("`{key} = 0` must be at least 1")))
 }

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook_core::OptionError;
 
 use super::curve::{Curve, Length, all, schedulers};
 use super::{Checked, ScheduleError};
@@ -52,16 +53,20 @@ impl Default for OneCycle {
 }
 
 impl Checked for OneCycle {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         let OneCycle { pct_start, div_factor, final_div_factor, three_phase, .. } = *self;
         let most = if three_phase { 0.5 } else { 1.0 };
         let divides = |key: &str, value: f64| {
-            (value.is_finite() && value > 0.0, format!("`{key} = {value}` must be a number above 0"))
+            let what = format!("`{key} = {value}` must be a number above 0");
+            (value.is_finite() && value > 0.0, OptionError::new(key, what))
         };
         all([
             (
                 (0.0..=most).contains(&pct_start),
-                format!("`pct_start = {pct_start}` must be a share between 0 and {most}"),
+                OptionError::new(
+                    "pct_start",
+                    format!("`pct_start = {pct_start}` must be a share between 0 and {most}"),
+                ),
             ),
             divides("div_factor", div_factor),
             divides("final_div_factor", final_div_factor),

@@ -12,14 +12,17 @@ mod plateau;
 mod shapes;
 mod steps;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, OptionError};
 
 pub use cycle::{Anneal, OneCycle};
 pub use plateau::{Direction, Plateau, ThresholdMode};
 pub use shapes::{Constant, Cosine, Exponential, InverseSqrt, Linear};
 pub use steps::{MultiStep, Step};
+
+use crate::registry::Maker;
 
 /// Where a schedule stands when it is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -92,42 +95,33 @@ impl<F: FnMut(Tick) -> f64 + Send + 'static> Scheduler for FromFn<F> {
 }
 
 /// A schedule that a configuration can name.
-pub struct BuiltIn {
+pub(crate) struct BuiltIn {
     /// What stands behind `use`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it is for, in one line.
-    pub purpose: &'static str,
-    /// Makes one from its options.
-    pub make: fn(Value) -> Result<Box<dyn Scheduler>, String>,
-    /// What its options may be.
-    pub schema: fn() -> schemars::Schema,
+    pub(crate) purpose: &'static str,
+    pub(crate) maker: fn(String) -> Maker<Box<dyn Scheduler>>,
 }
 
 /// Options that can say what is wrong with them.
 pub(crate) trait Checked {
     /// What cannot work.
-    fn problem(&self) -> Option<String>;
+    fn problem(&self) -> Option<OptionError>;
 }
 
-fn make<S: Scheduler + Checked + DeserializeOwned>(options: Value) -> Result<Box<dyn Scheduler>, String> {
-    let schedule: S = serde_json::from_value(options).map_err(|error| error.to_string())?;
-    match schedule.problem() {
+fn maker<S: Scheduler + Checked + DeserializeOwned + JsonSchema>(name: String) -> Maker<Box<dyn Scheduler>> {
+    let make = |schedule: S| match schedule.problem() {
         Some(problem) => Err(problem),
-        None => Ok(Box::new(schedule)),
-    }
+        None => Ok(Box::new(schedule) as Box<dyn Scheduler>),
+    };
+    Maker::new(name, make)
 }
 
 macro_rules! built_ins {
     ($($name:literal $Schedule:ident $purpose:literal;)*) => {
         /// Every built-in schedule. This list is the only place that knows them all.
-        pub const BUILT_INS: &[BuiltIn] = &[$(
-            BuiltIn {
-                name: $name,
-                purpose: $purpose,
-                make: make::<$Schedule>,
-                schema: || schemars::schema_for!($Schedule),
-            },
-        )*];
+        pub(crate) const BUILT_INS: &[BuiltIn] =
+            &[$(BuiltIn { name: $name, purpose: $purpose, maker: maker::<$Schedule> },)*];
     };
 }
 

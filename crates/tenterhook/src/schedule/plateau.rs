@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, OptionError};
 
 use super::curve::{all, is_factor};
 use super::{Checked, ScheduleError, Scheduler, Tick};
@@ -85,10 +85,13 @@ impl Default for Plateau {
 }
 
 impl Checked for Plateau {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         let Plateau { factor, .. } = *self;
         all([
-            ((0.0..1.0).contains(&factor), format!("`factor = {factor}` must be 0 or more and below 1")),
+            (
+                (0.0..1.0).contains(&factor),
+                OptionError::new("factor", format!("`factor = {factor}` must be 0 or more and below 1")),
+            ),
             is_factor("threshold", self.threshold),
             is_factor("min_factor", self.min_factor),
         ])

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook_core::OptionError;
 
 use super::curve::{Curve, Length, Warmup, all, is_counted, is_factor, schedulers, warmup_from};
 use super::{Checked, ScheduleError};
@@ -29,7 +30,7 @@ impl Default for Constant {
 }
 
 impl Checked for Constant {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         all([is_factor("factor", self.factor)]).or_else(|| self.warmup().problem())
     }
 }
@@ -69,7 +70,7 @@ impl Default for Linear {
 }
 
 impl Checked for Linear {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         all([is_factor("from", self.from), is_factor("to", self.to)]).or_else(|| self.warmup().problem())
     }
 }
@@ -112,7 +113,7 @@ impl Default for Cosine {
 }
 
 impl Checked for Cosine {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         all([is_factor("min_factor", self.min_factor)]).or_else(|| self.warmup().problem())
     }
 }
@@ -149,7 +150,7 @@ pub struct Exponential {
 }
 
 impl Checked for Exponential {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         all([is_factor("gamma", self.gamma)]).or_else(|| self.warmup().problem())
     }
 }
@@ -176,7 +177,7 @@ pub struct InverseSqrt {
 }
 
 impl Checked for InverseSqrt {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         all([is_counted("warmup", self.warmup)])
     }
 }

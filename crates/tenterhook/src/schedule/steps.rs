@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook_core::OptionError;
 
 use super::curve::{Curve, Length, Warmup, all, is_counted, is_factor, schedulers, warmup_from};
 use super::{Checked, ScheduleError};
@@ -30,7 +31,7 @@ pub struct Step {
 }
 
 impl Checked for Step {
-    fn problem(&self) -> Option<String> {
+    fn problem(&self) -> Option<OptionError> {
         let rules = [is_counted("step_size", self.step_size), is_factor("gamma", self.gamma)];
         all(rules).or_else(|| self.warmup().problem())
     }
@@ -66,9 +67,10 @@ pub struct MultiStep {
 }
 
 impl Checked for MultiStep {
-    fn problem(&self) -> Option<String> {
-        let some = (!self.milestones.is_empty(), "`milestones` is empty; name at least one step".to_owned());
-        all([some, is_factor("gamma", self.gamma)]).or_else(|| self.warmup().problem())
+    fn problem(&self) -> Option<OptionError> {
+        let empty = OptionError::new("milestones", "`milestones` is empty").fix("name at least one step");
+        all([(!self.milestones.is_empty(), empty), is_factor("gamma", self.gamma)])
+            .or_else(|| self.warmup().problem())
     }
 }
 

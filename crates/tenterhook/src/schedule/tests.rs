@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{BUILT_INS, Cosine, Plateau, Scheduler, Tick};
+use super::{Cosine, Plateau, Scheduler, Tick};
+use crate::registry::Registry;
 
 fn made(name: &str, options: Value) -> Result<Box<dyn Scheduler>, String> {
-    let built_in = BUILT_INS.iter().find(|built_in| built_in.name == name).expect("it is built in");
-    (built_in.make)(options)
+    Registry::default().scheduler(name, options).map_err(|error| error.to_string())
 }
 
 fn factors(scheduler: &mut dyn Scheduler, of: Option<u64>, counts: std::ops::Range<u64>) -> Vec<f64> {
@@ -222,15 +222,15 @@ fn options_that_cannot_work_are_refused_from_a_configuration_and_in_code() {
     for (name, options, hint) in [
         ("cosine", json!({ "min_factor": -1.0 }), "`min_factor = -1` must be a number of 0 or more"),
         ("cosine", json!({ "warmup_from": 2.0 }), "`warmup_from = 2` must be a share between 0 and 1"),
-        ("cosine", json!({ "warm_up": 2 }), "unknown field `warm_up`"),
-        ("exponential", json!({}), "missing field `gamma`"),
+        ("cosine", json!({ "warm_up": 2 }), "unknown key `warm_up` in `cosine`; did you mean `warmup`?"),
+        ("exponential", json!({}), "missing key `gamma`"),
         ("step", json!({ "step_size": 0 }), "`step_size = 0` must be at least 1"),
         ("multi_step", json!({ "milestones": [] }), "`milestones` is empty"),
         ("one_cycle", json!({ "pct_start": 0.6, "three_phase": true }), "between 0 and 0.5"),
         ("one_cycle", json!({ "div_factor": 0.0 }), "`div_factor = 0` must be a number above 0"),
         ("inverse_sqrt", json!({ "warmup": 0 }), "`warmup = 0` must be at least 1"),
         ("plateau", json!({ "factor": 1.0 }), "`factor = 1` must be 0 or more and below 1"),
-        ("plateau", json!({ "mode": "best" }), "unknown variant `best`"),
+        ("plateau", json!({ "mode": "best" }), "unknown value `best`; there are: min, max"),
     ] {
         let error = made(name, options).err().unwrap_or_else(|| panic!("{name} is refused: {hint}"));
         assert!(error.contains(hint), "{error}");
@@ -242,13 +242,12 @@ fn options_that_cannot_work_are_refused_from_a_configuration_and_in_code() {
 
 #[test]
 fn every_schedule_has_a_schema_that_describes_each_option() {
-    for built_in in BUILT_INS {
-        let schema = (built_in.schema)().to_value();
-        let properties = schema["properties"].as_object().expect("it has options");
+    for built_in in Registry::default().schedulers() {
+        let properties = built_in.schema["properties"].as_object().expect("it has options");
         for (name, property) in properties {
             let described = property["description"].as_str().is_some_and(|text| !text.is_empty());
             assert!(described, "`{name}` of `{}`", built_in.name);
         }
-        assert_eq!(schema["additionalProperties"], false, "{}", built_in.name);
+        assert_eq!(built_in.schema["additionalProperties"], false, "{}", built_in.name);
     }
 }

@@ -74,7 +74,7 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
         ("when = \"val/loss = 3\"", 8, "at character 10, `= 3`: to compare, write `==`"),
         ("max_failures = 0", 16, "must be 1 or more"),
         ("on_error = \"warn\"\nmax_failures = 2", 16, "set `on_error = \"disable\"` as well"),
-        ("budget = 0.02", 10, "write a text, such as \"2%\""),
+        ("budget = 0.02", 10, "write for example \"2%\""),
         ("budget = \"2\"", 10, "write for example \"2%\""),
         ("budget = \"0 %\"", 10, "`0 %` is not above 0% and at most 100%"),
         ("budget = \"101%\"", 10, "is not above 0% and at most 100%"),

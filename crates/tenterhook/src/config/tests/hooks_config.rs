@@ -128,7 +128,6 @@ fn options_that_no_class_takes_are_refused_however_they_are_nested() {
         ("[hooks_config.hook_configs.mycrate.hooks.Sene]\nthreshold = 5.0", "3:42", "mycrate::hooks::Sene"),
         ("[hooks_config.hook_configs.mycrate.hooks]\nthreshold = 5.0", "3:36", "mycrate::hooks"),
         ("[hooks_config.hook_configs.other.Seen]\nthreshold = 5.0", "3:34", "other::Seen"),
-        ("[hooks_config.hook_configs]\nmycrate = 3", "4:1", "mycrate"),
     ] {
         let shown = error_with_stubs(&format!("{classes}{table}"), &[]);
         assert!(shown.starts_with("1 problem in train.toml\n"), "{table}\n{shown}");
@@ -211,6 +210,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
         ("hook_classes = \"mycrate::hooks::Seen\"", "2:16", "expected a list"),
         ("hook_classes = [\"mycrate::hooks::Sen\"]", "2:17", "did you mean `mycrate::hooks::Seen`?"),
         ("hook_classes = [\"mycrate::Steers\", \"mycrate.Steers\"]", "2:36", "`hook_classes` twice"),
+        ("hook_configs.\"mycrate::Steers\" = 3", "2:34", "expected a table"),
         ("hook_configs.\"mycrate::Steers\" = {}", "2:14", "hook_classes = [\"mycrate::Steers\"]"),
         (
             "hook_classes = [\"mycrate::hooks::Seen\"]\nhook_configs.\"mycrate::hooks::Sen\" = {}",
