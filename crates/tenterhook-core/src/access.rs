@@ -52,6 +52,20 @@ pub struct Access {
     pub effects: Vec<Effect>,
     /// What it needs and this machine lacks.
     pub lacks: Vec<Lack>,
+    /// Which option says what it declares, so that a refusal points to that option.
+    pub options: Vec<(Declared, &'static str)>,
+}
+
+/// Something that a hook declares because an option says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Declared {
+    /// It reads, monitors or asks for this name.
+    Name(String),
+    /// It fires this often.
+    Every(Cadence),
+    /// It fires only from then on.
+    After(Cadence),
 }
 
 /// Something that is no metric, and that one hook alone may hold, or that one hook requires of another: the module's
@@ -89,11 +103,30 @@ impl Access {
         self
     }
 
-    /// Whether it fires depends on this as well.
+    /// It reads this as well, because this option says so.
+    #[must_use]
+    pub fn reads_by(self, key: &'static str, name: impl Into<String>) -> Access {
+        let name = name.into();
+        self.by(key, Declared::Name(name.clone())).reads(name)
+    }
+
+    fn by(mut self, key: &'static str, declared: Declared) -> Access {
+        self.options.push((declared, key));
+        self
+    }
+
+    /// The option that says this.
+    #[must_use]
+    pub fn option_of(&self, declared: &Declared) -> Option<&'static str> {
+        self.options.iter().find(|(said, _)| said == declared).map(|(_, key)| *key)
+    }
+
+    /// Whether it fires depends on this as well, by its `when`.
     #[must_use]
     pub fn asks(mut self, name: impl Into<String>) -> Access {
-        self.asks.push(name.into());
-        self
+        let name = name.into();
+        self.asks.push(name.clone());
+        self.by("when", Declared::Name(name))
     }
 
     /// It writes this as well.
@@ -152,11 +185,18 @@ impl Access {
         self
     }
 
-    /// It monitors this metric, and so reads it.
+    /// It monitors this metric by its option `monitor`, and so reads it.
     #[must_use]
-    pub fn monitors(mut self, name: impl Into<String>) -> Access {
-        self.monitors = Some(name.into());
-        self
+    pub fn monitors(self, name: impl Into<String>) -> Access {
+        self.monitors_by("monitor", name)
+    }
+
+    /// It monitors this metric, and so reads it, because this option says so.
+    #[must_use]
+    pub fn monitors_by(mut self, key: &'static str, name: impl Into<String>) -> Access {
+        let name = name.into();
+        self.monitors = Some(name.clone());
+        self.by(key, Declared::Name(name))
     }
 
     /// It fires this often.
@@ -164,6 +204,12 @@ impl Access {
     pub fn every(mut self, cadence: Cadence) -> Access {
         self.every.push(cadence);
         self
+    }
+
+    /// It fires this often, because this option says so.
+    #[must_use]
+    pub fn every_by(self, key: &'static str, cadence: Cadence) -> Access {
+        self.by(key, Declared::Every(cadence)).every(cadence)
     }
 
     /// It looks this often, and a shorter run is not refused for it.
@@ -207,6 +253,12 @@ impl Access {
     pub fn after(mut self, start: Cadence) -> Access {
         self.after.push(start);
         self
+    }
+
+    /// It fires only from then on, because this option says so.
+    #[must_use]
+    pub fn after_by(self, key: &'static str, start: Cadence) -> Access {
+        self.by(key, Declared::After(start)).after(start)
     }
 
     /// A name that this hook reads, monitors or asks for, and that the other writes.

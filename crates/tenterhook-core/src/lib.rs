@@ -60,7 +60,7 @@ pub mod tensor;
 pub mod update;
 pub mod wrap;
 
-pub use access::{Access, Claim, FINDS_NAN, Lack, SAVES_CHECKPOINTS};
+pub use access::{Access, Claim, Declared, FINDS_NAN, Lack, SAVES_CHECKPOINTS};
 pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
 pub use board::{Board, Key};
 pub use cadence::Cadence;

@@ -17,6 +17,6 @@ impl Pace {
 
     /// What the plan must know of it.
     pub(crate) fn access(self) -> Access {
-        Access::none().every(Cadence::Steps(self.0))
+        Access::none().every_by("log_frequency", Cadence::Steps(self.0))
     }
 }

@@ -29,6 +29,7 @@ pub mod module;
 pub mod neutral;
 mod notice;
 mod outputs;
+mod problems;
 mod refuse;
 pub mod registry;
 mod report;

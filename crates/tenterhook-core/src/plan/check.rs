@@ -1,8 +1,10 @@
 //! What the plan refuses before step 1, each with its fix.
 
+use std::fmt;
+
 use super::asked;
 use super::writers::Writers;
-use crate::access::{Access, Claim, Lack};
+use crate::access::{Access, Claim, Declared, Lack};
 use crate::cadence::Cadence;
 use crate::progress::Phase;
 
@@ -28,7 +30,7 @@ pub struct World {
     /// What the module logs; `None` when it does not say, and then nothing can be refused for lack of it.
     pub metrics: Option<Vec<DeclaredMetric>>,
     /// Why validation never runs, if it never does.
-    pub no_validation: Option<String>,
+    pub no_validation: Option<NoValidation>,
     /// How many optimizer steps there will be, where that is known.
     pub steps: Option<u64>,
     /// How many epochs there will be at most, where that is known.
@@ -37,34 +39,64 @@ pub struct World {
     pub batches: Option<u64>,
 }
 
-/// Why a plan is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why validation never runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoValidation {
+    /// The reason.
+    pub why: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// Who writes a metric or a place on the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The trainer.
+    Trainer,
+    /// The module.
+    Module,
+    /// The hook of this name.
+    Hook(String),
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Writer::Trainer => f.write_str("the trainer"),
+            Writer::Module => f.write_str("the module"),
+            Writer::Hook(name) => write!(f, "hook `{name}`"),
+        }
+    }
+}
+
+/// Why a plan is refused: [what](PlanError::what) cannot work, which [hook](PlanError::hook) and which of its
+/// [options](PlanError::key) it is about, and the [fix](PlanError::fix).
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// Two writers of one thing: one error for each two of them, however much they both write.
-    #[error("`{name}` is written by {first} and by {second}; {fix}")]
     TwoWriters {
         /// What is written; the first such thing.
         name: String,
         /// One writer.
-        first: String,
+        first: Writer,
         /// The other.
-        second: String,
+        second: Writer,
         /// What to do about it.
         fix: String,
     },
     /// A reader of something nobody writes.
-    #[error("hook `{hook}` reads `{name}`, which nobody writes; {hint}")]
     NobodyWrites {
         /// The reader.
         hook: String,
+        /// The option that says what it reads.
+        key: Option<&'static str>,
         /// What it reads.
         name: String,
         /// What to do about it.
-        hint: String,
+        fix: String,
     },
     /// Something that a hook requires and no other provides.
-    #[error("hook `{hook}` requires {what}, and no hook provides it; {fix}")]
     NotProvided {
         /// The hook.
         hook: String,
@@ -74,26 +106,26 @@ pub enum PlanError {
         fix: String,
     },
     /// A monitor that can never see its metric.
-    #[error(
-        "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {reason}"
-    )]
     NeverSeen {
         /// The monitor.
         hook: String,
+        /// The option that names the metric.
+        key: Option<&'static str>,
         /// The metric.
         name: String,
         /// Where it is logged.
         logged_in: &'static str,
-        /// Why it is never seen, and what to do about it.
-        reason: String,
+        /// Why it is never seen.
+        why: String,
+        /// What to do about it.
+        fix: String,
     },
     /// A cadence that will fire zero times.
-    #[error(
-        "hook `{hook}` fires {when}, but this run has only {total}, so it never fires; shorten it or train longer"
-    )]
     NeverFires {
         /// The hook.
         hook: String,
+        /// The option that says when it fires.
+        key: Option<&'static str>,
         /// When it would fire.
         when: String,
         /// How long the run is.
@@ -102,9 +134,6 @@ pub enum PlanError {
         observer: bool,
     },
     /// An option that asks for more than the run has.
-    #[error(
-        "hook `{hook}` needs {needed} by its `{key}`, but this run has only {total}, so that never comes; lower it or train longer"
-    )]
     TooShort {
         /// The hook.
         hook: String,
@@ -118,7 +147,6 @@ pub enum PlanError {
         observer: bool,
     },
     /// A hook that needs what this machine lacks.
-    #[error("hook `{hook}` cannot work: {problem}; {fix}")]
     Lacks {
         /// The hook.
         hook: String,
@@ -130,7 +158,6 @@ pub enum PlanError {
         fix: String,
     },
     /// A metric that a hook reads or monitors, and that was not logged while there was time to.
-    #[error("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}; {hint}")]
     NotLogged {
         /// The hook.
         hook: String,
@@ -139,11 +166,94 @@ pub enum PlanError {
         /// The validation or epoch by whose end it should be there.
         label: String,
         /// What to do about it.
-        hint: String,
+        fix: String,
     },
 }
 
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what(), self.fix())
+    }
+}
+
+impl std::error::Error for PlanError {}
+
 impl PlanError {
+    /// What cannot work.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            PlanError::TwoWriters { name, first, second, .. } => {
+                format!("`{name}` is written by {first} and by {second}")
+            }
+            PlanError::NobodyWrites { hook, name, .. } => {
+                format!("hook `{hook}` reads `{name}`, which nobody writes")
+            }
+            PlanError::NotProvided { hook, what, .. } => {
+                format!("hook `{hook}` requires {what}, and no hook provides it")
+            }
+            PlanError::NeverSeen { hook, name, logged_in, why, .. } => format!(
+                "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {why}"
+            ),
+            PlanError::NeverFires { hook, when, total, .. } => {
+                format!("hook `{hook}` fires {when}, but this run has only {total}, so it never fires")
+            }
+            PlanError::TooShort { hook, key, needed, total, .. } => format!(
+                "hook `{hook}` needs {needed} by its `{key}`, but this run has only {total}, so that never comes"
+            ),
+            PlanError::Lacks { hook, problem, .. } => format!("hook `{hook}` cannot work: {problem}"),
+            PlanError::NotLogged { hook, name, label, .. } => {
+                format!("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}")
+            }
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn fix(&self) -> &str {
+        match self {
+            PlanError::TwoWriters { fix, .. }
+            | PlanError::NobodyWrites { fix, .. }
+            | PlanError::NotProvided { fix, .. }
+            | PlanError::NeverSeen { fix, .. }
+            | PlanError::Lacks { fix, .. }
+            | PlanError::NotLogged { fix, .. } => fix,
+            PlanError::NeverFires { .. } => "shorten it or train longer",
+            PlanError::TooShort { .. } => "lower it or train longer",
+        }
+    }
+
+    /// The hook it is about; of two, the one that comes first.
+    #[must_use]
+    pub fn hook(&self) -> Option<&str> {
+        match self {
+            PlanError::TwoWriters { first: Writer::Hook(hook), .. }
+            | PlanError::TwoWriters { second: Writer::Hook(hook), .. }
+            | PlanError::NobodyWrites { hook, .. }
+            | PlanError::NotProvided { hook, .. }
+            | PlanError::NeverSeen { hook, .. }
+            | PlanError::NeverFires { hook, .. }
+            | PlanError::TooShort { hook, .. }
+            | PlanError::Lacks { hook, .. }
+            | PlanError::NotLogged { hook, .. } => Some(hook),
+            PlanError::TwoWriters { .. } => None,
+        }
+    }
+
+    /// The option it is about, where one is.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            PlanError::NobodyWrites { key, .. }
+            | PlanError::NeverSeen { key, .. }
+            | PlanError::NeverFires { key, .. } => *key,
+            PlanError::TooShort { key, .. } | PlanError::Lacks { key, .. } => Some(key),
+            PlanError::TwoWriters { .. } | PlanError::NotProvided { .. } | PlanError::NotLogged { .. } => {
+                None
+            }
+        }
+    }
+
     /// Whether it is only reported: what an observer misses changes no training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
@@ -168,8 +278,9 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
     for (hook, access) in hooks {
         for name in access.reads.iter().chain(&access.monitors) {
             if world.metrics.is_some() && !writers.write(name) {
-                let hint = hint(name, &writers.names());
-                errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
+                let key = access.option_of(&Declared::Name(name.clone()));
+                let (hook, fix) = (hook.clone(), hint(name, &writers.names()));
+                errors.push(PlanError::NobodyWrites { hook, key, name: name.clone(), fix });
             }
         }
         let provided = |what: &String| hooks.iter().any(|(_, access)| access.provides.contains(what));
@@ -180,13 +291,10 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
             fix,
         }));
         errors.extend(asked::slips(hook, access, hooks, world));
-        errors.extend(access.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
-        for cadence in &access.every {
-            errors.extend(never_fires((hook, access), *cadence, 0, format!("every {cadence}"), world));
-        }
-        for start in &access.after {
-            errors.extend(never_fires((hook, access), *start, 1, format!("only after {start}"), world));
-        }
+        errors.extend(access.monitors.as_ref().and_then(|name| never_seen((hook, access), name, world)));
+        let every = access.every.iter().copied().map(Declared::Every);
+        let declared = every.chain(access.after.iter().copied().map(Declared::After));
+        errors.extend(declared.filter_map(|declared| never_fires((hook, access), &declared, world)));
         for (key, needed) in &access.needs {
             let total = too_short(*needed, 0, world);
             let (hook, needed, observer) = (hook.clone(), needed.to_string(), !access.steers);
@@ -235,25 +343,29 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
+fn never_seen((hook, access): (&str, &Access), name: &str, world: &World) -> Option<PlanError> {
     let metric = world.metrics.iter().flatten().find(|metric| metric.name == name)?;
-    let (logged_in, reason) = match metric.phase {
+    let (logged_in, NoValidation { why, fix }) = match metric.phase {
         Phase::Validate => ("validation", world.no_validation.clone()?),
-        Phase::Test => ("test", "fit runs no test; monitor a metric of training or validation".to_owned()),
+        Phase::Test => {
+            let (why, fix) = ("fit runs no test", "monitor a metric of training or validation");
+            ("test", NoValidation { why: why.to_owned(), fix: fix.to_owned() })
+        }
         _ => return None,
     };
-    Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
+    let (hook, key) = (hook.to_owned(), access.option_of(&Declared::Name(name.to_owned())));
+    Some(PlanError::NeverSeen { hook, key, name: name.to_owned(), logged_in, why, fix })
 }
 
-fn never_fires(
-    (hook, access): (&str, &Access),
-    distance: Cadence,
-    beyond: u64,
-    when: String,
-    world: &World,
-) -> Option<PlanError> {
+fn never_fires((hook, access): (&str, &Access), declared: &Declared, world: &World) -> Option<PlanError> {
+    let (distance, beyond, when) = match declared {
+        Declared::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
+        Declared::After(start) => (*start, 1, format!("only after {start}")),
+        Declared::Name(_) => return None,
+    };
     let total = too_short(distance, beyond, world)?;
-    Some(PlanError::NeverFires { hook: hook.to_owned(), when, total, observer: !access.steers })
+    let (hook, key, observer) = (hook.to_owned(), access.option_of(declared), !access.steers);
+    Some(PlanError::NeverFires { hook, key, when, total, observer })
 }
 
 /// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
@@ -270,11 +382,11 @@ pub fn not_logged(
     let missing = read.filter(|(_, name)| !name.contains('*') && !is_there(name));
     missing
         .map(|(hook, name)| {
-            let hint = nearest(name, logged.iter().map(String::as_str)).map_or_else(
+            let fix = nearest(name, logged.iter().map(String::as_str)).map_or_else(
                 || format!("there are: `{}`", logged.join("`, `")),
                 |near| format!("did you mean `{near}`?"),
             );
-            PlanError::NotLogged { hook: hook.clone(), name: name.clone(), label: label.to_owned(), hint }
+            PlanError::NotLogged { hook: hook.clone(), name: name.clone(), label: label.to_owned(), fix }
         })
         .collect()
 }
@@ -420,7 +532,8 @@ mod tests {
 
     #[test]
     fn a_monitor_that_can_never_see_its_metric_is_refused() {
-        let world = World { no_validation: Some("`limit_val_batches` is 0; raise it".into()), ..world() };
+        let no_validation = NoValidation { why: "`limit_val_batches` is 0".into(), fix: "raise it".into() };
+        let world = World { no_validation: Some(no_validation), ..world() };
         let hooks =
             [("stop", Access::none().monitors("val/loss")), ("keep", Access::none().monitors("test/loss"))];
         assert_eq!(

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::check::{PlanError, TRAIN_LOSS, World};
+use super::check::{PlanError, TRAIN_LOSS, World, Writer};
 use crate::access::{Access, Claim};
 use crate::pattern;
 
 /// All writers of a run: the trainer, the module and the hooks.
 pub(super) struct Writers<'a> {
-    own: [Writer<'a>; 2],
-    hooks: Vec<Writer<'a>>,
+    own: [Source<'a>; 2],
+    hooks: Vec<Source<'a>>,
 }
 
-struct Writer<'a> {
-    name: String,
+struct Source<'a> {
+    who: Writer,
     /// Names of metrics and places on the board, and patterns of them.
     writes: Vec<&'a str>,
     claims: &'a [Claim],
@@ -21,17 +21,17 @@ struct Writer<'a> {
 
 impl<'a> Writers<'a> {
     pub(super) fn of(hooks: &'a [(String, Access)], world: &'a World) -> Writers<'a> {
-        let own = |name: &str, writes| Writer { name: name.to_owned(), writes, claims: &[] };
+        let own = |who, writes| Source { who, writes, claims: &[] };
         // The module may say that it logs the loss: the trainer does it for it.
         let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
         let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
-        let hooks = hooks.iter().map(|(hook, access)| Writer {
-            name: format!("hook `{hook}`"),
+        let hooks = hooks.iter().map(|(hook, access)| Source {
+            who: Writer::Hook(hook.clone()),
             writes: access.writes.iter().map(String::as_str).collect(),
             claims: &access.claims,
         });
         Writers {
-            own: [own("the trainer", vec![TRAIN_LOSS]), own("the module", logged)],
+            own: [own(Writer::Trainer, vec![TRAIN_LOSS]), own(Writer::Module, logged)],
             hooks: hooks.collect(),
         }
     }
@@ -53,8 +53,8 @@ impl<'a> Writers<'a> {
     /// One error for each two that write the same.
     pub(super) fn clashes(&self) -> Vec<PlanError> {
         let mut errors = Vec::new();
-        let error = |name: &str, (first, second): (&Writer<'_>, &Writer<'_>), fix: &str| {
-            let (name, first, second) = (name.to_owned(), first.name.clone(), second.name.clone());
+        let error = |name: &str, (first, second): (&Source<'_>, &Source<'_>), fix: &str| {
+            let (name, first, second) = (name.to_owned(), first.who.clone(), second.who.clone());
             PlanError::TwoWriters { name, first, second, fix: fix.to_owned() }
         };
         for (at, second) in self.hooks.iter().enumerate() {
@@ -75,9 +75,9 @@ impl<'a> Writers<'a> {
     }
 }
 
-impl<'a> Writer<'a> {
+impl<'a> Source<'a> {
     /// Something that both write; a name rather than a pattern, where there is one.
-    fn shares(&self, other: &Writer<'a>) -> Option<&'a str> {
+    fn shares(&self, other: &Source<'a>) -> Option<&'a str> {
         let pairs = self.writes.iter().flat_map(|one| other.writes.iter().map(move |two| (*one, *two)));
         let both = pairs.filter(|(one, two)| pattern::overlap(one, two));
         let names = both.map(|(one, two)| if one.contains('*') { two } else { one });

@@ -121,7 +121,7 @@ impl Gate for Conditioned {
                 Compared::Word(word) if !FIELDS.contains(&word) => Some(word),
                 _ => None,
             });
-        let inner = words.fold(inner, Access::reads);
+        let inner = words.fold(inner, |inner, word| inner.reads_by("when", word));
         self.condition.names().into_iter().fold(inner, Access::asks)
     }
 

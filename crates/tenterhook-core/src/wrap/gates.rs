@@ -84,7 +84,7 @@ impl Gate for Every {
     }
 
     fn access(&self, inner: Access) -> Access {
-        inner.every(self.cadence)
+        inner.every_by("every", self.cadence)
     }
 
     fn passes_every_epoch(&self) -> bool {
@@ -166,7 +166,7 @@ impl Gate for After {
     }
 
     fn access(&self, inner: Access) -> Access {
-        inner.after(self.start)
+        inner.after_by("after", self.start)
     }
 
     fn state(&self) -> Value {

@@ -248,7 +248,7 @@ impl Controller for Checkpoint {
     fn access(&self) -> Access {
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
         let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
-        let access = named.fold(Access::none(), Access::reads);
+        let access = named.fold(Access::none(), |access, name| access.reads_by("filename", name));
         let mut access = self.options.monitor.iter().fold(access, Access::monitors);
         let keeps_best = self.options.keeps() != 0;
         if keeps_best && self.options.monitor.is_some() {
@@ -260,8 +260,8 @@ impl Controller for Checkpoint {
         let outside = self.options.dirpath.as_deref().and_then(Effect::of_writing);
         let access = outside.into_iter().fold(access, Access::effect);
         match self.rhythm {
-            Rhythm::Epochs(n) => access.every(Cadence::Epochs(n)),
-            Rhythm::Steps(n) => access.every(Cadence::Steps(n)),
+            Rhythm::Epochs(n) => access.every_by("every_n_epochs", Cadence::Epochs(n)),
+            Rhythm::Steps(n) => access.every_by("every_n_train_steps", Cadence::Steps(n)),
             Rhythm::Time(_) | Rhythm::Never => access,
         }
     }

@@ -199,9 +199,10 @@ impl EmaWeights {
 impl Controller for EmaWeights {
     fn access(&self) -> Access {
         let access = Access::none()
-            .every(Cadence::Steps(self.options.update_every_n_steps))
+            .every_by("update_every_n_steps", Cadence::Steps(self.options.update_every_n_steps))
             .claims("weights", "remove one of them, or set its `enabled = false`");
-        let access = self.start_after.into_iter().fold(access, Access::after);
+        let access =
+            self.start_after.into_iter().fold(access, |access, start| access.after_by("start_after", start));
         if self.options.swap_for_validation { access.keeps_weights_to_evaluate() } else { access }
     }
 
