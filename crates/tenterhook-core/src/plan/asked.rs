@@ -1,7 +1,7 @@
 //! Names that a condition asks for and that are slips of the pen.
 
 use super::check::{PlanError, TRAIN_LOSS, World};
-use crate::access::{Access, Declared};
+use crate::access::Access;
 use crate::wrap::FIELDS;
 
 /// The names that this hook's conditions ask for, that nobody writes, and that are almost one that there is.
@@ -19,9 +19,7 @@ pub(super) fn slips(
     let unknown = access.asks.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
     let slip = |name: &String| {
         let near = known.iter().find(|known| is_slip(name, known))?;
-        let (hook, fix) = (hook.to_owned(), format!("did you mean `{near}`?"));
-        let key = access.option_of(&Declared::Name(name.clone()));
-        Some(PlanError::NobodyWrites { hook, key, name: name.clone(), fix })
+        Some(PlanError::nobody_writes(hook, access, name, format!("did you mean `{near}`?")))
     };
     unknown.filter_map(slip).collect()
 }

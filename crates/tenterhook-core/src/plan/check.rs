@@ -1,7 +1,5 @@
 //! What the plan refuses before step 1, each with its fix.
 
-use std::fmt;
-
 use super::asked;
 use super::writers::Writers;
 use crate::access::{Access, Claim, Declared, Lack};
@@ -48,221 +46,46 @@ pub struct NoValidation {
     pub fix: String,
 }
 
-/// Who writes a metric or a place on the board.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Writer {
-    /// The trainer.
-    Trainer,
-    /// The module.
-    Module,
-    /// The hook of this name.
-    Hook(String),
-}
-
-impl fmt::Display for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Writer::Trainer => f.write_str("the trainer"),
-            Writer::Module => f.write_str("the module"),
-            Writer::Hook(name) => write!(f, "hook `{name}`"),
-        }
-    }
-}
-
-/// Why a plan is refused: [what](PlanError::what) cannot work, which [hook](PlanError::hook) and which of its
-/// [options](PlanError::key) it is about, and the [fix](PlanError::fix).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a plan is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {fix}")]
 #[non_exhaustive]
-pub enum PlanError {
-    /// Two writers of one thing: one error for each two of them, however much they both write.
-    TwoWriters {
-        /// What is written; the first such thing.
-        name: String,
-        /// One writer.
-        first: Writer,
-        /// The other.
-        second: Writer,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A reader of something nobody writes.
-    NobodyWrites {
-        /// The reader.
-        hook: String,
-        /// The option that says what it reads.
-        key: Option<&'static str>,
-        /// What it reads.
-        name: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// Something that a hook requires and no other provides.
-    NotProvided {
-        /// The hook.
-        hook: String,
-        /// What it requires.
-        what: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A monitor that can never see its metric.
-    NeverSeen {
-        /// The monitor.
-        hook: String,
-        /// The option that names the metric.
-        key: Option<&'static str>,
-        /// The metric.
-        name: String,
-        /// Where it is logged.
-        logged_in: &'static str,
-        /// Why it is never seen.
-        why: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A cadence that will fire zero times.
-    NeverFires {
-        /// The hook.
-        hook: String,
-        /// The option that says when it fires.
-        key: Option<&'static str>,
-        /// When it would fire.
-        when: String,
-        /// How long the run is.
-        total: String,
-        /// It only observes, so this is a warning.
-        observer: bool,
-    },
-    /// An option that asks for more than the run has.
-    TooShort {
-        /// The hook.
-        hook: String,
-        /// The option.
-        key: &'static str,
-        /// What it asks for.
-        needed: String,
-        /// How long the run is.
-        total: String,
-        /// It only observes, so this is a warning.
-        observer: bool,
-    },
-    /// A hook that needs what this machine lacks.
-    Lacks {
-        /// The hook.
-        hook: String,
-        /// The option that asks for it.
-        key: &'static str,
-        /// What is missing.
-        problem: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A metric that a hook reads or monitors, and that was not logged while there was time to.
-    NotLogged {
-        /// The hook.
-        hook: String,
-        /// The metric.
-        name: String,
-        /// The validation or epoch by whose end it should be there.
-        label: String,
-        /// What to do about it.
-        fix: String,
-    },
+pub struct PlanError {
+    /// The hook it is about; of two, the one that comes first.
+    pub hook: String,
+    /// The option of the hook that it is about.
+    pub key: Option<&'static str>,
+    /// What cannot work.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+    warning: bool,
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what(), self.fix())
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 impl PlanError {
-    /// What cannot work.
-    #[must_use]
-    pub fn what(&self) -> String {
-        match self {
-            PlanError::TwoWriters { name, first, second, .. } => {
-                format!("`{name}` is written by {first} and by {second}")
-            }
-            PlanError::NobodyWrites { hook, name, .. } => {
-                format!("hook `{hook}` reads `{name}`, which nobody writes")
-            }
-            PlanError::NotProvided { hook, what, .. } => {
-                format!("hook `{hook}` requires {what}, and no hook provides it")
-            }
-            PlanError::NeverSeen { hook, name, logged_in, why, .. } => format!(
-                "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {why}"
-            ),
-            PlanError::NeverFires { hook, when, total, .. } => {
-                format!("hook `{hook}` fires {when}, but this run has only {total}, so it never fires")
-            }
-            PlanError::TooShort { hook, key, needed, total, .. } => format!(
-                "hook `{hook}` needs {needed} by its `{key}`, but this run has only {total}, so that never comes"
-            ),
-            PlanError::Lacks { hook, problem, .. } => format!("hook `{hook}` cannot work: {problem}"),
-            PlanError::NotLogged { hook, name, label, .. } => {
-                format!("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}")
-            }
-        }
+    pub(super) fn new(hook: &str, what: String, fix: impl Into<String>) -> PlanError {
+        PlanError { hook: hook.to_owned(), key: None, what, fix: fix.into(), warning: false }
     }
 
-    /// What to do about it.
-    #[must_use]
-    pub fn fix(&self) -> &str {
-        match self {
-            PlanError::TwoWriters { fix, .. }
-            | PlanError::NobodyWrites { fix, .. }
-            | PlanError::NotProvided { fix, .. }
-            | PlanError::NeverSeen { fix, .. }
-            | PlanError::Lacks { fix, .. }
-            | PlanError::NotLogged { fix, .. } => fix,
-            PlanError::NeverFires { .. } => "shorten it or train longer",
-            PlanError::TooShort { .. } => "lower it or train longer",
-        }
+    /// The same, about this option.
+    pub(super) fn by(self, key: Option<&'static str>) -> PlanError {
+        PlanError { key, ..self }
     }
 
-    /// The hook it is about; of two, the one that comes first.
-    #[must_use]
-    pub fn hook(&self) -> Option<&str> {
-        match self {
-            PlanError::TwoWriters { first: Writer::Hook(hook), .. }
-            | PlanError::TwoWriters { second: Writer::Hook(hook), .. }
-            | PlanError::NobodyWrites { hook, .. }
-            | PlanError::NotProvided { hook, .. }
-            | PlanError::NeverSeen { hook, .. }
-            | PlanError::NeverFires { hook, .. }
-            | PlanError::TooShort { hook, .. }
-            | PlanError::Lacks { hook, .. }
-            | PlanError::NotLogged { hook, .. } => Some(hook),
-            PlanError::TwoWriters { .. } => None,
-        }
-    }
-
-    /// The option it is about, where one is.
-    #[must_use]
-    pub fn key(&self) -> Option<&'static str> {
-        match self {
-            PlanError::NobodyWrites { key, .. }
-            | PlanError::NeverSeen { key, .. }
-            | PlanError::NeverFires { key, .. } => *key,
-            PlanError::TooShort { key, .. } | PlanError::Lacks { key, .. } => Some(key),
-            PlanError::TwoWriters { .. } | PlanError::NotProvided { .. } | PlanError::NotLogged { .. } => {
-                None
-            }
-        }
+    fn warning_if(self, warning: bool) -> PlanError {
+        PlanError { warning, ..self }
     }
 
     /// Whether it is only reported: what an observer misses changes no training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        matches!(
-            self,
-            PlanError::NeverFires { observer: true, .. }
-                | PlanError::TooShort { observer: true, .. }
-                | PlanError::NotLogged { .. }
-        )
+        self.warning
+    }
+
+    /// A reader of something nobody writes.
+    pub(super) fn nobody_writes(hook: &str, access: &Access, name: &str, fix: String) -> PlanError {
+        let what = format!("hook `{hook}` reads `{name}`, which nobody writes");
+        PlanError::new(hook, what, fix).by(access.option_of(&Declared::Name(name.to_owned())))
     }
 }
 
@@ -278,17 +101,13 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
     for (hook, access) in hooks {
         for name in access.reads.iter().chain(&access.monitors) {
             if world.metrics.is_some() && !writers.write(name) {
-                let key = access.option_of(&Declared::Name(name.clone()));
-                let (hook, fix) = (hook.clone(), hint(name, &writers.names()));
-                errors.push(PlanError::NobodyWrites { hook, key, name: name.clone(), fix });
+                errors.push(PlanError::nobody_writes(hook, access, name, hint(name, &writers.names())));
             }
         }
         let provided = |what: &String| hooks.iter().any(|(_, access)| access.provides.contains(what));
         let missing = access.requires.iter().filter(|required| !provided(&required.what));
-        errors.extend(missing.cloned().map(|Claim { what, fix }| PlanError::NotProvided {
-            hook: hook.clone(),
-            what,
-            fix,
+        errors.extend(missing.map(|Claim { what, fix }| {
+            PlanError::new(hook, format!("hook `{hook}` requires {what}, and no hook provides it"), fix)
         }));
         errors.extend(asked::slips(hook, access, hooks, world));
         errors.extend(access.monitors.as_ref().and_then(|name| never_seen((hook, access), name, world)));
@@ -296,9 +115,12 @@ pub fn check(hooks: &[(String, Access)], world: &World) -> Vec<PlanError> {
         let declared = every.chain(access.after.iter().copied().map(Declared::After));
         errors.extend(declared.filter_map(|declared| never_fires((hook, access), &declared, world)));
         for (key, needed) in &access.needs {
-            let total = too_short(*needed, 0, world);
-            let (hook, needed, observer) = (hook.clone(), needed.to_string(), !access.steers);
-            errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total, observer }));
+            errors.extend(too_short(*needed, 0, world).map(|total| {
+                let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
+                let what = format!("{needs}, but this run has only {total}, so that never comes");
+                let error = PlanError::new(hook, what, "lower it or train longer");
+                error.by(Some(key)).warning_if(!access.steers)
+            }));
         }
         errors.extend(lacks_of(hook, access));
     }
@@ -312,11 +134,8 @@ pub fn lacks(hooks: &[(String, Access)]) -> Vec<PlanError> {
 }
 
 fn lacks_of<'a>(hook: &'a str, access: &'a Access) -> impl Iterator<Item = PlanError> + 'a {
-    access.lacks.iter().cloned().map(|Lack { key, problem, fix }| PlanError::Lacks {
-        hook: hook.to_owned(),
-        key,
-        problem,
-        fix,
+    access.lacks.iter().map(move |Lack { key, problem, fix }| {
+        PlanError::new(hook, format!("hook `{hook}` cannot work: {problem}"), fix).by(Some(key))
     })
 }
 
@@ -353,8 +172,9 @@ fn never_seen((hook, access): (&str, &Access), name: &str, world: &World) -> Opt
         }
         _ => return None,
     };
-    let (hook, key) = (hook.to_owned(), access.option_of(&Declared::Name(name.to_owned())));
-    Some(PlanError::NeverSeen { hook, key, name: name.to_owned(), logged_in, why, fix })
+    let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
+    let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
+    Some(error.by(access.option_of(&Declared::Name(name.to_owned()))))
 }
 
 fn never_fires((hook, access): (&str, &Access), declared: &Declared, world: &World) -> Option<PlanError> {
@@ -364,8 +184,9 @@ fn never_fires((hook, access): (&str, &Access), declared: &Declared, world: &Wor
         Declared::Name(_) => return None,
     };
     let total = too_short(distance, beyond, world)?;
-    let (hook, key, observer) = (hook.to_owned(), access.option_of(declared), !access.steers);
-    Some(PlanError::NeverFires { hook, key, when, total, observer })
+    let what = format!("hook `{hook}` fires {when}, but this run has only {total}, so it never fires");
+    let error = PlanError::new(hook, what, "shorten it or train longer");
+    Some(error.by(access.option_of(declared)).warning_if(!access.steers))
 }
 
 /// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
@@ -386,7 +207,8 @@ pub fn not_logged(
                 || format!("there are: `{}`", logged.join("`, `")),
                 |near| format!("did you mean `{near}`?"),
             );
-            PlanError::NotLogged { hook: hook.clone(), name: name.clone(), label: label.to_owned(), fix }
+            let what = format!("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}");
+            PlanError::new(hook, what, fix).warning_if(true)
         })
         .collect()
 }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::check::{PlanError, TRAIN_LOSS, World, Writer};
+use super::check::{PlanError, TRAIN_LOSS, World};
 use crate::access::{Access, Claim};
 use crate::pattern;
 
 /// All writers of a run: the trainer, the module and the hooks.
 pub(super) struct Writers<'a> {
-    own: [Source<'a>; 2],
-    hooks: Vec<Source<'a>>,
+    own: [Writer<'a>; 2],
+    hooks: Vec<Writer<'a>>,
 }
 
-struct Source<'a> {
-    who: Writer,
+struct Writer<'a> {
+    /// The hook; the trainer or the module where it is none.
+    hook: Option<&'a str>,
+    name: String,
     /// Names of metrics and places on the board, and patterns of them.
     writes: Vec<&'a str>,
     claims: &'a [Claim],
@@ -21,17 +23,18 @@ struct Source<'a> {
 
 impl<'a> Writers<'a> {
     pub(super) fn of(hooks: &'a [(String, Access)], world: &'a World) -> Writers<'a> {
-        let own = |who, writes| Source { who, writes, claims: &[] };
+        let own = |name: &str, writes| Writer { hook: None, name: name.to_owned(), writes, claims: &[] };
         // The module may say that it logs the loss: the trainer does it for it.
         let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
         let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
-        let hooks = hooks.iter().map(|(hook, access)| Source {
-            who: Writer::Hook(hook.clone()),
+        let hooks = hooks.iter().map(|(hook, access)| Writer {
+            hook: Some(hook),
+            name: format!("hook `{hook}`"),
             writes: access.writes.iter().map(String::as_str).collect(),
             claims: &access.claims,
         });
         Writers {
-            own: [own(Writer::Trainer, vec![TRAIN_LOSS]), own(Writer::Module, logged)],
+            own: [own("the trainer", vec![TRAIN_LOSS]), own("the module", logged)],
             hooks: hooks.collect(),
         }
     }
@@ -53,9 +56,9 @@ impl<'a> Writers<'a> {
     /// One error for each two that write the same.
     pub(super) fn clashes(&self) -> Vec<PlanError> {
         let mut errors = Vec::new();
-        let error = |name: &str, (first, second): (&Source<'_>, &Source<'_>), fix: &str| {
-            let (name, first, second) = (name.to_owned(), first.who.clone(), second.who.clone());
-            PlanError::TwoWriters { name, first, second, fix: fix.to_owned() }
+        let error = |name: &str, (first, second): (&Writer<'_>, &Writer<'_>), fix: &str| {
+            let what = format!("`{name}` is written by {} and by {}", first.name, second.name);
+            PlanError::new(first.hook.or(second.hook).unwrap_or_default(), what, fix)
         };
         for (at, second) in self.hooks.iter().enumerate() {
             for first in &self.own {
@@ -75,9 +78,9 @@ impl<'a> Writers<'a> {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> Writer<'a> {
     /// Something that both write; a name rather than a pattern, where there is one.
-    fn shares(&self, other: &Source<'a>) -> Option<&'a str> {
+    fn shares(&self, other: &Writer<'a>) -> Option<&'a str> {
         let pairs = self.writes.iter().flat_map(|one| other.writes.iter().map(move |two| (*one, *two)));
         let both = pairs.filter(|(one, two)| pattern::overlap(one, two));
         let names = both.map(|(one, two)| if one.contains('*') { two } else { one });

@@ -16,7 +16,7 @@ pub struct Misfit {
     /// The steps to the key or element that is wrong or missing.
     pub(crate) path: Vec<String>,
     pub(crate) fault: Fault,
-    /// Other keys of the same options that have to do with it.
+    /// All keys that a refusal of the options is about.
     pub(crate) also: Vec<String>,
 }
 

@@ -135,13 +135,13 @@ impl Resolved {
     /// table.
     #[must_use]
     pub fn problem_of(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
-        let problem = Problem::new("", refused.what()).fix(refused.fix());
+        let problem = Problem::new("", &*refused.what).fix(&*refused.fix);
         let registered = trainer.hooks().in_order();
-        let index = registered.iter().position(|name| refused.hook() == Some(*name));
+        let index = registered.iter().position(|name| *name == refused.hook);
         let Some((index, table)) = index.and_then(|index| Some((index, self.hooks.get(index)?))) else {
             return problem;
         };
-        let key = refused.key().filter(|key| table.has(key)).unwrap_or_default();
+        let key = refused.key.filter(|key| table.has(key)).unwrap_or_default();
         self.written(index).problem(Problem { key: key.to_owned(), ..problem })
     }
 
