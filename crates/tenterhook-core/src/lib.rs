@@ -82,7 +82,7 @@ pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation,
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
 pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RosterError};
 pub use sent::Sent;
-pub use spec::{Claim, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
+pub use spec::{Claim, Declared, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
 pub use state::State;
 pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,

@@ -87,10 +87,24 @@ pub struct HookSpec {
     pub effects: Vec<Effect>,
     /// What it needs and this machine lacks.
     pub lacks: Vec<Lack>,
+    /// Which option says what it declares, so that a refusal points to that option.
+    pub options: Vec<(Declared, &'static str)>,
     /// Of an update hook: a gradient that it changed and that is not finite then is a failure of the hook.
     pub check_finite: bool,
     /// Of an update hook: it changes gradients. One that does not is listed and never called.
     pub changes_gradients: bool,
+}
+
+/// Something that a hook declares because an option says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Declared {
+    /// It reads, monitors or asks for this name.
+    Name(String),
+    /// It fires this often.
+    Every(Cadence),
+    /// It fires only from then on.
+    After(Cadence),
 }
 
 /// On which ranks of a distributed run a hook runs. A run of one process is all of them.
@@ -190,6 +204,7 @@ impl HookSpec {
             leaves_grad_norm: false,
             effects: Vec::new(),
             lacks: Vec::new(),
+            options: Vec::new(),
             check_finite: false,
             changes_gradients: false,
         }
@@ -273,11 +288,30 @@ impl HookSpec {
         self
     }
 
-    /// Whether it fires depends on this as well.
+    /// It reads this as well, because this option says so.
+    #[must_use]
+    pub fn reads_by(self, key: &'static str, name: impl Into<String>) -> HookSpec {
+        let name = name.into();
+        self.by(key, Declared::Name(name.clone())).reads(name)
+    }
+
+    fn by(mut self, key: &'static str, declared: Declared) -> HookSpec {
+        self.options.push((declared, key));
+        self
+    }
+
+    /// The option that says this.
+    #[must_use]
+    pub fn option_of(&self, declared: &Declared) -> Option<&'static str> {
+        self.options.iter().find(|(said, _)| said == declared).map(|(_, key)| *key)
+    }
+
+    /// Whether it fires depends on this as well, by its `when`.
     #[must_use]
     pub fn asks(mut self, name: impl Into<String>) -> HookSpec {
-        self.asks.push(name.into());
-        self
+        let name = name.into();
+        self.asks.push(name.clone());
+        self.by("when", Declared::Name(name))
     }
 
     /// It writes this as well.
@@ -336,11 +370,18 @@ impl HookSpec {
         self
     }
 
-    /// It monitors this metric, and so reads it.
+    /// It monitors this metric by its option `monitor`, and so reads it.
     #[must_use]
-    pub fn monitors(mut self, name: impl Into<String>) -> HookSpec {
-        self.monitors = Some(name.into());
-        self
+    pub fn monitors(self, name: impl Into<String>) -> HookSpec {
+        self.monitors_by("monitor", name)
+    }
+
+    /// It monitors this metric, and so reads it, because this option says so.
+    #[must_use]
+    pub fn monitors_by(mut self, key: &'static str, name: impl Into<String>) -> HookSpec {
+        let name = name.into();
+        self.monitors = Some(name.clone());
+        self.by(key, Declared::Name(name))
     }
 
     /// It fires this often.
@@ -348,6 +389,12 @@ impl HookSpec {
     pub fn every(mut self, cadence: Cadence) -> HookSpec {
         self.every.push(cadence);
         self
+    }
+
+    /// It fires this often, because this option says so.
+    #[must_use]
+    pub fn every_by(self, key: &'static str, cadence: Cadence) -> HookSpec {
+        self.by(key, Declared::Every(cadence)).every(cadence)
     }
 
     /// It looks this often, and a shorter run is not refused for it.
@@ -391,6 +438,12 @@ impl HookSpec {
     pub fn after(mut self, start: Cadence) -> HookSpec {
         self.after.push(start);
         self
+    }
+
+    /// It fires only from then on, because this option says so.
+    #[must_use]
+    pub fn after_by(self, key: &'static str, start: Cadence) -> HookSpec {
+        self.by(key, Declared::After(start)).after(start)
     }
 
     /// A name that this hook reads, monitors or asks for, and that the other writes.

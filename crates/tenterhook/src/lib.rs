@@ -28,6 +28,7 @@ pub mod module;
 pub mod neutral;
 mod outputs;
 mod own_loop;
+mod problems;
 mod refuse;
 pub mod registry;
 mod report;

@@ -1,6 +1,6 @@
 //! What cannot work, found before step 1.
 
-use tenterhook_core::plan::{self, DeclaredMetric, TRAIN_LOSS, World};
+use tenterhook_core::plan::{self, DeclaredMetric, NoValidation, TRAIN_LOSS, World};
 use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
 use crate::call::Call;
@@ -133,12 +133,15 @@ impl<M: Module> Call<'_, M> {
         let no_validation = if validation.enabled {
             let too_late =
                 limits.max_epochs.zip(validation.every_n_epochs).filter(|(max, every)| every > max);
-            too_late.map(|(max, every)| {
-                format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs; lower it")
+            too_late.map(|(max, every)| NoValidation {
+                why: format!("`check_val_every_n_epoch = {every}`, but there are only {max} epochs"),
+                fix: "lower it".to_owned(),
             })
         } else {
-            let why = "there is nothing to validate on; give validation data, or raise `limit_val_batches`";
-            Some(why.to_owned())
+            Some(NoValidation {
+                why: "there is nothing to validate on".to_owned(),
+                fix: "give validation data, or raise `limit_val_batches`".to_owned(),
+            })
         };
         let per_epoch = training.feed.length();
         let batches =

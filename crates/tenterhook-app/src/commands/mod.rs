@@ -78,7 +78,7 @@ fn accepted(
         Ok(refusals) if refusals.iter().all(PlanError::is_warning) => Ok(None),
         Ok(mut refusals) => {
             refusals.retain(|refusal| !refusal.is_warning());
-            let problems = refusals.iter().map(|refusal| resolved.refusal(refusal, trainer));
+            let problems = refusals.iter().map(|refusal| resolved.problem_of(refusal, trainer));
             Err(resolved.error(problems).to_string())
         }
         Err(error) => Ok(Some(failed(error, trainer))),

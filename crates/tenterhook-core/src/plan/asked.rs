@@ -14,8 +14,7 @@ pub(super) fn slips(spec: &HookSpec, hooks: &[HookSpec], world: &World) -> Vec<P
     let unknown = spec.asks.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
     let slip = |name: &String| {
         let near = known.iter().find(|known| is_slip(name, known))?;
-        let hint = format!("did you mean `{near}`?");
-        Some(PlanError::NobodyWrites { hook: spec.name.clone(), name: name.clone(), hint })
+        Some(PlanError::nobody_writes(spec, name, format!("did you mean `{near}`?")))
     };
     unknown.filter_map(slip).collect()
 }

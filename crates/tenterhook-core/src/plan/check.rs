@@ -4,7 +4,7 @@ use super::asked;
 use super::writers::Writers;
 use crate::cadence::Cadence;
 use crate::progress::Phase;
-use crate::spec::{Claim, HookSpec, Lack};
+use crate::spec::{Claim, Declared, HookSpec, Lack};
 
 /// A metric that the module says it logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct World {
     /// What the module logs; `None` when it does not say, and then nothing can be refused for lack of it.
     pub metrics: Option<Vec<DeclaredMetric>>,
     /// Why validation never runs, if it never does.
-    pub no_validation: Option<String>,
+    pub no_validation: Option<NoValidation>,
     /// How many optimizer steps there will be, where that is known.
     pub steps: Option<u64>,
     /// How many epochs there will be at most, where that is known.
@@ -37,122 +37,56 @@ pub struct World {
     pub batches: Option<u64>,
 }
 
+/// Why validation never runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoValidation {
+    /// The reason.
+    pub why: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
 /// Why a plan is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {fix}")]
 #[non_exhaustive]
-pub enum PlanError {
-    /// Two writers of one thing: one error for each two of them, however much they both write.
-    #[error("`{name}` is written by {first} and by {second}; {fix}")]
-    TwoWriters {
-        /// What is written; the first such thing.
-        name: String,
-        /// One writer.
-        first: String,
-        /// The other.
-        second: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A reader of something nobody writes.
-    #[error("hook `{hook}` reads `{name}`, which nobody writes; {hint}")]
-    NobodyWrites {
-        /// The reader.
-        hook: String,
-        /// What it reads.
-        name: String,
-        /// What to do about it.
-        hint: String,
-    },
-    /// Something that a hook requires and no other provides.
-    #[error("hook `{hook}` requires {what}, and no hook provides it; {fix}")]
-    NotProvided {
-        /// The hook.
-        hook: String,
-        /// What it requires.
-        what: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A monitor that can never see its metric.
-    #[error(
-        "hook `{hook}` monitors `{name}`, which is logged in {logged_in}, and it can never see it: {reason}"
-    )]
-    NeverSeen {
-        /// The monitor.
-        hook: String,
-        /// The metric.
-        name: String,
-        /// Where it is logged.
-        logged_in: &'static str,
-        /// Why it is never seen, and what to do about it.
-        reason: String,
-    },
-    /// A cadence that will fire zero times.
-    #[error(
-        "hook `{hook}` fires {when}, but this run has only {total}, so it never fires; shorten it or train longer"
-    )]
-    NeverFires {
-        /// The hook.
-        hook: String,
-        /// When it would fire.
-        when: String,
-        /// How long the run is.
-        total: String,
-        /// It only observes, so this is a warning.
-        observer: bool,
-    },
-    /// An option that asks for more than the run has.
-    #[error(
-        "hook `{hook}` needs {needed} by its `{key}`, but this run has only {total}, so that never comes; lower it or train longer"
-    )]
-    TooShort {
-        /// The hook.
-        hook: String,
-        /// The option.
-        key: &'static str,
-        /// What it asks for.
-        needed: String,
-        /// How long the run is.
-        total: String,
-        /// It only observes, so this is a warning.
-        observer: bool,
-    },
-    /// A hook that needs what this machine lacks.
-    #[error("hook `{hook}` cannot work: {problem}; {fix}")]
-    Lacks {
-        /// The hook.
-        hook: String,
-        /// The option that asks for it.
-        key: &'static str,
-        /// What is missing.
-        problem: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// A metric that a hook reads or monitors, and that was not logged while there was time to.
-    #[error("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}; {hint}")]
-    NotLogged {
-        /// The hook.
-        hook: String,
-        /// The metric.
-        name: String,
-        /// The validation or epoch by whose end it should be there.
-        label: String,
-        /// What to do about it.
-        hint: String,
-    },
+pub struct PlanError {
+    /// The hook it is about; of two, the one that comes first.
+    pub hook: String,
+    /// The option of the hook that it is about.
+    pub key: Option<&'static str>,
+    /// What cannot work.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+    warning: bool,
 }
 
 impl PlanError {
+    pub(super) fn new(hook: &str, what: String, fix: impl Into<String>) -> PlanError {
+        PlanError { hook: hook.to_owned(), key: None, what, fix: fix.into(), warning: false }
+    }
+
+    /// The same, about this option.
+    pub(super) fn by(self, key: Option<&'static str>) -> PlanError {
+        PlanError { key, ..self }
+    }
+
+    fn warning_if(self, warning: bool) -> PlanError {
+        PlanError { warning, ..self }
+    }
+
     /// Whether it is only reported: what an observer misses changes no training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        matches!(
-            self,
-            PlanError::NeverFires { observer: true, .. }
-                | PlanError::TooShort { observer: true, .. }
-                | PlanError::NotLogged { .. }
-        )
+        self.warning
+    }
+
+    /// A reader of something nobody writes.
+    pub(super) fn nobody_writes(spec: &HookSpec, name: &str, fix: String) -> PlanError {
+        let hook = &spec.name;
+        let what = format!("hook `{hook}` reads `{name}`, which nobody writes");
+        PlanError::new(hook, what, fix).by(spec.option_of(&Declared::Name(name.to_owned())))
     }
 }
 
@@ -169,29 +103,26 @@ pub fn check(hooks: &[HookSpec], world: &World) -> Vec<PlanError> {
         let hook = &spec.name;
         for name in spec.reads.iter().chain(&spec.monitors) {
             if world.metrics.is_some() && !writers.write(name) {
-                let hint = hint(name, &writers.names());
-                errors.push(PlanError::NobodyWrites { hook: hook.clone(), name: name.clone(), hint });
+                errors.push(PlanError::nobody_writes(spec, name, hint(name, &writers.names())));
             }
         }
         let provided = |what: &String| hooks.iter().any(|spec| spec.provides.contains(what));
         let missing = spec.requires.iter().filter(|required| !provided(&required.what));
-        errors.extend(missing.cloned().map(|Claim { what, fix }| PlanError::NotProvided {
-            hook: hook.clone(),
-            what,
-            fix,
+        errors.extend(missing.map(|Claim { what, fix }| {
+            PlanError::new(hook, format!("hook `{hook}` requires {what}, and no hook provides it"), fix)
         }));
         errors.extend(asked::slips(spec, hooks, world));
-        errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(hook, name, world)));
-        for cadence in &spec.every {
-            errors.extend(never_fires(spec, *cadence, 0, format!("every {cadence}"), world));
-        }
-        for start in &spec.after {
-            errors.extend(never_fires(spec, *start, 1, format!("only after {start}"), world));
-        }
+        errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(spec, name, world)));
+        let every = spec.every.iter().copied().map(Declared::Every);
+        let declared = every.chain(spec.after.iter().copied().map(Declared::After));
+        errors.extend(declared.filter_map(|declared| never_fires(spec, &declared, world)));
         for (key, needed) in &spec.needs {
-            let total = too_short(*needed, 0, world);
-            let (hook, needed, observer) = (hook.clone(), needed.to_string(), !spec.steers());
-            errors.extend(total.map(|total| PlanError::TooShort { hook, key, needed, total, observer }));
+            errors.extend(too_short(*needed, 0, world).map(|total| {
+                let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
+                let what = format!("{needs}, but this run has only {total}, so that never comes");
+                let error = PlanError::new(hook, what, "lower it or train longer");
+                error.by(Some(key)).warning_if(!spec.steers())
+            }));
         }
         errors.extend(lacks_of(spec));
     }
@@ -205,11 +136,9 @@ pub fn lacks(hooks: &[HookSpec]) -> Vec<PlanError> {
 }
 
 fn lacks_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
-    spec.lacks.iter().cloned().map(|Lack { key, problem, fix }| PlanError::Lacks {
-        hook: spec.name.clone(),
-        key,
-        problem,
-        fix,
+    let hook = &spec.name;
+    spec.lacks.iter().map(move |Lack { key, problem, fix }| {
+        PlanError::new(hook, format!("hook `{hook}` cannot work: {problem}"), fix).by(Some(key))
     })
 }
 
@@ -236,25 +165,33 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-fn never_seen(hook: &str, name: &str, world: &World) -> Option<PlanError> {
+fn never_seen(spec: &HookSpec, name: &str, world: &World) -> Option<PlanError> {
+    let hook = &spec.name;
     let metric = world.metrics.iter().flatten().find(|metric| metric.name == name)?;
-    let (logged_in, reason) = match metric.phase {
+    let (logged_in, NoValidation { why, fix }) = match metric.phase {
         Phase::Validate => ("validation", world.no_validation.clone()?),
-        Phase::Test => ("test", "fit runs no test; monitor a metric of training or validation".to_owned()),
+        Phase::Test => {
+            let (why, fix) = ("fit runs no test", "monitor a metric of training or validation");
+            ("test", NoValidation { why: why.to_owned(), fix: fix.to_owned() })
+        }
         _ => return None,
     };
-    Some(PlanError::NeverSeen { hook: hook.to_owned(), name: name.to_owned(), logged_in, reason })
+    let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
+    let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
+    Some(error.by(spec.option_of(&Declared::Name(name.to_owned()))))
 }
 
-fn never_fires(
-    spec: &HookSpec,
-    distance: Cadence,
-    beyond: u64,
-    when: String,
-    world: &World,
-) -> Option<PlanError> {
+fn never_fires(spec: &HookSpec, declared: &Declared, world: &World) -> Option<PlanError> {
+    let (distance, beyond, when) = match declared {
+        Declared::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
+        Declared::After(start) => (*start, 1, format!("only after {start}")),
+        Declared::Name(_) => return None,
+    };
+    let hook = &spec.name;
     let total = too_short(distance, beyond, world)?;
-    Some(PlanError::NeverFires { hook: spec.name.clone(), when, total, observer: !spec.steers() })
+    let what = format!("hook `{hook}` fires {when}, but this run has only {total}, so it never fires");
+    let error = PlanError::new(hook, what, "shorten it or train longer");
+    Some(error.by(spec.option_of(declared)).warning_if(!spec.steers()))
 }
 
 /// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
@@ -271,11 +208,12 @@ pub fn not_logged(
     let missing = read.filter(|(_, name)| !name.contains('*') && !is_there(name));
     missing
         .map(|(hook, name)| {
-            let hint = nearest(name, logged.iter().map(String::as_str)).map_or_else(
+            let fix = nearest(name, logged.iter().map(String::as_str)).map_or_else(
                 || format!("there are: `{}`", logged.join("`, `")),
                 |near| format!("did you mean `{near}`?"),
             );
-            PlanError::NotLogged { hook: hook.clone(), name: name.clone(), label: label.to_owned(), hint }
+            let what = format!("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}");
+            PlanError::new(hook, what, fix).warning_if(true)
         })
         .collect()
 }
@@ -423,7 +361,8 @@ mod tests {
 
     #[test]
     fn a_monitor_that_can_never_see_its_metric_is_refused() {
-        let world = World { no_validation: Some("`limit_val_batches` is 0; raise it".into()), ..world() };
+        let no_validation = NoValidation { why: "`limit_val_batches` is 0".into(), fix: "raise it".into() };
+        let world = World { no_validation: Some(no_validation), ..world() };
         let hooks = [
             HookSpec::observer("stop").monitors("val/loss"),
             HookSpec::observer("keep").monitors("test/loss"),

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Events};
 
-pub use check::{DeclaredMetric, PlanError, TRAIN_LOSS, World, check, lacks, nearest, not_logged};
+pub use check::{
+    DeclaredMetric, NoValidation, PlanError, TRAIN_LOSS, World, check, lacks, nearest, not_logged,
+};
 
 /// Where a hook stands among the others. Within a tier, registration order decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

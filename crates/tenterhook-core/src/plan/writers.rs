@@ -13,6 +13,8 @@ pub(super) struct Writers<'a> {
 }
 
 struct Writer<'a> {
+    /// The hook; the trainer or the module where it is none.
+    hook: Option<&'a str>,
     name: String,
     /// Names of metrics and places on the board, and patterns of them.
     writes: Vec<&'a str>,
@@ -21,11 +23,12 @@ struct Writer<'a> {
 
 impl<'a> Writers<'a> {
     pub(super) fn of(hooks: &'a [HookSpec], world: &'a World) -> Writers<'a> {
-        let own = |name: &str, writes| Writer { name: name.to_owned(), writes, claims: &[] };
+        let own = |name: &str, writes| Writer { hook: None, name: name.to_owned(), writes, claims: &[] };
         // The module may say that it logs the loss: the trainer does it for it.
         let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
         let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
         let hooks = hooks.iter().map(|spec| Writer {
+            hook: Some(&spec.name),
             name: format!("hook `{}`", spec.name),
             writes: spec.writes.iter().map(String::as_str).collect(),
             claims: &spec.claims,
@@ -54,8 +57,8 @@ impl<'a> Writers<'a> {
     pub(super) fn clashes(&self) -> Vec<PlanError> {
         let mut errors = Vec::new();
         let error = |name: &str, (first, second): (&Writer<'_>, &Writer<'_>), fix: &str| {
-            let (name, first, second) = (name.to_owned(), first.name.clone(), second.name.clone());
-            PlanError::TwoWriters { name, first, second, fix: fix.to_owned() }
+            let what = format!("`{name}` is written by {} and by {}", first.name, second.name);
+            PlanError::new(first.hook.or(second.hook).unwrap_or_default(), what, fix)
         };
         for (at, second) in self.hooks.iter().enumerate() {
             for first in &self.own {

@@ -1,20 +1,19 @@
 //! What may be asked of the list of hooks, and why something cannot be done.
 
+use std::fmt;
+
 use super::HookRunner;
 use crate::roster::{Change, HookInfo, HookKind};
 
 /// Why the list of hooks could not be changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RosterError {
     /// Two hooks of one name.
-    #[error("there is a hook named `{0}` already; give one of them another name")]
     Duplicate(String),
     /// The name of the update that stands where no other does.
-    #[error("`{0}` is the name of the update that changes nothing; give the hook another name")]
     Reserved(String),
     /// No hook of that name.
-    #[error("there is no hook named `{name}`; there are: {known}")]
     Unknown {
         /// The name asked for.
         name: String,
@@ -22,12 +21,8 @@ pub enum RosterError {
         known: String,
     },
     /// A hook without a name.
-    #[error("a hook must have a name")]
     Nameless,
     /// An observer that would change training through another hook.
-    #[error(
-        "observer `{by}` asked for a change of {kind} hook `{name}`, which would change training; make it a controller"
-    )]
     NotForObservers {
         /// Who asked.
         by: String,
@@ -37,9 +32,6 @@ pub enum RosterError {
         kind: HookKind,
     },
     /// An observer that would take away what a controller or an update hook reads.
-    #[error(
-        "observer `{by}` asked for a change of hook `{name}`, from which {kind} hook `{reader}` reads `{what}`, which would change training; make it a controller"
-    )]
     IsRead {
         /// Who asked.
         by: String,
@@ -52,6 +44,51 @@ pub enum RosterError {
         /// What it reads.
         what: String,
     },
+}
+
+impl fmt::Display for RosterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what())?;
+        self.fix().map_or(Ok(()), |fix| write!(f, "; {fix}"))
+    }
+}
+
+impl std::error::Error for RosterError {}
+
+impl RosterError {
+    /// What cannot be done.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            RosterError::Duplicate(name) => format!("there is a hook named `{name}` already"),
+            RosterError::Reserved(name) => {
+                format!("`{name}` is the name of the update that changes nothing")
+            }
+            RosterError::Unknown { name, .. } => format!("there is no hook named `{name}`"),
+            RosterError::Nameless => "a hook must have a name".to_owned(),
+            RosterError::NotForObservers { by, name, kind } => format!(
+                "observer `{by}` asked for a change of {kind} hook `{name}`, which would change training"
+            ),
+            RosterError::IsRead { by, name, reader, kind, what } => format!(
+                "observer `{by}` asked for a change of hook `{name}`, from which {kind} hook `{reader}` reads \
+                 `{what}`, which would change training"
+            ),
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn fix(&self) -> Option<String> {
+        Some(match self {
+            RosterError::Duplicate(_) => "give one of them another name".to_owned(),
+            RosterError::Reserved(_) => "give the hook another name".to_owned(),
+            RosterError::Unknown { known, .. } => format!("there are: {known}"),
+            RosterError::NotForObservers { .. } | RosterError::IsRead { .. } => {
+                "make it a controller".to_owned()
+            }
+            RosterError::Nameless => return None,
+        })
+    }
 }
 
 impl HookRunner {

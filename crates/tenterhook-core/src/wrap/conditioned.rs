@@ -121,7 +121,7 @@ impl Gate for Conditioned {
                 Compared::Word(word) if !FIELDS.contains(&word) => Some(word),
                 _ => None,
             });
-        let spec = words.fold(spec, HookSpec::reads);
+        let spec = words.fold(spec, |spec, word| spec.reads_by("when", word));
         self.condition.names().into_iter().fold(spec, HookSpec::asks)
     }
 

@@ -84,7 +84,7 @@ impl Gate for Every {
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.every(self.cadence)
+        spec.every_by("every", self.cadence)
     }
 
     fn passes_every_epoch(&self) -> bool {
@@ -166,7 +166,7 @@ impl Gate for After {
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.after(self.start)
+        spec.after_by("after", self.start)
     }
 
     fn state(&self) -> Value {

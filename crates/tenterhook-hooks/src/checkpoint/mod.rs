@@ -248,7 +248,7 @@ impl Controller for Checkpoint {
         let spec = spec.tier(Tier::Checkpoint).policy(Policy::ABORT);
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
         let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
-        let spec = named.fold(spec, HookSpec::reads);
+        let spec = named.fold(spec, |spec, name| spec.reads_by("filename", name));
         let mut spec = self.options.monitor.iter().fold(spec, HookSpec::monitors);
         let keeps_best = self.options.keeps() != 0;
         if keeps_best && self.options.monitor.is_some() {
@@ -260,8 +260,8 @@ impl Controller for Checkpoint {
         let outside = self.options.dirpath.as_deref().and_then(Effect::of_saving);
         let spec = outside.into_iter().fold(spec, HookSpec::effect);
         match self.rhythm {
-            Rhythm::Epochs(n) => spec.every(Cadence::Epochs(n)),
-            Rhythm::Steps(n) => spec.every(Cadence::Steps(n)),
+            Rhythm::Epochs(n) => spec.every_by("every_n_epochs", Cadence::Epochs(n)),
+            Rhythm::Steps(n) => spec.every_by("every_n_train_steps", Cadence::Steps(n)),
             Rhythm::Time(_) | Rhythm::Never => spec,
         }
     }

@@ -200,9 +200,9 @@ impl Controller for EmaWeights {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.tier(Tier::BuiltIn).policy(Policy::ABORT);
         let spec = spec
-            .every(Cadence::Steps(self.options.update_every_n_steps))
+            .every_by("update_every_n_steps", Cadence::Steps(self.options.update_every_n_steps))
             .claims("weights", "remove one of them, or set its `enabled = false`");
-        let spec = self.start_after.into_iter().fold(spec, HookSpec::after);
+        let spec = self.start_after.into_iter().fold(spec, |spec, start| spec.after_by("start_after", start));
         if self.options.swap_for_validation { spec.keeps_weights_to_evaluate() } else { spec }
     }
 

@@ -50,7 +50,7 @@ pub struct ExecOptions {
 
 /// What an [`Exec`] runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a command is a text for `sh`, or a list of a program and its arguments")]
 pub enum ExecCommand {
     /// This, by `sh -c`.
     Shell(#[schemars(length(min = 1))] String),

@@ -28,10 +28,9 @@ pub(crate) fn read_all<T>(
             Err(misfit) => misfit,
         };
         // What is wrong with a place that was mended is not the user's mistake.
-        let is_ours = |mended: &Vec<String>| {
-            misfit.path.starts_with(mended)
-                || !misfit.path.is_empty() && mended.starts_with(&misfit.path)
-                || misfit.also.contains(&mended[0])
+        let is_ours = |mended: &Vec<String>| match &misfit.also[..] {
+            [] => misfit.path.starts_with(mended) || mended.starts_with(&misfit.path),
+            keys => mended.first().is_some_and(|key| keys.contains(key)),
         };
         if mended.iter().any(is_ours) {
             return (None, found);

@@ -6,11 +6,11 @@ use toml::{Table, Value};
 
 use super::check::read_all;
 use super::keys::{HOOK_KEYS, HookKeys};
-use super::problem::Problem;
 use super::read::read;
 use super::schema::{Schema, schema_of};
 use super::tree::USE;
 use super::words::Place;
+use crate::problems::Problem;
 use crate::registry::Registry;
 use crate::trainer::Trainer;
 
@@ -74,6 +74,11 @@ impl HookTable {
         let name = Some(self.registered_name(hook, taken));
         let (policy, disabled) = (keys.policy(hook), !keys.enabled);
         Registration { name, policy, disabled, budget: keys.budget(), ..Registration::default() }
+    }
+
+    /// Whether this key is set.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.common.has(key) || self.options.contains_key(key)
     }
 
     /// The name under which the hook is registered beside others with these names.
@@ -152,8 +157,5 @@ fn names(hooks: Vec<tenterhook_core::HookInfo>) -> Vec<String> {
 }
 
 fn taken(error: &RosterError) -> Problem {
-    let text = error.to_string();
-    let (message, fix) = text.split_once("; ").unwrap_or((&text, ""));
-    let problem = Problem::new("name", message);
-    if fix.is_empty() { problem } else { problem.fix(fix) }
+    Problem::new("name", error.what()).fixed(error.fix())
 }

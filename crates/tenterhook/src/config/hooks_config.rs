@@ -21,11 +21,11 @@ use toml::{Table, Value};
 use super::check::read_all;
 use super::class_paths::{self, dotted, options_of};
 use super::hooks::Written;
-use super::problem::Problem;
 use super::read::{Fault, read};
 use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin, USE};
 use super::words::Place;
+use crate::problems::Problem;
 use crate::registry::Registry;
 
 /// The table's key.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::wrap::{After, Conditioned, Every, Once, Sampled};
 use tenterhook_core::{AnyHook, Budget, Cadence, Condition, HookKind, OnError, OverBudget, Policy};
 
-use super::problem::Problem;
 use super::tree::USE;
+use crate::problems::Problem;
 use crate::settings::Share;
 
 /// The keys that every `[[hooks]]` table has.
@@ -160,11 +160,14 @@ impl HookKeys {
         self.budget.map(|share| Budget { share: share.of_one(), over })
     }
 
-    /// Whether `when` has this name in it.
-    pub(super) fn asks_for(&self, name: &str) -> bool {
-        let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
-        let is_of_name = |c: char| c.is_alphanumeric() || "_./-".contains(c);
-        when.split(|c| !is_of_name(c)).any(|word| word == name)
+    /// Whether this key, of those that let a hook fire less often, is set.
+    pub(super) fn has(&self, key: &str) -> bool {
+        match key {
+            "every" => self.every.is_some(),
+            "after" => self.after.is_some(),
+            "when" => self.when.is_some(),
+            _ => false,
+        }
     }
 
     /// What its errors do, where that is said.

@@ -8,10 +8,10 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::located::{located, position};
-use super::masking::FileText;
-use super::problem::{ConfigError, Problem};
-use super::render::{Places, file_error};
 use super::tree::{Kind, Node, Origin, USE, Unreadable};
+use crate::problems::masking::FileText;
+use crate::problems::render::{Places, file_error};
+use crate::problems::{ConfigError, Problem};
 use crate::registry::Registry;
 
 /// What an environment variable begins with to be ours.
@@ -22,22 +22,19 @@ pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
     let shown = path.display().to_string();
     let text = read_named_text(path, SMALL_FILE)
         .map_err(|error| ConfigError::plain(format!("cannot read {shown}: {error}")))?;
-    let wrong = |at: Option<std::ops::Range<usize>>, message: &str| {
-        file_error(&shown, &text, at.unwrap_or(0..0), message)
-    };
-    let parsed = DeTable::parse(&text).map_err(|error| wrong(error.span(), error.message()))?;
+    let wrong = |error: Unreadable| file_error(&shown, &text, error.at, &error.message);
+    let parsed = DeTable::parse(&text).map_err(|error| wrong(error.into()))?;
     let origin = |key, value| Origin::File { key, value };
-    let entries = Node::of_table(parsed.get_ref(), &origin)
-        .map_err(|Unreadable { at, message }| wrong(Some(at), &message))?;
+    let entries = Node::of_table(parsed.get_ref(), &origin).map_err(wrong)?;
     let root = Node { kind: Kind::Table(entries), origin: Origin::Default };
     let file_texts = FileText::all(&root);
     Ok((root, Places { file: Some((shown, text)), file_texts, ..Places::default() }))
 }
 
 /// The defaults that a task sets.
-pub(crate) fn defaults(text: &str) -> Result<Node, String> {
-    let parsed = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
-    let entries = Node::of_table(parsed.get_ref(), &|_, _| Origin::Default).map_err(|error| error.message)?;
+pub(crate) fn defaults(text: &str) -> Result<Node, Unreadable> {
+    let parsed = DeTable::parse(text).map_err(Unreadable::from)?;
+    let entries = Node::of_table(parsed.get_ref(), &|_, _| Origin::Default)?;
     Ok(Node { kind: Kind::Table(entries), origin: Origin::Default })
 }
 

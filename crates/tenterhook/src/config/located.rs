@@ -3,9 +3,9 @@
 use tenterhook_core::plan::nearest;
 
 use super::hooks_config::{HOOKS_CONFIG, of_table};
-use super::problem::Problem;
 use super::schema::{Schema, aliases};
 use super::tree::{Kind, Node, USE};
+use crate::problems::Problem;
 use crate::registry::Registry;
 
 /// The steps as they stand in the tree: elements by their numbers, keys as they are written there, options by

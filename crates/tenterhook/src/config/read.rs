@@ -16,7 +16,7 @@ pub struct Misfit {
     /// The steps to the key or element that is wrong or missing.
     pub(crate) path: Vec<String>,
     pub(crate) fault: Fault,
-    /// Other keys of the same options that have to do with it.
+    /// All keys that a refusal of the options is about.
     pub(crate) also: Vec<String>,
 }
 
@@ -57,18 +57,18 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn wrong_type(given: Unexpected<'_>, expected: impl ToString) -> Fault {
+    pub(crate) fn wrong_type(given: Unexpected<'_>, expected: impl Into<String>) -> Fault {
         let kind = match given {
             Unexpected::Str(_) => "text ",
             Unexpected::Signed(_) | Unexpected::Unsigned(_) => "whole number ",
             Unexpected::Float(_) => "number ",
             _ => "",
         };
-        Fault::WrongType { given: format!("{kind}{}", shown(given)), expected: expected.to_string() }
+        Fault::WrongType { given: format!("{kind}{}", shown(given)), expected: expected.into() }
     }
 
-    pub(crate) fn wrong_value(given: Unexpected<'_>, expected: impl ToString) -> Fault {
-        Fault::WrongValue { given: shown(given), expected: expected.to_string() }
+    pub(crate) fn wrong_value(given: Unexpected<'_>, expected: impl Into<String>) -> Fault {
+        Fault::WrongValue { given: shown(given), expected: expected.into() }
     }
 }
 
@@ -105,11 +105,11 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(given: Unexpected<'_>, expected: &dyn Expected) -> Fault {
-        Fault::wrong_type(given, expected)
+        Fault::wrong_type(given, expected.to_string())
     }
 
     fn invalid_value(given: Unexpected<'_>, expected: &dyn Expected) -> Fault {
-        Fault::wrong_value(given, expected)
+        Fault::wrong_value(given, expected.to_string())
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Fault {
@@ -173,7 +173,7 @@ impl<'de> Deserializer<'de> for Input {
             Value::Integer(number) => visitor.visit_i64(number),
             Value::Float(number) => visitor.visit_f64(number),
             Value::Boolean(switch) => visitor.visit_bool(switch),
-            Value::Datetime(_) => Err(Fault::wrong_type(unexpected(&self.0), &visitor as &dyn Expected)),
+            Value::Datetime(_) => Err(de::Error::invalid_type(unexpected(&self.0), &visitor)),
             Value::Array(items) => {
                 let mut items = SeqDeserializer::new(items.into_iter().map(Input));
                 let read = visitor.visit_seq(&mut items)?;

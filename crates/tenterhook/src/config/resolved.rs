@@ -10,11 +10,11 @@ use super::differences::ChangeRules;
 use super::hash::filled;
 use super::hooks::{HookTable, Written};
 use super::print;
-use super::problem::{ConfigError, Problem};
-use super::render::Places;
 use super::resolve::Sources;
 use super::schema::Schema;
 use super::secrets;
+use crate::problems::render::Places;
+use crate::problems::{ConfigError, Problem};
 use crate::registry::Registry;
 use crate::run::RunDirectoryPlan;
 use crate::settings::Settings;
@@ -131,40 +131,18 @@ impl Resolved {
         self.places.text(problem)
     }
 
-    /// What the plan refuses as a problem of the hook's table, or of the key that it is about: `monitor`,
-    /// `every` or `after`.
+    /// What the plan refuses as a problem of this configuration: of the option that it is about, or else of the hook's
+    /// table.
     #[must_use]
-    pub fn refusal(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
-        let text = refused.to_string();
+    pub fn problem_of(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
+        let problem = Problem::new("", &*refused.what).fix(&*refused.fix);
         let registered = trainer.hooks().in_order();
-        let place = self.hooks.iter().enumerate().find_map(|(index, table)| {
-            let name = registered.get(index)?;
-            text.contains(&format!("hook `{name}`")).then_some((index, table))
-        });
-        let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, ""));
-        let key = place.map_or_else(String::new, |(index, table)| {
-            let about = match refused {
-                PlanError::NobodyWrites { name, .. } if table.common.asks_for(name) => Some("when"),
-                PlanError::NobodyWrites { name, .. } | PlanError::NeverSeen { name, .. } => {
-                    option_with_name(&table.options, name)
-                }
-                PlanError::NeverFires { when, .. } if when.starts_with("every") => {
-                    table.common.every.map(|_| "every")
-                }
-                PlanError::TooShort { key, .. } | PlanError::Lacks { key, .. } => {
-                    Some(*key).filter(|key| table.options.contains_key(*key))
-                }
-                PlanError::NeverFires { .. } => table.common.after.map(|_| "after"),
-                _ => None,
-            };
-            let about = about.or_else(|| match refused {
-                PlanError::NeverFires { when, .. } => option_of_value(&table.options, when),
-                _ => None,
-            });
-            self.written(index).problem(Problem::new(about.unwrap_or_default(), "")).key
-        });
-        let problem = Problem::new(key, message);
-        if fix.is_empty() { problem } else { problem.fix(fix) }
+        let index = registered.iter().position(|name| *name == refused.hook);
+        let Some((index, table)) = index.and_then(|index| Some((index, self.hooks.get(index)?))) else {
+            return problem;
+        };
+        let key = refused.key.filter(|key| table.has(key)).unwrap_or_default();
+        self.written(index).problem(Problem { key: key.to_owned(), ..problem })
     }
 
     /// The complete configuration, commented, ready to edit. Read back, it resolves to the same, but for secrets:
@@ -206,19 +184,4 @@ impl Resolved {
         }
         all
     }
-}
-
-/// The option that is this name, or else one that has it in its text, such as a template.
-fn option_with_name<'a>(options: &'a Table, name: &str) -> Option<&'a str> {
-    let texts = || options.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-    let is_it = texts().find(|(_, text)| *text == name);
-    is_it.or_else(|| texts().find(|(_, text)| text.contains(name))).map(|(key, _)| key)
-}
-
-/// The one option that is as large as the number in a text.
-fn option_of_value<'a>(options: &'a Table, text: &str) -> Option<&'a str> {
-    let number: i64 = text.split_whitespace().find_map(|word| word.parse().ok())?;
-    let mut of_it = options.iter().filter(|(_, value)| value.as_integer() == Some(number));
-    let (key, _) = of_it.next()?;
-    of_it.next().is_none().then_some(key)
 }

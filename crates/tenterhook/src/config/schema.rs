@@ -79,7 +79,7 @@ impl<'a> Schema<'a> {
 
     /// The key by which the kinds of this table are told apart, and all its words.
     pub(crate) fn tag(self) -> Option<(&'a str, Vec<&'a str>)> {
-        let key = self.all().into_iter().find_map(|part| part.own_tag())?.0;
+        let key = self.all().into_iter().find_map(Schema::own_tag)?.0;
         Some((key, self.kinds(key)))
     }
 

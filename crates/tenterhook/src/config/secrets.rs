@@ -3,9 +3,9 @@
 
 use toml::{Table, Value};
 
-use super::masking;
 use super::schema::Schema;
 use super::tree::USE;
+use crate::problems::masking;
 
 /// What stands in a secret's place.
 pub(crate) const MASK: &str = "***";

@@ -36,11 +36,18 @@ pub(crate) enum Kind {
     Table(BTreeMap<String, Node>),
 }
 
-/// A number that TOML allows and we cannot hold, with its place.
-#[derive(Debug)]
+/// A text that is no TOML, or a number that TOML allows and we cannot hold, with its place.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct Unreadable {
     pub(crate) at: Range<usize>,
     pub(crate) message: String,
+}
+
+impl From<toml::de::Error> for Unreadable {
+    fn from(error: toml::de::Error) -> Unreadable {
+        Unreadable { at: error.span().unwrap_or(0..0), message: error.message().to_owned() }
+    }
 }
 
 impl Node {

@@ -2,9 +2,9 @@
 
 use tenterhook_core::plan::nearest;
 
-use super::problem::Problem;
 use super::read::{Fault, Misfit};
 use super::schema::Schema;
+use crate::problems::Problem;
 use crate::settings::lightning;
 
 /// A table that is read, for messages about it.

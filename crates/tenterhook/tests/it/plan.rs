@@ -157,8 +157,8 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
     let (validated, ended, told) = (noted("validated"), noted("epoch ended"), order.clone());
     let settings = Settings { val_check_interval: Some(Check::Amount(Amount::Count(2))), ..epochs(2) };
     let mut trainer = trainer(settings).with_notices(move |notice: &Notice| {
-        if let Notice::WouldRefuse(PlanError::NotLogged { name, label, .. }) = notice {
-            told.lock().unwrap().push(format!("{name} by {label}"));
+        if let Notice::WouldRefuse(refused) = notice {
+            told.lock().unwrap().push(refused.what.clone());
         }
     });
     trainer.add_hook(Curious("val/los")).unwrap();
@@ -172,10 +172,10 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
     let epoch = ["validated", "validated", "epoch ended"];
     let first = [
         "validated",
-        "val/los by the validation in epoch 1/2",
+        "hook `curious` reads `val/los`, which nobody has logged by the end of the validation in epoch 1/2",
         "validated",
         "epoch ended",
-        "train/f1 by epoch 1/2",
+        "hook `later` reads `train/f1`, which nobody has logged by the end of epoch 1/2",
     ];
     assert_eq!(*order.lock().unwrap(), [&first[..], &epoch].concat());
 }

@@ -142,7 +142,7 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
         let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
-        let shown = resolved.problem_text(&resolved.refusal(&refused[0], &trainer));
+        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
         assert!(shown.contains(&format!("train.toml:{line}:9: hook `seen` fires")), "{shown}");
     }
 }
@@ -155,8 +155,10 @@ fn a_refusal_is_shown_at_its_own_line_also_after_an_update_hook() {
     let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> =
-        refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
+    let shown: Vec<_> = refused
+        .iter()
+        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
+        .collect();
     let shown = shown.concat();
     assert!(shown.contains("train.toml:11:9: hook `seen` fires"), "{shown}");
     assert!(shown.contains("train.toml:7:13: hook `freeze` needs 500 steps by its `from_step`"), "{shown}");
@@ -239,7 +241,7 @@ fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_wh
         let refused = program.refusals(&mut trainer).expect("a plan");
         refused
             .iter()
-            .map(|error| resolved.problem_text(&resolved.refusal(error, &trainer)))
+            .map(|error| resolved.problem_text(&resolved.problem_of(error, &trainer)))
             .collect::<Vec<_>>()
     };
     for (when, name, hint) in [

@@ -261,8 +261,10 @@ fn what_is_found_later_points_at_the_table_too() {
     let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> =
-        refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
+    let shown: Vec<_> = refused
+        .iter()
+        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
+        .collect();
     assert!(shown[0].contains("train.toml:6:44: hook `steers` fires every 9999 steps"), "{}", shown[0]);
     assert!(shown[1].contains("train.toml:4:37: hook `early_stopping` reads `val/los`"), "{}", shown[1]);
 

@@ -2,6 +2,7 @@
 
 use super::stubs::{registry, works_with_stubs};
 use super::*;
+use tenterhook_core::{Cadence, Controller, Decision, HookExt, HookResult, HookSpec, StepEnd, hook};
 
 const TWO: &str = "[[hooks]]\nuse = \"console\"\n[[hooks]]\nuse = \"jsonl\"\n[[hooks]]\nuse = \"console\"\n";
 
@@ -107,26 +108,60 @@ struct Paced {
     other: u64,
 }
 
+/// Fires as often as its `every_n` says.
+struct PacedHook(Paced);
+
+#[hook]
+impl Controller for PacedHook {
+    fn on_step_end(&mut self, _: &StepEnd) -> HookResult<Decision> {
+        Ok(Decision::CONTINUE)
+    }
+
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        spec.every_by("every_n", Cadence::Steps(self.0.every_n.max(1)))
+    }
+}
+
 #[test]
 fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
-    use tenterhook_core::HookExt;
-
     let mut registry = registry();
-    let make =
-        |options: Paced| super::stubs::Steers.every(&format!("{} steps", options.every_n.max(options.other)));
-    registry.add_hook("mycrate::Paced", make).expect("it is free");
-    for (options, place) in
-        [("other = 1\nevery_n = 9999", ":7:11: "), ("every_n = 9999\nother = 9999", ":4:1: ")]
-    {
+    registry.add_hook("mycrate::Paced", |options| Ok::<_, String>(PacedHook(options))).expect("it is free");
+    let in_code = |options: Paced| super::stubs::Steers.every(&format!("{} steps", options.other));
+    registry.add_hook("mycrate::InCode", in_code).expect("it is free");
+    for (hook, options, place) in [
+        ("Paced", "other = 9999\nevery_n = 9999", ":7:11: "),
+        // No option is known to say so, even where one has the same number.
+        ("InCode", "other = 9999", ":4:1: "),
+    ] {
         let file = format!(
-            "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::Paced\"\n{options}"
+            "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::{hook}\"\n{options}"
         );
         let resolved = resolve_with(&registry, &file, &[], &[]).expect("it reads");
         let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
         let mut program = resolved.program(&tasks, &registry).expect("a program");
         let refused = program.refusals(&mut trainer).expect("a plan");
-        let shown = resolved.problem_text(&resolved.refusal(&refused[0], &trainer));
+        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
         assert!(shown.contains(place), "{shown}");
+    }
+}
+
+#[test]
+fn what_built_in_hooks_declare_by_an_option_is_refused_where_it_stands() {
+    let registry = registry();
+    for (options, column, said) in [
+        ("use = \"checkpoint\"\nevery_n_train_steps = 9999", 23, "fires every 9999 steps"),
+        ("use = \"checkpoint\"\nfilename = \"{epoch}-{val/los}\"", 12, "reads `val/los`"),
+        ("use = \"ema_weights\"\nstart_after = \"99 epochs\"", 15, "fires only after 99 epochs"),
+        ("use = \"gradient_monitor\"\nlog_frequency = 9999", 17, "fires every 9999 steps"),
+        ("use = \"early_stopping\"\nmonitor = \"test/loss\"", 11, "`test/loss`"),
+    ] {
+        let file = format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\n{options}");
+        let resolved = resolve_with(&registry, &file, &[], &[]).expect("it reads");
+        let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
+        let mut program = resolved.program(&tasks, &registry).expect("a program");
+        let refused = program.refusals(&mut trainer).expect("a plan");
+        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
+        assert!(shown.contains(&format!(":6:{column}: ")) && shown.contains(said), "{shown}");
     }
 }
 
@@ -140,8 +175,10 @@ fn a_target_that_cannot_work_is_refused_where_its_option_stands() {
     let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
     let mut program = resolved.program(&tasks, &registry).expect("a program");
     let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> =
-        refused.iter().map(|refused| resolved.problem_text(&resolved.refusal(refused, &trainer))).collect();
+    let shown: Vec<_> = refused
+        .iter()
+        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
+        .collect();
     assert_eq!(shown.len(), 2, "{shown:?}");
     assert!(shown[0].contains(":5:11: hook `exec` cannot work: its program \"/no/such\" "), "{}", shown[0]);
     assert!(shown[0].contains("make it executable (chmod +x)"), "{}", shown[0]);

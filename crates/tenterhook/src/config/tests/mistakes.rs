@@ -180,7 +180,7 @@ fn what_is_found_later_is_shown_in_the_same_way() {
     let good = works(file, &[], &[]);
     let mut trainer = good.bare_trainer(&registry).expect("a trainer");
     let refused = good.program(&tasks, &registry).expect("a program").refusals(&mut trainer).expect("a plan");
-    let shown = good.problem_text(&good.refusal(&refused[0], &trainer));
+    let shown = good.problem_text(&good.problem_of(&refused[0], &trainer));
     assert!(shown.contains(":3:11: hook `early_stopping` reads `val/los`"), "{shown}");
     assert!(
         shown.ends_with("| monitor = \"val/los\"\n     |           ^^^^^^^^^ did you mean `val/loss`?"),
@@ -252,4 +252,47 @@ fn every_problem_of_one_hooks_table_is_reported() {
     // What is wrong only because something was taken out is left out.
     let shown = error("[[hooks]]\nuse = \"checkpoint\"\nmonitor = 3\nsave_top_k = 3", &[], &[]);
     assert!(shown.starts_with("1 problem in "), "{shown}");
+}
+
+#[test]
+fn a_configuration_full_of_mistakes_is_read_once_and_told_of_at_once() {
+    let hook =
+        "[[hooks]]\nuse = \"loss_spike\"\nfactor = \"x\"\nmin_lr = []\ncolour = 1\nbudget = \"much\"\n";
+    let mut file =
+        "[trainer]\nmax_steps = \"x\"\nmax_time = \"soon\"\nval_check_interval = \"soon\"\n".to_owned();
+    file += &(0..100).map(|number| format!("key_{number} = {number}\n")).collect::<Vec<_>>().concat();
+    file += &hook.repeat(100);
+    let begin = std::time::Instant::now();
+    let shown = error(&file, &[], &[]);
+    let took = begin.elapsed();
+    assert!(shown.starts_with("503 problems in train.toml\n"), "{shown}");
+    // A tenth of a second would do; the rest is for slow machines.
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn one_of_several_types_is_refused_in_the_words_of_the_type() {
+    for (file, said) in [
+        (
+            "[trainer]\nfast_dev_run = \"x\"",
+            "invalid type: text \"x\", expected true, false, or a count of batches",
+        ),
+        ("[trainer]\nlimit_val_batches = -1", "invalid value: `-1`, expected a count of 0 or more"),
+        ("[trainer]\nval_check_interval = true", "when to validate is a count of batches"),
+        (
+            "[trainer]\ncheck_val_every_n_epoch = \"never\"",
+            "invalid value: \"never\", expected a count, or \"none\"",
+        ),
+        (
+            "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = 3",
+            "a command is a text for `sh`, or a list",
+        ),
+        (
+            "[[hooks]]\nuse = \"console\"\nmax_failures = 5000000000",
+            "invalid value: `5000000000`, expected a whole",
+        ),
+    ] {
+        let shown = error(file, &[], &[]);
+        assert!(shown.starts_with("1 problem in") && shown.contains(said), "{file}\n{shown}");
+    }
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use tenterhook_core::printable;
 
 use super::masking::{self, FileText, assignment, hidden_in_line, scrubbed};
-use super::problem::{ConfigError, Part, Problem};
-use super::secrets::MASK;
-use super::tree::{Node, Origin};
+use super::{ConfigError, Part, Problem};
+use crate::config::secrets::MASK;
+use crate::config::tree::{Node, Origin};
 
 /// Everything that is needed to say where a key was written.
 #[derive(Clone, Debug)]

@@ -1,6 +1,13 @@
-//! What is wrong with a configuration, and all of it at once.
+//! What is wrong with a configuration: where, what, and how to mend it.
+//!
+//! A [`Problem`] is made where it is found, and is data until it is rendered: nothing learns from a message what
+//! happened. [`render::Places`] knows where each key was written, and makes the text with its line and a mark below
+//! the part that is wrong; [`masking`] decides which texts of the user it shows.
 
-use super::tree::Origin;
+pub(crate) mod masking;
+pub(crate) mod render;
+
+use crate::config::tree::Origin;
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub(crate) enum Part {
     /// The key itself, not its value.
     Key,
     /// Something that set no key, such as a variable that names none.
-    Source(Origin),
+    Source(Box<Origin>),
 }
 
 impl Problem {
@@ -45,7 +52,7 @@ impl Problem {
     /// The same, said by this source.
     #[must_use]
     pub(crate) fn said_by(self, origin: Origin) -> Problem {
-        Problem { of: Part::Source(origin), ..self }
+        Problem { of: Part::Source(Box::new(origin)), ..self }
     }
 
     /// The same with what to do about it.

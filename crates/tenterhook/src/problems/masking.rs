@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use toml::Value;
 
-use super::secrets::MASK;
-use super::tree::{Kind, Node, Origin};
+use crate::config::secrets::MASK;
+use crate::config::tree::{Kind, Node, Origin};
 
 /// A key that contains one of these may take a secret, in whichever table it is.
 const SECRET_KEYS: [&str; 12] =
