@@ -183,6 +183,7 @@ fn trainings_of_one_kind_of_hooks() {
 fn check(kind: &str) {
     let place = Place::new();
     let mut program = Command::new(std::env::current_exe().expect("this program"));
+    program.env("XDG_CONFIG_HOME", crate::CONFIG_HOME);
     program.args(["exit_codes::trainings_of_one_kind_of_hooks", "--exact"]);
     let ran = program.env(KIND, kind).current_dir(place.path()).output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
