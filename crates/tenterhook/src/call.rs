@@ -229,8 +229,7 @@ impl<'t, M: Module> Call<'t, M> {
         let done = self.strategy.teardown(stage);
         self.run.checked(done)?;
         if stage == Stage::Fit {
-            emit!(self.run, self.module, FitEnd { outcome: &self.run.ending.outcome });
-            tell!(&mut self.run, self.module, on_fit_end);
+            event!(self, FitEnd { outcome: &self.run.ending.outcome });
         }
         self.run.at(Who::Data, "teardown");
         self.torn.data = true;

@@ -96,8 +96,16 @@ impl<M: Module> Loop<M> {
     }
 
     /// Takes the saves that were requested up to this point of the loop.
+    ///
+    /// On a resume, `on_train_start` comes before the run is where the checkpoint was taken, and a sanity check is no
+    /// validation of the run: what is requested there waits for the next point.
     pub(crate) fn save_requested(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
-        if self.checkpointer.requested.is_empty() {
+        let waits = match point {
+            ResumePoint::TrainStart => !self.checkpointer.ready,
+            ResumePoint::ValidationEnd => self.state.phase == Phase::SanityCheck,
+            _ => false,
+        };
+        if waits || self.checkpointer.requested.is_empty() {
             return Ok(());
         }
         let mut requested = std::mem::take(&mut self.checkpointer.requested);

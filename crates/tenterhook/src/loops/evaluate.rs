@@ -17,30 +17,20 @@ use crate::refuse::Unlogged;
 use crate::settings::Check;
 
 /// Delivers one of the six events that the three kinds of evaluation have each in their own name.
-/// The strategy receives those that the published order gives it.
 macro_rules! evaluation_event {
-    ($session:expr, $phase:expr, $Validation:ident $Test:ident $Predict:ident
-     $on_validation:ident $on_test:ident $on_predict:ident { $($field:tt)* }, predict_strategy: $tell:tt) => {
+    ($call:expr, $phase:expr, $Validation:ident $Test:ident $Predict:ident $fields:tt) => {
         match $phase {
             Phase::Test => {
-                emit!($session.run, $session.module, $Test { $($field)* });
-                tell!(&mut $session.run, $session.module, $on_test);
-                tell_strategy!($session, $on_test);
+                event!($call, $Test $fields);
             }
             Phase::Predict => {
-                emit!($session.run, $session.module, $Predict { $($field)* });
-                tell!(&mut $session.run, $session.module, $on_predict);
-                evaluation_event!(@strategy $tell $session, $on_predict);
+                event!($call, $Predict $fields);
             }
             Phase::Train | Phase::Validate | Phase::SanityCheck => {
-                emit!($session.run, $session.module, $Validation { $($field)* });
-                tell!(&mut $session.run, $session.module, $on_validation);
-                tell_strategy!($session, $on_validation);
+                event!($call, $Validation $fields);
             }
         }
     };
-    (@strategy yes $session:expr, $handler:ident) => { tell_strategy!($session, $handler) };
-    (@strategy no $session:expr, $handler:ident) => {};
 }
 
 /// What a step of an evaluation left.
@@ -85,10 +75,8 @@ impl<M: Module> Call<'_, M> {
         self.run.shared.metrics.begin_evaluation();
         self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
-        evaluation_event!(self, phase, ValidationStart TestStart PredictStart
-            on_validation_start on_test_start on_predict_start {}, predict_strategy: yes);
-        evaluation_event!(self, phase, ValidationEpochStart TestEpochStart PredictEpochStart
-            on_validation_epoch_start on_test_epoch_start on_predict_epoch_start {}, predict_strategy: no);
+        evaluation_event!(self, phase, ValidationStart TestStart PredictStart {});
+        evaluation_event!(self, phase, ValidationEpochStart TestEpochStart PredictEpochStart {});
         for (loader, batches) in batches.into_iter().enumerate() {
             let batches = if sanity { batches.min(self.run.limits.sanity_steps) } else { batches };
             self.evaluate_loader(phase, loader, batches)?;
@@ -98,16 +86,8 @@ impl<M: Module> Call<'_, M> {
         if self.run.ending.signal.is_none() {
             self.run.shared.metrics.close();
         }
-        evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd
-            on_validation_epoch_end on_test_epoch_end on_predict_epoch_end {}, predict_strategy: no);
-        if phase == Phase::Validate {
-            emit!(self.run, self.module, ValidationEnd {});
-            self.run.save_requested(self.module, ResumePoint::ValidationEnd)?;
-            self.tell_validation_end()?;
-        } else {
-            evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd
-                on_validation_end on_test_end on_predict_end {}, predict_strategy: yes);
-        }
+        evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd {});
+        evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd {});
         self.end_evaluation(phase)
     }
 
@@ -116,15 +96,8 @@ impl<M: Module> Call<'_, M> {
         self.run.state.phase = Phase::Validate;
         self.run.at(Who::Module, "eval_mode");
         self.module.eval_mode();
-        self.run.save_requested(self.module, ResumePoint::ValidationEnd)?;
-        self.tell_validation_end()?;
+        event_rest!(self, ValidationEnd);
         self.end_evaluation(Phase::Validate)
-    }
-
-    fn tell_validation_end(&mut self) -> Result<(), Failure> {
-        tell!(&mut self.run, self.module, on_validation_end);
-        tell_strategy!(self, on_validation_end);
-        Ok(())
     }
 
     /// Everybody has been told of its end; training goes on as if it had not been.
@@ -188,9 +161,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn evaluate_batch(&mut self, phase: Phase, batch: &M::Batch, name: &str) -> Result<(), Failure> {
-        evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart
-            on_validation_batch_start on_test_batch_start on_predict_batch_start
-            { batch: self.run.view(batch, name) }, predict_strategy: no);
+        evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) });
         let BatchPlace { index, loader, .. } = self.run.state.batch;
         let seed = self.run.shared.streams.borrow().seed();
         self.run.at(Who::Module, "reseed");
@@ -216,9 +187,8 @@ impl<M: Module> Call<'_, M> {
         let Evaluated { loss, metrics, outputs } = self.evaluated(phase);
         let (batch_metrics, outputs) = (&metrics, &outputs);
         if test {
-            emit!(
-                self.run,
-                self.module,
+            event!(
+                self,
                 TestBatchEnd {
                     batch: self.run.view(batch, name),
                     loss,
@@ -226,12 +196,9 @@ impl<M: Module> Call<'_, M> {
                     outputs: Tensors::new(outputs)
                 }
             );
-            tell!(&mut self.run, self.module, on_test_batch_end);
-            tell_strategy!(self, on_test_batch_end);
         } else {
-            emit!(
-                self.run,
-                self.module,
+            event!(
+                self,
                 ValidationBatchEnd {
                     batch: self.run.view(batch, name),
                     loss,
@@ -239,8 +206,6 @@ impl<M: Module> Call<'_, M> {
                     outputs: Tensors::new(outputs)
                 }
             );
-            tell!(&mut self.run, self.module, on_validation_batch_end);
-            tell_strategy!(self, on_validation_batch_end);
         }
         Ok(())
     }
@@ -258,9 +223,8 @@ impl<M: Module> Call<'_, M> {
         let prediction = self.run.checked(prediction)?;
         self.run.after_module(self.module)?;
         let Evaluated { loss, metrics, outputs } = self.evaluated(Phase::Predict);
-        emit!(
-            self.run,
-            self.module,
+        event!(
+            self,
             PredictBatchEnd {
                 batch: self.run.view(batch, name),
                 prediction: &prediction,
@@ -269,7 +233,6 @@ impl<M: Module> Call<'_, M> {
                 outputs: Tensors::new(&outputs)
             }
         );
-        tell!(&mut self.run, self.module, on_predict_batch_end);
         if let Some(of_loader) = self.predictions.last_mut() {
             of_loader.push(prediction);
         }

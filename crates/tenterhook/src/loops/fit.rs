@@ -32,8 +32,7 @@ impl<M: Module> Call<'_, M> {
         self.identify_training()?;
         let restored = self.resume.point.is_some().then(|| self.traces());
         self.run.shared.metrics.set_step(self.run.state.progress.step);
-        emit!(self.run, self.module, FitStart { config: &self.run.shared.run.config });
-        tell!(&mut self.run, self.module, on_fit_start);
+        event!(self, FitStart { config: &self.run.shared.run.config });
         self.restore_optimizers()?;
         self.announce_restored()?;
         self.check_manual()?;
@@ -64,13 +63,9 @@ impl<M: Module> Call<'_, M> {
         }
         let traces = self.traces();
         self.run.state.phase = Phase::SanityCheck;
-        emit!(self.run, self.module, SanityCheckStart {});
-        tell!(&mut self.run, self.module, on_sanity_check_start);
-        tell_strategy!(self, on_sanity_check_start);
+        event!(self, SanityCheckStart {});
         self.evaluate(Phase::SanityCheck)?;
-        emit!(self.run, self.module, SanityCheckEnd {});
-        tell!(&mut self.run, self.module, on_sanity_check_end);
-        tell_strategy!(self, on_sanity_check_end);
+        event!(self, SanityCheckEnd {});
         self.run.state.phase = Phase::Train;
         self.forget_traces(traces);
         Ok(())
@@ -96,12 +91,7 @@ impl<M: Module> Call<'_, M> {
         self.begin_recording()?;
         self.run.state.status = Status::Training;
         self.run.checkpointer.ready = resumed.is_none();
-        emit!(self.run, self.module, TrainStart { config: &self.run.shared.run.config });
-        if self.run.checkpointer.ready {
-            self.run.save_requested(self.module, ResumePoint::TrainStart)?;
-        }
-        tell!(&mut self.run, self.module, on_train_start);
-        tell_strategy!(self, on_train_start);
+        event!(self, TrainStart { config: &self.run.shared.run.config });
         if let Some(traces) = restored {
             self.forget_traces(traces);
         }
@@ -128,12 +118,11 @@ impl<M: Module> Call<'_, M> {
         self.finish_saves()?;
         self.run.judge_budgets_at_the_end();
         self.run.note_outcome();
-        if resumed != Some(ResumePoint::TrainEnd) {
-            emit!(self.run, self.module, TrainEnd { outcome: &self.run.ending.outcome });
+        if resumed == Some(ResumePoint::TrainEnd) {
+            event_rest!(self, TrainEnd);
+        } else {
+            event!(self, TrainEnd { outcome: &self.run.ending.outcome });
         }
-        self.run.save_requested(self.module, ResumePoint::TrainEnd)?;
-        tell!(&mut self.run, self.module, on_train_end);
-        tell_strategy!(self, on_train_end);
         self.run.record_all_metrics(self.module, Phase::Train)?;
         self.run.record_weights(self.module);
         Ok(())
@@ -147,17 +136,15 @@ impl<M: Module> Call<'_, M> {
     ) -> Result<(), Failure> {
         if resumed == Some(ResumePoint::EpochEnd) {
             self.run.checkpointer.ready = true;
+            event_rest!(self, TrainEpochEnd);
         } else {
             self.batches(training, resumed)?;
             self.run.end_steps();
             self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.shared.metrics.close();
-            emit!(self.run, self.module, BeforeModule, TrainEpochEnd {});
-            tell!(&mut self.run, self.module, on_train_epoch_end);
-            emit!(self.run, self.module, Monitors, TrainEpochEnd {});
+            event!(self, TrainEpochEnd {});
         }
-        self.run.save_requested(self.module, ResumePoint::EpochEnd)?;
         // What a scheduler on a plateau waits for is missing when its validation was cut short.
         if self.run.state.batch.is_last && self.run.ending.signal.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
@@ -186,9 +173,7 @@ impl<M: Module> Call<'_, M> {
             self.run.flow.end_epoch = false;
             self.run.values.losses.begin_epoch();
             self.run.shared.metrics.begin_epoch();
-            emit!(self.run, self.module, TrainEpochStart {});
-            self.run.save_requested(self.module, ResumePoint::EpochStart)?;
-            tell!(&mut self.run, self.module, on_train_epoch_start);
+            event!(self, TrainEpochStart {});
         }
         self.run.begin_steps();
         while !ended && !self.epoch_is_done() {
@@ -254,9 +239,8 @@ impl<M: Module> Call<'_, M> {
         Ok(ends)
     }
 
-    /// All hooks have been told of the batch's end.
+    /// What follows `on_train_batch_end`.
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
-        tell!(&mut self.run, self.module, on_train_batch_end);
         self.run.leave_batch();
         self.run.judge_budgets(self.module)?;
         self.stop_when_time_is_over();
@@ -270,7 +254,7 @@ impl<M: Module> Call<'_, M> {
         fetched: Fetched<M::Batch>,
         wait: Duration,
     ) -> Result<bool, Failure> {
-        let (run, module) = (&mut self.run, &mut *self.module);
+        let run = &mut self.run;
         let Fetched { batch, loader, is_last } = fetched;
         let name = feed.name(loader);
         run.state.batch.index = run.state.progress.batches;
@@ -289,9 +273,7 @@ impl<M: Module> Call<'_, M> {
         }
         (run.flow.skip_batch, run.flow.skip_update) = (false, false);
 
-        emit!(run, module, TrainBatchStart { batch: run.view(&batch, name), wait });
-        tell!(run, module, on_train_batch_start);
-        tell_strategy!(self, on_train_batch_start);
+        event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
 
         let (run, module) = (&mut self.run, &mut *self.module);
         if std::mem::take(&mut run.flow.end_epoch) {
@@ -341,15 +323,13 @@ impl<M: Module> Call<'_, M> {
         if let Some(lr) = stepped {
             run.step_end(module, 0, lr)?;
         }
-        emit!(
-            run,
-            module,
+        event!(
+            self,
             TrainBatchEnd {
-                batch: run.view(&batch, name),
-                loss: has_loss.then(|| Scalar::new(run.values.losses.current())),
+                batch: self.run.view(&batch, name),
+                loss: has_loss.then(|| Scalar::new(self.run.values.losses.current())),
             }
         );
-        run.save_requested(module, ResumePoint::BatchEnd)?;
         self.end_batch()?;
         Ok(false)
     }

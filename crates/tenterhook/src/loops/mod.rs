@@ -110,6 +110,12 @@ impl<M: Module> Loop<M> {
         }
     }
 
+    /// Itself: for macros that are given a place or a reference.
+    #[inline]
+    pub(crate) fn as_mut(&mut self) -> &mut Loop<M> {
+        self
+    }
+
     /// Notes who is about to run, in case that fails or panics.
     #[inline]
     pub(crate) fn at(&mut self, who: Who, place: &'static str) {

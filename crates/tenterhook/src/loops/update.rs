@@ -33,8 +33,7 @@ impl<M: Module> Loop<M> {
         batch: &M::Batch,
         loader: &str,
     ) -> Result<Option<Once<M::Scalar>>, Failure> {
-        emit!(self, module, BeforeForward { batch: self.view(batch, loader) });
-        tell!(self, module, on_before_forward);
+        event!(self, module, BeforeForward { batch: self.view(batch, loader) });
         let timed = self.stopwatch(Event::AfterForward);
         let seed = self.shared.streams.borrow().seed();
         self.at(Who::Module, "reseed");
@@ -46,8 +45,7 @@ impl<M: Module> Loop<M> {
         let output = self.checked(output)?;
         self.after_module(module)?;
         let duration = self.since(timed);
-        emit!(self, module, AfterForward { batch: self.view(batch, loader), duration });
-        tell!(self, module, on_after_forward);
+        event!(self, module, AfterForward { batch: self.view(batch, loader), duration });
         Ok(match output {
             StepOutput::Loss(loss) => Some(Once::new(loss)),
             StepOutput::NoLoss => None,
@@ -56,8 +54,7 @@ impl<M: Module> Loop<M> {
 
     /// Clears the gradients of these optimizers, at the start of an accumulation window.
     pub(crate) fn zero_grad(&mut self, module: &mut M, optimizers: Range<usize>) -> Result<(), Failure> {
-        emit!(self, module, BeforeZeroGrad { gradients: Tensors::new(module.gradients(None)) });
-        tell!(self, module, on_before_zero_grad);
+        event!(self, module, BeforeZeroGrad { gradients: Tensors::new(module.gradients(None)) });
         for optimizer in optimizers {
             self.at(Who::Module, "optimizer_zero_grad");
             let cleared = module.optimizer_zero_grad(optimizer);
@@ -73,14 +70,13 @@ impl<M: Module> Loop<M> {
         loss: &Once<M::Scalar>,
         divide_by: f64,
     ) -> Result<(), Failure> {
-        emit!(self, module, BeforeBackward { loss: Scalar::new(loss) });
-        tell!(self, module, on_before_backward);
+        event!(self, module, BeforeBackward { loss: Scalar::new(loss) });
         let timed = self.stopwatch(Event::AfterBackward);
         self.at(Who::Module, "backward");
         let propagated = module.backward(&loss.scalar, divide_by);
         self.checked(propagated)?;
         let duration = self.since(timed);
-        emit!(
+        event!(
             self,
             module,
             AfterBackward {
@@ -89,7 +85,6 @@ impl<M: Module> Loop<M> {
                 duration
             }
         );
-        tell!(self, module, on_after_backward);
         Ok(())
     }
 
@@ -103,12 +98,11 @@ impl<M: Module> Loop<M> {
         self.update.norms.clear();
         let mut used_lr = None;
         for optimizer in optimizers {
-            emit!(
+            event!(
                 self,
                 module,
                 BeforeOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
             );
-            tell!(self, module, on_before_optimizer_step);
             if std::mem::take(&mut self.flow.skip_update) {
                 break;
             }
@@ -124,7 +118,7 @@ impl<M: Module> Loop<M> {
             let updated = module.optimizer_step(optimizer, keep);
             self.checked(updated)?;
             let duration = clipping + self.since(timed);
-            emit!(
+            event!(
                 self,
                 module,
                 AfterOptimizerStep {
@@ -133,7 +127,6 @@ impl<M: Module> Loop<M> {
                     duration,
                 }
             );
-            tell!(self, module, on_after_optimizer_step);
         }
         if used_lr.is_some() {
             self.state.progress.step += 1;
@@ -203,7 +196,7 @@ impl<M: Module> Loop<M> {
             // It holds the gradients, so it is kept for nobody but who will be told.
             self.update.norms.extend(wanted_later.then_some(before));
         }
-        tell!(self, module, on_gradient_clip);
+        call_module!(self, module, on_gradient_clip);
         Ok(took)
     }
 
@@ -265,7 +258,7 @@ impl<M: Module> Loop<M> {
     /// The step is complete: scheduler stepped, loss logged, no gradients any more.
     pub(crate) fn step_end(&mut self, module: &mut M, optimizer: usize, lr: f64) -> Result<(), Failure> {
         self.log_loss();
-        emit!(
+        event!(
             self,
             module,
             StepEnd {
@@ -275,9 +268,8 @@ impl<M: Module> Loop<M> {
                 next_lr: module.lr(optimizer),
             }
         );
-        // Nobody reads it any more, and it may hold gradients.
+        // They may hold gradients.
         self.update.norms.clear();
-        tell!(self, module, on_step_end);
         Ok(())
     }
 

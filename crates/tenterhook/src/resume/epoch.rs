@@ -17,14 +17,13 @@ impl<M: Module> Call<'_, M> {
     ) -> Result<bool, Failure> {
         match point {
             ResumePoint::EpochStart => {
-                self.run.save_requested(self.module, point)?;
-                tell!(&mut self.run, self.module, on_train_epoch_start);
+                event_rest!(self, TrainEpochStart);
                 Ok(false)
             }
             ResumePoint::BatchEnd => {
                 self.run.state.before_batch = Some(self.run.state.progress);
                 self.run.shared.metrics.set_step(self.run.state.progress.current_step());
-                self.run.save_requested(self.module, point)?;
+                event_rest!(self, TrainBatchEnd);
                 self.end_batch()?;
                 self.after_batch(training)
             }

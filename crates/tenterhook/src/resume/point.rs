@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Phase, Progress};
+use tenterhook_core::{Event, Phase, Progress};
 
 use crate::checkpoint::Requested;
 use crate::loops::{BatchPlace, Loop, Window};
@@ -38,6 +38,19 @@ pub enum ResumePoint {
 }
 
 impl ResumePoint {
+    /// The point at which the saves of an event are taken.
+    pub(crate) const fn at(event: Event) -> Option<ResumePoint> {
+        Some(match event {
+            Event::TrainStart => ResumePoint::TrainStart,
+            Event::TrainEpochStart => ResumePoint::EpochStart,
+            Event::TrainBatchEnd => ResumePoint::BatchEnd,
+            Event::ValidationEnd => ResumePoint::ValidationEnd,
+            Event::TrainEpochEnd => ResumePoint::EpochEnd,
+            Event::TrainEnd => ResumePoint::TrainEnd,
+            _ => return None,
+        })
+    }
+
     /// Whether an epoch is under way.
     pub(crate) fn is_within_epoch(self) -> bool {
         !matches!(self, ResumePoint::TrainStart | ResumePoint::BetweenEpochs | ResumePoint::TrainEnd)

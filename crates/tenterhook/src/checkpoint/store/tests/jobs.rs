@@ -32,6 +32,9 @@ fn contents() -> Contents {
     state["progress"] = json!(tenterhook_core::Progress::default());
     let rest = json!({
         "weights_only": false,
+        "resume_point": "batch_end",
+        "loops": {},
+        "runner": tenterhook_core::runner::RunnerState::default(),
         "elapsed": std::time::Duration::ZERO,
         "optimizers": OptimizerState::default(),
         "hooks": {},
