@@ -19,21 +19,18 @@
 //! ```
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use crate::entries::Entries;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::metrics::Histogram;
 use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Phase, Stage};
-use crate::state::{StateError, to_json};
 use crate::tensor::{Scalar, Tensor, Tensors};
 
 /// What every event's context is: a moment of the run that can be offered to a hook.
@@ -488,36 +485,5 @@ impl GradientClip<'_> {
     #[must_use]
     pub fn clipped(&self) -> bool {
         self.norm_after.value() < self.norm_before.value()
-    }
-}
-
-/// Free entries of a checkpoint, which hooks and the module may add and read.
-#[derive(Clone, Debug, Default)]
-pub struct Entries(RefCell<BTreeMap<String, Value>>);
-
-impl Entries {
-    /// Entries with these contents.
-    #[must_use]
-    pub fn new(entries: BTreeMap<String, Value>) -> Entries {
-        Entries(RefCell::new(entries))
-    }
-
-    /// Adds an entry, or replaces the one of this key.
-    pub fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StateError> {
-        let value = to_json(value)?;
-        self.0.borrow_mut().insert(key.to_owned(), value);
-        Ok(())
-    }
-
-    /// Reads an entry, `None` when there is none of this key.
-    pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StateError> {
-        let value = self.0.borrow().get(key).cloned();
-        value.map(|value| serde_json::from_value(value).map_err(StateError::from)).transpose()
-    }
-
-    /// All entries.
-    #[must_use]
-    pub fn into_map(self) -> BTreeMap<String, Value> {
-        self.0.into_inner()
     }
 }

@@ -25,7 +25,7 @@
 extern crate self as tenterhook_core;
 
 #[macro_use]
-mod event;
+mod event_table;
 
 pub mod account;
 mod any_hook;
@@ -36,6 +36,8 @@ pub mod closure;
 pub mod condition;
 pub mod context;
 mod effect;
+mod entries;
+mod event;
 pub mod failure;
 pub mod flow;
 pub mod hook;

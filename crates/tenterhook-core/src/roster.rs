@@ -73,7 +73,7 @@ pub(crate) enum Change {
     Enable(String),
     Disable(String),
     Remove(String),
-    Add(AnyHook),
+    Add(Box<AnyHook>),
 }
 
 impl Change {
@@ -200,7 +200,7 @@ impl Requests<'_> {
 
     /// Asks to register one more hook.
     pub fn add(self, hook: impl Into<AnyHook>) {
-        self.ask(Change::Add(hook.into()));
+        self.ask(Change::Add(Box::new(hook.into())));
     }
 
     /// What was asked for since the last change took effect, in order.

@@ -86,7 +86,7 @@ impl Args {
             }
             "ranks" => {
                 self.ranks =
-                    Some(Arg { key: span, value: one_of(RANKS, "choice of ranks", &string(value)?)? })
+                    Some(Arg { key: span, value: one_of(RANKS, "choice of ranks", &string(value)?)? });
             }
             "state" => self.state = Some(Arg { key: span, value: field(&string(value)?)? }),
             "version" => self.version = Some(Arg { key: span, value: whole_number(value)? }),

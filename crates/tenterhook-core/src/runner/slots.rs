@@ -64,7 +64,7 @@ impl HookRunner {
         spec.policy = how.policy.unwrap_or(spec.policy);
         spec.check_finite = how.check_finite.unwrap_or(spec.check_finite);
         let is_update = spec.kind() == HookKind::Update;
-        if spec.name == Identity.spec().name && !(is_update && !spec.changes_gradients) {
+        if (spec.changes_gradients || !is_update) && spec.name == Identity.spec().name {
             return Err(RosterError::Reserved(spec.name));
         }
         let (enabled, number) = (!how.disabled, self.registered);
@@ -216,7 +216,7 @@ impl HookRunner {
             Change::Remove(name) => self.remove(&name),
             Change::Add(hook) => {
                 let name = hook.name().to_owned();
-                self.add(hook)?;
+                self.add(*hook)?;
                 if let Some(standing) = self.standing_mut(&name) {
                     standing.added = true;
                 }

@@ -1,0 +1,41 @@
+//! What hooks and the module put into a checkpoint besides their states.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::state::{StateError, to_json};
+
+/// Free entries of a checkpoint, which hooks and the module may add and read.
+#[derive(Clone, Debug, Default)]
+pub struct Entries(RefCell<BTreeMap<String, Value>>);
+
+impl Entries {
+    /// Entries with these contents.
+    #[must_use]
+    pub fn new(entries: BTreeMap<String, Value>) -> Entries {
+        Entries(RefCell::new(entries))
+    }
+
+    /// Adds an entry, or replaces the one of this key.
+    pub fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StateError> {
+        let value = to_json(value)?;
+        self.0.borrow_mut().insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Reads an entry, `None` when there is none of this key.
+    pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StateError> {
+        let value = self.0.borrow().get(key).cloned();
+        value.map(|value| serde_json::from_value(value).map_err(StateError::from)).transpose()
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn into_map(self) -> BTreeMap<String, Value> {
+        self.0.into_inner()
+    }
+}
