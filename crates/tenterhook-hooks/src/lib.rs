@@ -6,7 +6,6 @@
 
 mod activation_stats;
 mod activation_store;
-mod bookmark;
 mod byte_size;
 mod checkpoint;
 mod chosen;
@@ -43,6 +42,7 @@ mod python;
 mod resuming;
 mod scale;
 mod secret;
+mod sink;
 mod stages;
 mod stopwatch;
 mod table;
@@ -52,7 +52,6 @@ mod text;
 mod throughput;
 mod time;
 mod timer;
-mod trail;
 mod upload;
 pub mod worker;
 

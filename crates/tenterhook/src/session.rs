@@ -18,7 +18,7 @@ use crate::failures::Then;
 use crate::feed::Feed;
 use crate::module::{Horizon, Module, OptimizerState};
 use crate::refuse::Unlogged;
-use crate::run::FileMark;
+use crate::run::FilePosition;
 use crate::running::{Running, Who};
 use crate::strategy::Strategy;
 use crate::tensors::TensorMap;
@@ -61,7 +61,7 @@ pub(crate) struct Session<'t, M: Module> {
     /// The same, for the run's record.
     pub(crate) resumed_from: Option<PathBuf>,
     /// How long the files of the run were at that checkpoint.
-    pub(crate) marks: Vec<FileMark>,
+    pub(crate) marks: Vec<FilePosition>,
     /// What the module is prepared with.
     pub(crate) seed: u64,
     pub(crate) deterministic: bool,

@@ -18,7 +18,7 @@ use super::store::FORMAT;
 use crate::data::DataState;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
-use crate::run::{FileMark, Identity};
+use crate::run::{FilePosition, Identity};
 use crate::running::Running;
 use crate::tensors::TensorMap;
 
@@ -81,7 +81,7 @@ pub struct Contents {
     pub identity: Identity,
     /// How long the files of the run were.
     #[serde(default)]
-    pub marks: Vec<FileMark>,
+    pub marks: Vec<FilePosition>,
     /// The checkpoints that nobody has been told about yet, this one included.
     #[serde(default)]
     pub unannounced: Vec<Announcement>,
