@@ -11,7 +11,7 @@ use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress, SaveRequest};
 use tenterhook_files::RelPath;
 
-use super::afterwards::{Afterwards, LeftOpen, Removed};
+use super::afterwards::{Afterwards, LeftOpen, Removed, unrecorded_removals};
 use super::contents::Contents;
 use super::position::{Place, Position};
 use super::roots::{CheckpointPath, Save};
@@ -352,7 +352,8 @@ impl<M: Module> Running<M> {
             tidy(&RealDisk, roots.own())?;
             left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&roots))
         };
-        let finished = self.checked(finish())?;
+        let mut finished = self.checked(finish())?;
+        finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
         let Progress { step, epoch, .. } = self.progress;
         self.note_removed(step, epoch, finished);
         Ok(())

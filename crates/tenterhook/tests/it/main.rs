@@ -76,3 +76,4 @@ mod update_hooks;
 mod updates;
 mod upload;
 mod verify_neutral;
+mod weights_only;
