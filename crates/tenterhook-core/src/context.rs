@@ -340,6 +340,8 @@ contexts! {
         of: Phase,
         /// They are those of a whole epoch, or of the end of training.
         epoch_end: bool,
+        /// The time of the line, in seconds since the run began.
+        time: f64,
         /// The numbers, by name.
         metrics: &'a BTreeMap<String, f64>,
         /// The histograms, by name.

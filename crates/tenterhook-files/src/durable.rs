@@ -1,8 +1,65 @@
-//! Names that outlive a power cut: a new name is on the disk once its directory is synced.
+//! Atomic writes, and names that outlive a power cut: a new name is on the disk once its directory is synced.
 
 use std::fs::{self, File};
-use std::io;
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::create_own;
+
+/// Writes a file whole or not at all: under a temporary name, which is then renamed. Readers never see half of it. The
+/// content may be lost in a power cut; [`write_durably`] syncs it.
+///
+/// # Errors
+/// The error of the system or of `content`. The old file stays, and the temporary one is removed.
+pub fn write_atomically(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    write(path, content, |_| Ok(()))
+}
+
+/// [`write_atomically`], and waits until the content and its name are on the disk.
+///
+/// # Errors
+/// Those of [`write_atomically`].
+pub fn write_durably(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    write(path, content, File::sync_all)?;
+    sync_parent(path)
+}
+
+fn write(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    let unfinished = unfinished(path)?;
+    let written = create_own(&unfinished).and_then(|file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        content(&mut file)?;
+        sync(&file.into_inner().map_err(io::IntoInnerError::into_error)?)?;
+        fs::rename(&unfinished, path)
+    });
+    written.inspect_err(|_| {
+        // The first error is the one that is reported.
+        let _ = fs::remove_file(&unfinished);
+    })
+}
+
+/// The temporary name of a file that is being written.
+fn unfinished(path: &Path) -> io::Result<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{} does not name a file", path.display()))
+    })?);
+    name.push(".unfinished");
+    Ok(path.with_file_name(name))
+}
+
+/// Removes what a killed process left of an atomic write.
+pub fn remove_unfinished(path: &Path) {
+    // A leftover is harmless: the next write replaces it.
+    let _ = unfinished(path).and_then(fs::remove_file);
+}
 
 /// Syncs the directory that a path lies in, so that a file that was made or renamed there keeps its name.
 ///
@@ -40,6 +97,38 @@ mod tests {
         assert!(deep.is_dir());
         fs::write(deep.join("file"), "").unwrap();
         create_directories(&deep.join("file/d")).unwrap_err();
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_stays_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        for write in
+            [write_atomically, write_durably] as [fn(&Path, fn(&mut dyn Write) -> io::Result<()>) -> _; 2]
+        {
+            write(&path, |file| file.write_all(b"one")).unwrap();
+            let error =
+                write(&path, |file| file.write_all(b"half").and(Err(io::Error::other("full")))).unwrap_err();
+            assert_eq!((error.to_string(), fs::read(&path).unwrap()), ("full".into(), b"one".to_vec()));
+            write(&path, |file| file.write_all(b"two")).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"two");
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file stays");
+        }
+        write_atomically(Path::new("/"), |_| Ok(())).unwrap_err();
+        fs::create_dir(root.path().join("taken")).unwrap();
+        write_atomically(&root.path().join("taken"), |_| Ok(())).unwrap_err();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_under_the_temporary_name_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, victim) = (root.path().join("file"), root.path().join("victim"));
+        fs::write(&victim, "mine").unwrap();
+        std::os::unix::fs::symlink(&victim, root.path().join(".file.unfinished")).unwrap();
+        write_atomically(&path, |file| file.write_all(b"other")).unwrap_err();
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
     }
 
     #[test]

@@ -15,14 +15,18 @@ mod durable;
 mod fingerprint;
 mod read;
 mod rel_path;
+mod resumable;
+mod retry;
 
-pub use durable::{create_directories, sync_parent};
+pub use durable::{create_directories, remove_unfinished, sync_parent, write_atomically, write_durably};
 pub use fingerprint::Fingerprint;
 pub use read::{
     create_own, is_stream, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text,
     read_named, read_named_text,
 };
 pub use rel_path::{RelPath, RelPathError};
+pub use resumable::{FilePosition, RecordFormat, ResumableFile, TextLines};
+pub use retry::Backoff;
 
 /// The most that is read of a configuration, a scenario, a manifest or `run.json`, in bytes.
 pub const SMALL_FILE: u64 = 16 << 20;

@@ -9,7 +9,6 @@
 
 mod activation_stats;
 mod activation_store;
-mod bookmark;
 mod byte_size;
 mod checkpoint;
 mod chosen;
@@ -50,6 +49,7 @@ mod resuming;
 mod scale;
 #[cfg(feature = "http")]
 mod secret;
+mod sink;
 mod stages;
 mod stopwatch;
 mod table;
@@ -59,7 +59,6 @@ mod text;
 mod throughput;
 mod time;
 mod timer;
-mod trail;
 #[cfg(feature = "upload")]
 mod upload;
 pub mod worker;

@@ -1,14 +1,13 @@
 //! Tensors as a safetensors file. The same tensors always give the same file, to the byte.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
 use serde::Serialize;
 use tenterhook_core::{BoxError, DType};
-use tenterhook_files::create_own;
+use tenterhook_files::write_atomically;
 
 /// What the format itself keeps under a tensor's name.
 pub(crate) const METADATA: &str = "__metadata__";
@@ -94,32 +93,25 @@ impl TensorFile {
         (8 + self.header.len() + bytes.sum::<usize>()) as u64
     }
 
-    /// Writes it.
+    /// Writes the file, whole or not at all.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(create_own(path)?);
+        write_atomically(path, |file| self.write_to(file))
+    }
+
+    fn write_to(&self, file: &mut dyn Write) -> io::Result<()> {
         file.write_all(&(self.header.len() as u64).to_le_bytes())?;
         file.write_all(&self.header)?;
         for (_, tensor) in &self.tensors {
             file.write_all(&tensor.bytes)?;
         }
-        file.flush()
-    }
-
-    /// Writes it whole or not at all: under another name first. What stood there makes way.
-    pub(crate) fn write_whole(&self, path: &Path) -> io::Result<()> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let unfinished = path.with_file_name(format!(".{name}.unfinished"));
-        let written = self.write(&unfinished).and_then(|()| fs::rename(&unfinished, path));
-        if written.is_err() {
-            // What is left of it is of no use; that it could not be written is what people hear.
-            let _ = fs::remove_file(&unfinished);
-        }
-        written
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use safetensors::{Dtype, SafeTensors};
 
     use super::*;
@@ -128,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.safetensors");
         let file = TensorFile::new(metadata, tensors).expect("it fits together");
-        file.write_whole(&path).expect("it is written");
+        file.write(&path).expect("it is written");
         let bytes = fs::read(&path).expect("it is there");
         assert_eq!(bytes.len() as u64, file.size(), "as large as it said");
         assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1, "nothing else is left");
@@ -180,7 +172,7 @@ mod tests {
         let taken = directory.path().join("a.safetensors");
         fs::create_dir_all(taken.join("below")).expect("a directory of that name");
         let file = TensorFile::new(&[], vec![("x".to_owned(), tensor())]).expect("it fits together");
-        file.write_whole(&taken).expect_err("it cannot take the place of a directory");
+        file.write(&taken).expect_err("it cannot take the place of a directory");
         assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1);
     }
 }

@@ -114,6 +114,7 @@ made_up! { world;
     Log {
         of: world.moment(Event::Log).phase,
         epoch_end: world.progress.epochs_done > world.progress.epoch,
+        time: world.shared.elapsed().as_secs_f64(),
         metrics: &world.line.0,
         histograms: &world.line.1,
     }

@@ -6,14 +6,13 @@ mod buffers;
 mod bytes;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
-use tenterhook_files::{is_stream, open_regular, read_bounded, read_named};
+use tenterhook_files::{is_stream, open_regular, read_bounded, read_named, write_durably};
 
 use crate::memory;
 
@@ -195,8 +194,7 @@ impl TensorMap {
         self.0.is_empty()
     }
 
-    /// Writes a file and waits until it is on the disk. Whoever replaces another file writes to a
-    /// temporary name and renames.
+    /// Writes a file whole or not at all, and waits until it is on the disk.
     pub fn write(&self, path: &Path) -> Result<(), TensorError> {
         let content = self.as_file().map_err(|error| match error {
             TensorError::Unfit { tensor, problem } => {
@@ -204,12 +202,11 @@ impl TensorMap {
             }
             other => other,
         })?;
-        let written = File::create(path).and_then(|file| {
-            let mut file = BufWriter::with_capacity(1 << 20, file);
-            content.write_to(&mut file)?;
-            file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
-        });
-        written.map_err(|source| TensorError::Io { what: "write", path: path.to_owned(), source })
+        write_durably(path, |file| content.write_to(file)).map_err(|source| TensorError::Io {
+            what: "write",
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// The tensors as the content of a file, when all of them are in order.

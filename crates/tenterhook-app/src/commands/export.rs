@@ -7,8 +7,6 @@ use serde_json::json;
 use tenterhook::TensorMap;
 use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
-use tenterhook_files::sync_parent;
-
 use super::weights::Weights;
 use super::{cannot, print, print_data};
 use crate::arguments::Export;
@@ -27,7 +25,7 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, String> {
             file.display()
         ));
     }
-    write(&weights, &file)?;
+    weights.write(&file).map_err(|error| error.to_string())?;
     let size = file.metadata().map_err(cannot("read", &file))?.len();
     let parameters: u64 =
         weights.iter().map(|(_, tensor)| tensor.shape.iter().product::<usize>() as u64).sum();
@@ -88,16 +86,4 @@ fn usual_name(from: &Path) -> Result<PathBuf, String> {
     let mut name = name.unwrap_or_default().to_owned();
     name.push(".safetensors");
     Ok(name.into())
-}
-
-/// Writes the file whole or not at all.
-fn write(weights: &TensorMap, file: &Path) -> Result<(), String> {
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(file.file_name().ok_or_else(|| format!("{} is no name of a file", file.display()))?);
-    hidden.push(".unfinished");
-    let unfinished = file.with_file_name(hidden);
-    let written = weights.write(&unfinished).map_err(|error| error.to_string());
-    let placed = written.and_then(|()| std::fs::rename(&unfinished, file).map_err(cannot("write", file)));
-    placed.inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
-    sync_parent(file).map_err(cannot("write", file))
 }

@@ -216,7 +216,7 @@ impl ActivationStore {
         *before = before.saturating_add(1);
         let name = RelPath::new(format!("{name}{version}.safetensors"))?;
         let path = name.below(directory);
-        let written = fs::create_dir_all(directory).and_then(|()| file.write_whole(&path));
+        let written = fs::create_dir_all(directory).and_then(|()| file.write(&path));
         written.map_err(|error| {
             let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
             let fix = if full { "make room, or choose another `dir`" } else { "choose another `dir`" };

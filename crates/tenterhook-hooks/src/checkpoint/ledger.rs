@@ -85,15 +85,23 @@ impl Ledger {
         }
     }
 
-    /// The best one that is there, with its score, and of equals the newest.
+    /// The best one, with its score, and of equals the newest. It may be gone: a resumed run decides as it did before.
     pub(super) fn best(&self, mode: Mode) -> Option<(&RelPath, Option<f64>)> {
+        Ledger::best_of(self.0.iter(), mode)
+    }
+
+    /// The best one that can be loaded.
+    pub(super) fn best_there(&self, mode: Mode) -> Option<(&RelPath, Option<f64>)> {
+        Ledger::best_of(self.0.iter().filter(|kept| !kept.gone), mode)
+    }
+
+    fn best_of<'k>(kept: impl Iterator<Item = &'k Kept>, mode: Mode) -> Option<(&'k RelPath, Option<f64>)> {
         let better = |a: &Kept, b: &Kept| match (a.score, b.score) {
             (Some(a), Some(b)) => !mode.is_better(b, a),
             (Some(_) | None, None) => true,
             (None, Some(_)) => false,
         };
-        let there = self.0.iter().filter(|kept| !kept.gone);
-        let best = there.reduce(|best, other| if better(other, best) { other } else { best });
+        let best = kept.reduce(|best, other| if better(other, best) { other } else { best });
         best.map(|kept| (&kept.path, kept.score))
     }
 
@@ -155,7 +163,8 @@ mod tests {
         }
         let missing = ledger.reconcile(|kept| *kept == path("there"), |kept| *kept == path("removed"));
         assert_eq!(missing, [path("deleted")]);
-        assert_eq!(ledger.best(Mode::Min), Some((&path("there"), Some(3.0))), "one that can be loaded");
+        assert_eq!(ledger.best_there(Mode::Min), Some((&path("there"), Some(3.0))), "one that can be loaded");
+        assert_eq!(ledger.best(Mode::Min), Some((&path("removed"), Some(1.0))), "as before it was removed");
         assert!(ledger.takes(2.0, Some(2), Mode::Min), "better than the one that is there");
         assert_eq!(ledger.make_room(Some(2), Mode::Min).paths(), [path("there")]);
         assert!(!ledger.takes(2.0, Some(1), Mode::Min), "worse than the one that was removed");

@@ -128,11 +128,11 @@ impl Checkpoint {
         Ok(Checkpoint { options, rhythm, mode, memory: Memory::default(), unsaved: Vec::new() })
     }
 
-    /// The best checkpoint that is kept, and its score where something is monitored. A relative path is below the
+    /// The best checkpoint that can be loaded, and its score where something is monitored. A relative path is below the
     /// checkpoints' root.
     #[must_use]
     pub fn best(&self) -> Option<(PathBuf, Option<f64>)> {
-        let (path, score) = self.memory.ledger.best(self.mode)?;
+        let (path, score) = self.memory.ledger.best_there(self.mode)?;
         Some((self.at(path), score))
     }
 

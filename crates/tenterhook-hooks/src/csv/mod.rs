@@ -4,7 +4,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,12 +13,12 @@ use tenterhook_core::{
     FromOptions, HookResult, HookSpec, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
     TrainStart, hook,
 };
+use tenterhook_files::{ResumableFile, TextLines};
 
-use table::{Row, Table};
+use table::{Cells, Table};
 
-use crate::bookmark::Bookmark;
 use crate::own_file;
-use crate::trail::{self, Opening, Trail};
+use crate::sink::{self, Logged, Records, SinkFile, SinkFormat, SinkPosition};
 use crate::worker::{Desk, Queue, WhenFull, Work, outbox};
 
 /// The options of [`Csv`].
@@ -55,8 +56,9 @@ impl Default for CsvOptions {
 ///   those four names is `metric/step`, say. Cells of what was not logged are empty, and what is no number is `nan`, `inf` or
 ///   `-inf`. For a metric that comes later the table is written anew, with a wider header, under another name, which
 ///   then takes its place: a run that is killed meanwhile leaves the old one. A resumed run cuts the table back to
-///   the rows that were logged before its checkpoint, also where some were dropped, and goes on there; what waited to be written when
-///   the run was killed is missing. A run that begins again in its own directory begins the table anew; a table that stands elsewhere is
+///   the rows that were logged before its checkpoint, restores from `metrics.jsonl` those that are missing there, says how many,
+///   and continues. Where a condition such as `every` keeps lines from the hook, missing rows are counted and not
+///   restored. A run that begins again in its own directory begins the table anew; a table that stands elsewhere is
 ///   added to.
 /// - **Cost**: a copy of the numbers. Its own thread writes, and reads the whole table when there is a new metric.
 /// - **When it fails**, because the file cannot be written, its policy decides: it is reported, and the hook
@@ -75,17 +77,16 @@ impl Default for CsvOptions {
 pub struct Csv {
     options: CsvOptions,
     queue: Queue,
-    /// Without a row the file is only opened.
-    trail: Trail<Option<Row>>,
+    file: SinkFile<Cells>,
 }
 
 /// What a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
-    file: Option<Bookmark>,
+    file: Option<SinkPosition>,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl FromOptions for Csv {
     type Options = CsvOptions;
@@ -98,8 +99,8 @@ when_full = "block"
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         own_file::check("path", &options.path, "metrics.csv")?;
         let queue = outbox::queue(options.queue_size, options.when_full, &options.flush_timeout)?;
-        let trail = Trail::new(&options.path);
-        Ok(Csv { options, queue, trail })
+        let file = SinkFile::new(&options.path);
+        Ok(Csv { options, queue, file })
     }
 }
 
@@ -113,9 +114,9 @@ impl Csv {
 
     /// Whether the file is written in this call; its worker runs from here on.
     fn is_open(&mut self, moment: &Moment<'_>) -> HookResult<bool> {
-        if !self.trail.is_open() {
+        if !self.file.is_open() {
             let Some(path) = self.place(moment)? else { return Ok(false) };
-            self.trail.open(moment, self.queue, path, |opening| Rows { opening, table: None })?;
+            self.file.open(moment, self.queue, path, &Rows)?;
         }
         Ok(true)
     }
@@ -128,15 +129,15 @@ impl Observer for Csv {
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
-        self.trail.begin_call();
+        self.file.begin_call();
         Ok(())
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        let own = self.place(cx)?.filter(|path| trail::is_own(cx, path));
-        self.trail.begin(cx, own)?;
-        if self.trail.takes_up() && self.is_open(cx)? {
-            return self.trail.order(None);
+        let own = self.place(cx)?.filter(|path| sink::is_own(cx, path));
+        self.file.begin(cx, own)?;
+        if self.file.is_resumed() {
+            self.is_open(cx)?;
         }
         Ok(())
     }
@@ -145,21 +146,20 @@ impl Observer for Csv {
         if cx.of == Phase::SanityCheck || cx.metrics.is_empty() || !self.is_open(cx)? {
             return Ok(());
         }
-        let time = cx.elapsed().as_secs_f64();
-        let row = Row { step: cx.step, epoch: cx.epoch, stage: cx.of, time, metrics: cx.metrics.clone() };
-        self.trail.send(time, Some(row))
+        let row = Cells::new([cx.step, cx.epoch], cx.of, cx.time, cx.metrics);
+        self.file.send(row, cx.time, Some(cx.time))
     }
 
     fn finish(&mut self) -> HookResult {
-        self.trail.finish()
+        self.file.finish()
     }
 
     fn sent(&self) -> Option<Sent> {
-        self.trail.sent()
+        self.file.sent()
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &Memory { file: self.trail.mark() })?)
+        Ok(State::of(VERSION, &Memory { file: self.file.position() })?)
     }
 
     fn check_state_dict(&self, state: &State) -> HookResult {
@@ -168,32 +168,63 @@ impl Observer for Csv {
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
-        self.trail.load(memory.file);
+        self.file.load(memory.file);
         Ok(())
     }
 }
 
-/// The table, on a thread of its own.
-struct Rows {
-    opening: Opening,
-    table: Option<Table>,
+/// The format of the table.
+struct Rows;
+
+impl SinkFormat for Rows {
+    type Entry = Cells;
+    type Record = Cells;
+    type Framing = TextLines;
+    type Writer = Table;
+
+    const OPTION: &'static str = "path";
+    const RECORDS: &'static str = "rows";
+    const HEAD: u64 = 0;
+    const UNRESTORABLE: &'static str = "they are of an earlier run";
+
+    fn clear(&self, path: &Path) -> io::Result<()> {
+        table::write(path, &[], &|| Ok(Box::new(std::iter::empty())))
+    }
+
+    fn records(&self, path: &Path) -> io::Result<Records<'static, Cells>> {
+        table::read(path)
+    }
+
+    fn key(row: &Cells) -> u64 {
+        row.key()
+    }
+
+    fn time(row: &Cells) -> f64 {
+        row.time()
+    }
+
+    fn of_line(line: &Logged, _: f64) -> Option<Cells> {
+        let is_row = line.stage != Phase::SanityCheck && !line.metrics.is_empty();
+        is_row.then(|| Cells::new([line.step, line.epoch], line.stage, line.time, &line.metrics))
+    }
+
+    fn rewrite<'r>(&self, path: &Path, rows: &dyn Fn() -> io::Result<Records<'r, Cells>>) -> io::Result<()> {
+        let columns = table::columns(rows()?)?;
+        table::write(path, &columns, rows)
+    }
+
+    fn writer(&self, file: ResumableFile<TextLines>) -> io::Result<Table> {
+        Table::of(file)
+    }
 }
 
-impl Work for Rows {
-    type Item = Option<Row>;
+/// On a thread of its own.
+impl Work for Table {
+    type Item = Cells;
 
-    fn take(&mut self, row: Option<Row>, _: &Desk) -> HookResult {
-        let Opening { path, keep, found } = &self.opening;
-        let table = match &mut self.table {
-            Some(table) => Ok(table),
-            none => Table::open(path, keep).map(|table| {
-                let _ = found.set(table.found);
-                none.insert(table)
-            }),
-        };
-        let written = table.and_then(|table| row.map_or(Ok(()), |row| table.push(&row)));
-        Ok(written.map_err(|error| {
-            format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
+    fn take(&mut self, row: Cells, _: &Desk) -> HookResult {
+        Ok(self.push(&row).map_err(|error| {
+            format!("cannot write {}: {error}; make room, or choose another `path`", self.path().display())
         })?)
     }
 }

@@ -1,6 +1,5 @@
 //! What happens on the thread of a [`Heartbeat`](super::Heartbeat).
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tenterhook_core::HookResult;
-use tenterhook_files::create_own;
+use tenterhook_files::write_atomically;
 
 use crate::http::{Client, insist, within};
 use crate::secret::Secret;
@@ -141,12 +140,7 @@ fn write(file: &Path, json: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let mut name = std::ffi::OsString::from(".");
-    name.push(file.file_name().unwrap_or_default());
-    name.push(".new");
-    let new = file.with_file_name(name);
-    create_own(&new)?.write_all(json)?;
-    std::fs::rename(&new, file)
+    write_atomically(file, |file| file.write_all(json))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tenterhook_files::Backoff;
+
 use super::Trouble;
 
 /// What an attempt waits for the first time, doubled from then on.
@@ -32,25 +34,17 @@ impl std::fmt::Display for GaveUp {
 pub(crate) fn insist(
     retries: u32,
     mut pause: impl FnMut(Duration) -> bool,
-    mut attempt: impl FnMut() -> Result<(), Trouble>,
+    attempt: impl FnMut() -> Result<(), Trouble>,
 ) -> Result<(), GaveUp> {
-    let (mut attempts, mut wait) = (0, FIRST);
-    loop {
-        attempts += 1;
-        let Err(trouble) = attempt() else { return Ok(()) };
-        let given_up = Err(GaveUp { trouble, attempts });
-        if attempts > retries || !trouble.may_pass() {
-            return given_up;
-        }
+    let pause = |trouble: &Trouble, wait: Duration| {
         let asked = match trouble {
             Trouble::Answered { retry_after, .. } => retry_after.unwrap_or_default(),
             _ => Duration::ZERO,
         };
-        if asked > PATIENCE || !pause(wait.max(asked)) {
-            return given_up;
-        }
-        wait = (wait * 2).min(LONGEST);
-    }
+        trouble.may_pass() && asked <= PATIENCE && pause(wait.max(asked))
+    };
+    let backoff = Backoff { first: FIRST, longest: LONGEST, retries };
+    backoff.retry(attempt, pause).map_err(|(trouble, attempts)| GaveUp { trouble, attempts })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Writes what happens into a file of JSON lines.
 
-mod file;
 mod line;
 #[cfg(test)]
 mod tests;
 
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -14,9 +15,8 @@ use tenterhook_core::{
     Scalar, Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd,
     TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
-use tenterhook_files::RelPath;
+use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
 
-use file::Lines;
 use line::{Line, What};
 
 use crate::own_file::{self, Base};
@@ -73,9 +73,10 @@ impl From<u64> for JsonlOptions {
 #[derive(Debug)]
 pub struct Jsonl {
     options: JsonlOptions,
-    lines: Option<Lines>,
-    /// The file as a checkpoint knew it; taken when it is opened again.
-    known: Option<Known>,
+    /// The file, with the name that a checkpoint gives it.
+    file: Option<(RelPath, ResumableFile<TextLines>)>,
+    /// The position of a checkpoint, until the file is opened.
+    resumed: Option<FilePosition>,
     epoch: Mark,
     batch: Mark,
     evaluation: Mark,
@@ -87,7 +88,7 @@ pub struct Jsonl {
 /// What a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
-    file: Option<Known>,
+    file: Option<FilePosition>,
     epoch: Mark,
     batch: Mark,
     #[serde(with = "tenterhook_core::number::option")]
@@ -95,13 +96,7 @@ struct Memory {
     lr_of: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Known {
-    path: RelPath,
-    length: u64,
-}
-
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 impl FromOptions for Jsonl {
     type Options = JsonlOptions;
@@ -118,7 +113,7 @@ path = "training.jsonl"
         }
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let (epoch, batch, evaluation) = Default::default();
-        Ok(Jsonl { options, lines: None, known: None, epoch, batch, evaluation, lr: None, lr_of: 0 })
+        Ok(Jsonl { options, file: None, resumed: None, epoch, batch, evaluation, lr: None, lr_of: 0 })
     }
 }
 
@@ -136,41 +131,44 @@ impl Jsonl {
         Ok(Some(std::path::absolute(&path).map_err(|error| cannot(&path, &error))?))
     }
 
-    /// Opens the file. A resumed run takes it up where its checkpoint was.
-    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut Lines>> {
+    /// Opens the file. A resumed run continues it where its checkpoint was.
+    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut ResumableFile<TextLines>>> {
         let Some(path) = self.place(cx)? else { return Ok(None) };
-        if self.lines.as_ref().is_none_or(|lines| !lines.is_at(&path)) {
-            // An evaluation of an older checkpoint must not cut off what came after it.
+        if self.file.as_ref().is_none_or(|(_, file)| file.path() != path) {
             let name = self.name(cx, &path)?;
-            let same = |known: &&Known| known.path == name && cx.stage == Stage::Fit;
-            let keep = self.known.as_ref().filter(same).map(|known| known.length);
-            let opened = Lines::open(cx.run, path.clone(), name, keep);
-            self.lines = Some(opened.map_err(|error| cannot(&path, &error))?);
-            self.known = None;
+            // An evaluation of an older checkpoint must not cut off what came after it.
+            let resumed = self.resumed.as_ref().filter(|at| at.file == name && cx.stage == Stage::Fit);
+            let file = opened(cx, &path, resumed).map_err(|error| cannot(&path, &error))?;
+            (self.file, self.resumed) = (Some((name, file)), None);
         }
-        Ok(self.lines.as_mut())
+        Ok(self.file.as_mut().map(|(_, file)| file))
     }
 
     /// A run that begins in its own directory finds nothing there but what it wrote itself, before it was killed
     /// without a checkpoint to go on from.
     fn begin_anew(&mut self, cx: &Moment<'_>) -> HookResult {
-        if cx.total_batches > 0 || self.known.is_some() || self.lines.is_some() {
+        if cx.total_batches > 0 || self.resumed.is_some() || self.file.is_some() {
             return Ok(());
         }
         let Some(directory) = &cx.run.directory else { return Ok(()) };
         let directory = std::path::absolute(directory).map_err(|error| cannot(directory, &error))?;
         let own = self.place(cx)?.filter(|path| path.starts_with(directory));
         let name = own.map(|path| self.name(cx, &path)).transpose()?;
-        self.known = name.map(|path| Known { path, length: 0 });
+        self.resumed = name.map(|file| FilePosition { file, length: 0 });
         Ok(())
     }
 
     /// Whether the run goes on in the file that its checkpoint knew, where it was.
     fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
-        let Some(known) = self.known.clone() else { return Ok(false) };
-        let lines = self.open(cx)?;
-        Ok(known.length > 0
-            && lines.is_some_and(|lines| lines.name == known.path && lines.length == known.length))
+        let Some(resumed) = self.resumed.clone().filter(|at| at.length > 0) else { return Ok(false) };
+        self.open(cx)?;
+        Ok(self.position() == Some(resumed))
+    }
+
+    /// How far the file is written.
+    fn position(&self) -> Option<FilePosition> {
+        let (name, file) = self.file.as_ref()?;
+        Some(FilePosition { file: name.clone(), length: file.length() })
     }
 
     /// The file as a checkpoint names it.
@@ -180,11 +178,33 @@ impl Jsonl {
 
     /// Adds a line.
     fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
-        let Some(lines) = self.open(cx)? else { return Ok(()) };
+        let Some(file) = self.open(cx)? else { return Ok(()) };
         let mut text = serde_json::to_vec(&Line::of(cx, what))?;
         text.push(b'\n');
-        Ok(lines.push(&text).map_err(|error| cannot(&lines.path, &error))?)
+        Ok(file.push(&text).map_err(|error| cannot(file.path(), &error))?)
     }
+}
+
+/// Opens the file at its end, or at the position of a checkpoint. Where no line ends there, another run has written to
+/// the file since, and all of it stays.
+fn opened(
+    cx: &Moment<'_>,
+    path: &Path,
+    resumed: Option<&FilePosition>,
+) -> io::Result<ResumableFile<TextLines>> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let file = own_file::open(cx.run, path, OpenOptions::new().read(true).append(true).create(true))?;
+    let mut file = ResumableFile::of(path, file)?;
+    if let Some(position) = resumed {
+        if let Some(missing) = position.missing(path, file.length()) {
+            cx.say(missing);
+        } else if file.end_within(position.length)? == position.length {
+            file.truncate(position.length)?;
+        }
+    }
+    Ok(file)
 }
 
 fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
@@ -288,9 +308,7 @@ impl Observer for Jsonl {
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        let open = self.lines.as_ref();
-        let file = open.map(|lines| Known { path: lines.name.clone(), length: lines.length });
-        let file = file.or(self.known.clone());
+        let file = self.position().or(self.resumed.clone());
         let Jsonl { epoch, batch, lr, lr_of, .. } = *self;
         Ok(State::of(VERSION, &Memory { file, epoch, batch, lr, lr_of })?)
     }
@@ -301,9 +319,9 @@ impl Observer for Jsonl {
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
-        (self.known, self.epoch, self.batch) = (memory.file, memory.epoch, memory.batch);
+        (self.resumed, self.epoch, self.batch) = (memory.file, memory.epoch, memory.batch);
         (self.lr, self.lr_of) = (memory.lr, memory.lr_of);
-        self.lines = None;
+        self.file = None;
         Ok(())
     }
 }

@@ -157,6 +157,23 @@ fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
 }
 
 #[test]
+fn what_is_missing_before_the_checkpoint_is_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("json_log.jsonl");
+    let script = Fit::new(1, 4).script();
+    let mut first = rig(1, dir.path());
+    first.play(&script[..script.len() / 2]);
+    let length = std::fs::metadata(&path).expect("it is there").len();
+    std::fs::remove_file(&path).expect("it is removed");
+    let mut again = first.resumed(jsonl(1));
+    again.on_train_start();
+    let said: Vec<_> = again.said().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains(&format!("json_log.jsonl has 0 bytes of the {length} that")), "{said:?}");
+    assert_eq!(events(&path), ["train_start"], "it begins anew");
+}
+
+#[test]
 fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_attempt() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");

@@ -9,11 +9,8 @@ use tenterhook_core::HookResult;
 use tenterhook_core::metrics::Histogram;
 use tenterhook_core::tensor::Tensor;
 
-use super::event::Summary;
-use super::file::EventFile;
+use super::event::{self, Summary};
 use super::image::Layout;
-use crate::trail::Opening;
-use crate::worker::{Desk, Work};
 
 /// So many bytes of values may wait to be counted. Beyond that the training thread counts them itself: a queue of
 /// gradients must not fill the memory.
@@ -27,22 +24,10 @@ pub(super) struct Entry {
 }
 
 pub(super) enum What {
-    Line {
-        metrics: BTreeMap<String, f64>,
-        histograms: BTreeMap<String, Histogram>,
-    },
-    Values {
-        of: Vec<(String, Spread)>,
-        bins: usize,
-    },
-    Images {
-        tag: String,
-        layout: Layout,
-        values: Vec<f32>,
-    },
+    Line { metrics: BTreeMap<String, f64>, histograms: BTreeMap<String, Histogram> },
+    Values { of: Vec<(String, Spread)>, bins: usize },
+    Images { tag: String, layout: Layout, values: Vec<f32> },
     Config(Value),
-    /// The file is only opened.
-    Opening,
 }
 
 /// The memory that all values take up together which wait.
@@ -93,17 +78,11 @@ impl Spread {
 }
 
 impl Entry {
-    fn into_event(self) -> HookResult<Option<Vec<u8>>> {
+    pub(super) fn into_event(self) -> HookResult<Vec<u8>> {
         let mut summary = Summary::new(self.wall_time, self.step);
         match self.what {
-            What::Opening => return Ok(None),
             What::Line { metrics, histograms } => {
-                for (name, value) in &metrics {
-                    summary.scalar(name, *value);
-                }
-                for (name, histogram) in &histograms {
-                    summary.histogram(name, histogram);
-                }
+                return Ok(event::logged(self.wall_time, self.step, &metrics, &histograms));
             }
             What::Values { of, bins } => {
                 for (tag, spread) in of {
@@ -120,39 +99,7 @@ impl Entry {
                 summary.text("config", &lines.join("\n"));
             }
         }
-        Ok(Some(summary.into_event()))
-    }
-}
-
-/// The event file, on a thread of its own.
-pub(super) struct Events {
-    opening: Opening,
-    file: Option<EventFile>,
-}
-
-impl Events {
-    pub(super) fn new(opening: Opening) -> Events {
-        Events { opening, file: None }
-    }
-}
-
-impl Work for Events {
-    type Item = Entry;
-
-    fn take(&mut self, entry: Entry, _: &Desk) -> HookResult {
-        let (wall_time, event) = (entry.wall_time, entry.into_event()?);
-        let Opening { path, keep, found } = &self.opening;
-        let file = match &mut self.file {
-            Some(file) => Ok(file),
-            none => EventFile::open(path, keep, wall_time).map(|file| {
-                let _ = found.set(file.found);
-                none.insert(file)
-            }),
-        };
-        let written = file.and_then(|file| event.map_or(Ok(()), |event| file.push(&event)));
-        Ok(written.map_err(|error| {
-            format!("cannot write {}: {error}; make room, or choose another `dir`", path.display())
-        })?)
+        Ok(summary.into_event())
     }
 }
 

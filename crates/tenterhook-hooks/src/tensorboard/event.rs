@@ -1,6 +1,8 @@
 //! The few messages of TensorBoard that it needs, in the encoding of Protocol Buffers. Numbers of fields are those of
 //! `event.proto`, `summary.proto` and `tensor.proto`.
 
+use std::collections::BTreeMap;
+
 use tenterhook_core::metrics::Histogram;
 
 /// What a file begins with.
@@ -69,11 +71,31 @@ pub(super) fn version(wall_time: f64) -> Vec<u8> {
     Message::default().double(1, wall_time).bytes(3, VERSION.as_bytes()).0
 }
 
+/// How many bytes the time takes up with which an event begins.
+pub(super) const TIME_SIZE: usize = 9;
+
 /// When an event was, in seconds since 1970: every one of ours begins with it.
 pub(super) fn wall_time(event: &[u8]) -> Option<f64> {
     let (key, rest) = event.split_first()?;
     let time = rest.first_chunk::<8>()?;
     (*key == (1 << 3 | 1)).then_some(f64::from_le_bytes(*time))
+}
+
+/// The event of a line of `metrics.jsonl` and `histograms.jsonl`.
+pub(super) fn logged(
+    wall_time: f64,
+    step: u64,
+    metrics: &BTreeMap<String, f64>,
+    histograms: &BTreeMap<String, Histogram>,
+) -> Vec<u8> {
+    let mut summary = Summary::new(wall_time, step);
+    for (name, value) in metrics {
+        summary.scalar(name, *value);
+    }
+    for (name, histogram) in histograms {
+        summary.histogram(name, histogram);
+    }
+    summary.into_event()
 }
 
 /// An event of numbers and what else belongs to one moment.
@@ -96,7 +118,9 @@ impl Summary {
     /// TensorBoard keeps 32 bits of a number, whichever way it is written; this way every reader knows.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn scalar(&mut self, tag: &str, value: f64) {
-        self.value(tag, |message| message.float(2, value as f32));
+        // A line of `metrics.jsonl` does not tell one NaN from another, and its event must be the same.
+        let value = if value.is_nan() { f32::NAN } else { value as f32 };
+        self.value(tag, |message| message.float(2, value));
     }
 
     pub(super) fn histogram(&mut self, tag: &str, histogram: &Histogram) {

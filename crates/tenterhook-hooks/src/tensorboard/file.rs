@@ -1,82 +1,128 @@
-//! An event file that only grows, except that a resumed run takes up where its checkpoint was.
+//! An event file, which a resumed run continues.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, Result, Write};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use tenterhook_files::open_regular_with;
+use tenterhook_core::{HookResult, Phase};
+use tenterhook_files::{RecordFormat, ResumableFile, open_regular, write_durably};
 
+use super::entry::Entry;
 use super::{event, record};
-use crate::bookmark::Keep;
+use crate::sink::{Logged, Records, SinkFormat};
+use crate::worker::{Desk, Work};
 
 /// How the names of event files begin.
 pub(super) const PREFIX: &str = "events.out.tfevents.";
 
+/// Records with a length and checksums.
+#[derive(Debug)]
+pub(super) enum TfRecords {}
+
+impl RecordFormat for TfRecords {
+    fn end_of_records(file: &mut File, length: u64) -> io::Result<u64> {
+        file.rewind()?;
+        let mut reader = BufReader::new(file.take(length));
+        let mut end = 0;
+        while let Some(content) = record::next(&mut reader)? {
+            end += record::size_of(&content);
+        }
+        Ok(end)
+    }
+}
+
+/// The format of an event file that is opened at this time.
+pub(super) struct EventFormat {
+    pub(super) wall_time: f64,
+}
+
+impl SinkFormat for EventFormat {
+    type Entry = Entry;
+    type Record = Vec<u8>;
+    type Framing = TfRecords;
+    type Writer = EventFile;
+
+    const OPTION: &'static str = "dir";
+    const RECORDS: &'static str = "events";
+    /// The configuration.
+    const HEAD: u64 = 1;
+    const UNRESTORABLE: &'static str = "its own histograms and images stand in no other file of the run";
+
+    /// Two files side by side would be drawn as one.
+    fn clear(&self, path: &Path) -> io::Result<()> {
+        let directory = path.parent().unwrap_or(path);
+        let entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
+        let old = entries.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+        old.map(fs::DirEntry::path).try_for_each(fs::remove_file)
+    }
+
+    /// The events behind the version.
+    fn records(&self, path: &Path) -> io::Result<Records<'static, Vec<u8>>> {
+        let mut reader = BufReader::new(open_regular(path)?);
+        Ok(Box::new(std::iter::from_fn(move || record::next(&mut reader).transpose()).skip(1)))
+    }
+
+    /// Everything but the time, with which an event begins.
+    fn key(event: &Vec<u8>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        event.get(event::TIME_SIZE..).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn time(event: &Vec<u8>) -> f64 {
+        event::wall_time(event).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    fn of_line(line: &Logged, offset: f64) -> Option<Vec<u8>> {
+        let is_written =
+            line.stage != Phase::SanityCheck && !(line.metrics.is_empty() && line.histograms.is_empty());
+        let (wall_time, step) = (line.time + offset, line.step);
+        is_written.then(|| event::logged(wall_time, step, &line.metrics, &line.histograms))
+    }
+
+    fn rewrite<'r>(
+        &self,
+        path: &Path,
+        records: &dyn Fn() -> io::Result<Records<'r, Vec<u8>>>,
+    ) -> io::Result<()> {
+        let first = match open_regular(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            opened => record::next(&mut BufReader::new(opened?))?,
+        };
+        let version = first.unwrap_or_else(|| event::version(self.wall_time));
+        write_durably(path, |file| {
+            file.write_all(&record::framed(&version))?;
+            records()?.try_for_each(|event| file.write_all(&record::framed(&event?)))
+        })
+    }
+
+    fn writer(&self, mut file: ResumableFile<TfRecords>) -> io::Result<EventFile> {
+        if file.length() == 0 {
+            file.push(&record::framed(&event::version(self.wall_time)))?;
+        }
+        Ok(EventFile { file })
+    }
+}
+
+/// The file, on a thread of its own.
 #[derive(Debug)]
 pub(super) struct EventFile {
-    file: File,
-    /// How many bytes of whole records it holds.
-    length: u64,
-    /// How many events stayed when it was opened.
-    pub(super) found: u64,
+    file: ResumableFile<TfRecords>,
 }
 
-impl EventFile {
-    /// Opens the file at the end of what is kept, or makes it with its first record. Half a record at its end, which
-    /// a killed run may have left, goes in any case.
-    pub(super) fn open(path: &Path, keep: &Keep, wall_time: f64) -> Result<EventFile> {
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-            if *keep == Keep::Nothing {
-                remove_event_files(directory)?;
-            }
-        }
-        let file = open_regular_with(OpenOptions::new().read(true).append(true).create(true), path)?;
-        let (length, found) = kept(&file, keep)?;
-        if file.metadata()?.len() > length {
-            file.set_len(length)?;
-        }
-        let mut file = EventFile { file, length, found };
-        if length == 0 {
-            file.push(&event::version(wall_time))?;
-        }
-        Ok(file)
-    }
+impl Work for EventFile {
+    type Item = Entry;
 
-    /// Adds an event, whole or not at all, and leaves it to nobody's buffer.
-    pub(super) fn push(&mut self, event: &[u8]) -> Result<()> {
-        let frame = record::framed(event);
-        let written = self.file.write_all(&frame).and_then(|()| self.file.flush());
-        match written {
-            Ok(()) => self.length += frame.len() as u64,
-            // Half a record must not stay. If that fails too, whoever opens the file next cuts it off.
-            Err(_) => drop(self.file.set_len(self.length)),
-        }
-        written
+    fn take(&mut self, entry: Entry, _: &Desk) -> HookResult {
+        let frame = record::framed(&entry.into_event()?);
+        Ok(self.file.push(&frame).map_err(|error| {
+            format!(
+                "cannot write {}: {error}; make room, or choose another `dir`",
+                self.file.path().display()
+            )
+        })?)
     }
-}
-
-/// How many bytes of a file stay, and how many events behind its version.
-fn kept(file: &File, keep: &Keep) -> Result<(u64, u64)> {
-    let mut reader = BufReader::new(file);
-    // Where each record ends, and when it was: the first is the version's.
-    let (mut ends, mut times) = (Vec::new(), Vec::new());
-    let mut end = 0;
-    while let Some(event) = record::next(&mut reader)? {
-        end += record::size_of(&event);
-        ends.push(end);
-        times.push(event::wall_time(&event).unwrap_or(f64::NEG_INFINITY));
-    }
-    let events = keep.count(times.into_iter().skip(1));
-    let last = usize::try_from(events).unwrap_or(usize::MAX);
-    Ok((ends.get(last).copied().unwrap_or(0), events))
-}
-
-/// What a first attempt of the same run left: two files side by side would be drawn as one.
-fn remove_event_files(directory: &Path) -> Result<()> {
-    let entries = fs::read_dir(directory)?.collect::<Result<Vec<_>>>()?;
-    let old = entries.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-    old.map(fs::DirEntry::path).try_for_each(fs::remove_file)
 }
 
 /// The name of a new one: TensorBoard reads those of a directory in the order of their names.
@@ -86,15 +132,31 @@ pub(super) fn name(wall_time: f64, host: &str) -> PathBuf {
     format!("{PREFIX}{wall_time:010.0}.{host}.{}.0", std::process::id()).into()
 }
 
+/// The events of a file behind its version, without their times.
+#[cfg(test)]
+pub(crate) fn timeless(path: &Path) -> Vec<Vec<u8>> {
+    let records = EventFormat { wall_time: 0.0 }.records(path).expect("it opens");
+    records.map(|event| event.expect("it reads").split_off(event::TIME_SIZE)).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::tensorboard::entry::What;
     use crate::tensorboard::event::Summary;
+
+    const FORMAT: EventFormat = EventFormat { wall_time: 7.0 };
 
     fn scalar(step: u64) -> Vec<u8> {
         let mut summary = Summary::new(step as f64, step);
         summary.scalar("x", 1.0);
         summary.into_event()
+    }
+
+    fn opened(path: &Path) -> EventFile {
+        FORMAT.writer(ResumableFile::open(path).expect("it opens")).expect("it has a head")
     }
 
     fn contents(path: &Path) -> Vec<Vec<u8>> {
@@ -108,27 +170,26 @@ mod tests {
         contents
     }
 
-    /// A file of three events in a directory below this one.
+    /// A file of three events in this directory.
     fn three(directory: &Path) -> PathBuf {
-        let path = directory.join("below").join(name(7.0, "a/b c"));
-        let mut file = EventFile::open(&path, &Keep::Nothing, 7.0).expect("it is made");
-        (1..=3).for_each(|step| file.push(&scalar(step)).expect("it is written"));
+        let path = directory.join(name(7.0, "a/b c"));
+        let mut file = opened(&path).file;
+        (1..=3).for_each(|step| file.push(&record::framed(&scalar(step))).expect("it is written"));
         path
     }
 
     #[test]
-    fn a_file_begins_with_its_version_and_is_gone_on_with_where_it_is_said() {
+    fn a_file_begins_with_its_version_and_keeps_it_when_it_is_rewritten() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = three(directory.path());
         assert!(path.display().to_string().contains("events.out.tfevents.0000000007.a_b_c."), "{path:?}");
         let all = [event::version(7.0), scalar(1), scalar(2), scalar(3)];
         assert_eq!(contents(&path), all);
-        EventFile::open(&path, &Keep::All, 8.0).expect("it opens");
+        opened(&path);
         assert_eq!(contents(&path), all);
-        EventFile::open(&path, &Keep::Until { before: 0, sent: 2, time: 2.0 }, 8.0).expect("it opens");
+        let later = EventFormat { wall_time: 9.0 };
+        later.rewrite(&path, &|| Ok(Box::new(later.records(&path)?.take(2)))).expect("it is rewritten");
         assert_eq!(contents(&path), all[..3]);
-        EventFile::open(&path, &Keep::Until { before: 0, sent: 0, time: 0.0 }, 8.0).expect("it opens");
-        assert_eq!(contents(&path), all[..1]);
     }
 
     #[test]
@@ -136,11 +197,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = three(directory.path());
         let whole = fs::read(&path).expect("it is there");
-        let last = record::framed(&scalar(3)).len();
-        for missing in 1..last {
+        let last = record::framed(&scalar(3));
+        for missing in 1..last.len() {
             fs::write(&path, &whole[..whole.len() - missing]).expect("it is written");
-            let mut file = EventFile::open(&path, &Keep::All, 8.0).expect("it opens");
-            file.push(&scalar(3)).expect("it is written");
+            opened(&path).file.push(&last).expect("it is written");
             assert!(fs::read(&path).expect("it is there") == whole, "{missing}");
         }
     }
@@ -151,9 +211,7 @@ mod tests {
         let path = three(directory.path());
         let beside = path.with_file_name("notes.txt");
         fs::write(&beside, "mine").expect("it is written");
-        let anew = path.with_file_name(name(9.0, "host"));
-        EventFile::open(&anew, &Keep::Nothing, 9.0).expect("it is made");
-        assert_eq!(contents(&anew), [event::version(9.0)]);
+        FORMAT.clear(&path.with_file_name(name(9.0, "host"))).expect("they are removed");
         assert!(!path.exists() && beside.exists());
     }
 
@@ -162,7 +220,21 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(name(7.0, "host"));
         fs::write(&path, "something else").expect("it is written");
-        EventFile::open(&path, &Keep::All, 7.0).expect("it opens");
+        opened(&path);
         assert_eq!(contents(&path), [event::version(7.0)]);
+    }
+
+    #[test]
+    fn the_event_of_a_line_is_recognised_whatever_its_time() {
+        let line = r#"{"step":3,"stage":"train","time":1.5,"metrics":{"a":0.1,"b":"nan"}}"#;
+        let line: Logged = serde_json::from_str(line).expect("it reads");
+        let metrics = [("a".to_owned(), 0.1), ("b".to_owned(), -f64::NAN)].into();
+        let what = What::Line { metrics, histograms: BTreeMap::default() };
+        let sent = Entry { wall_time: 99.0, step: 3, what }.into_event().expect("an event");
+        let restored = EventFormat::of_line(&line, 8.0).expect("it is one of the lines");
+        assert_eq!(
+            (EventFormat::key(&restored), EventFormat::time(&restored)),
+            (EventFormat::key(&sent), 9.5)
+        );
     }
 }

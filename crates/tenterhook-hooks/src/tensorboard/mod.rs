@@ -20,14 +20,16 @@ use tenterhook_core::{
 };
 
 use entry::{Entry, Held, What};
+use file::EventFormat;
+#[cfg(test)]
+pub(crate) use file::timeless;
 use image::Layout;
 use options::Choice;
 pub use options::{HistogramOf, TensorBoardOptions};
 
-use crate::bookmark::Bookmark;
 use crate::own_file;
+use crate::sink::{self, SinkFile, SinkPosition};
 use crate::text::listed;
-use crate::trail::{self, Trail};
 
 /// Writes an event file that TensorBoard shows: `tensorboard --logdir runs`.
 ///
@@ -39,8 +41,9 @@ use crate::trail::{self, Trail};
 ///   directory: scalars under the names of the metrics (TensorBoard keeps 32 bits of a number), the histograms that were
 ///   logged, its own as `gradients/<name>` and `weights/<name>`, pictures under the name of their tensor, each from its smallest value
 ///   to its largest, and at the start of a run its resolved configuration as the text `config`. It says which of the `params`
-///   and `images` there are not. A resumed run cuts the file back to what was logged before its checkpoint, also where
-///   something was dropped, and goes on there; what waited to be written when the run was killed is missing. A TensorBoard that was open
+///   and `images` there are not. A resumed run cuts the file back to what was logged before its checkpoint, restores from
+///   `metrics.jsonl` and `histograms.jsonl` what is missing there, says how much, and continues. Its own histograms and
+///   images that were not written when the run was killed are counted as missing. A TensorBoard that was open
 ///   meanwhile may have to be started again. A run that begins again in its own directory removes the event files of its
 ///   first attempt.
 /// - **Cost**: a copy of the numbers, gradients, parameters and pictures. Its own thread counts, compresses and writes;
@@ -66,7 +69,7 @@ use crate::trail::{self, Trail};
 pub struct TensorBoard {
     options: TensorBoardOptions,
     choice: Choice,
-    trail: Trail<Entry>,
+    file: SinkFile<Entry>,
     held: Held,
     /// It was said that there are no pictures.
     said: bool,
@@ -77,11 +80,11 @@ pub struct TensorBoard {
 /// What a checkpoint keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
-    file: Option<Bookmark>,
+    file: Option<SinkPosition>,
     said: bool,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl FromOptions for TensorBoard {
     type Options = TensorBoardOptions;
@@ -102,8 +105,8 @@ impl TensorBoard {
     /// With these options, which are checked.
     pub fn new(options: TensorBoardOptions) -> Result<TensorBoard, OptionError> {
         let choice = options.check()?;
-        let (trail, held) = (Trail::new(&options.dir), Held::default());
-        Ok(TensorBoard { options, choice, trail, held, said: false, now: seconds_since_1970 })
+        let (file, held) = (SinkFile::new(&options.dir), Held::default());
+        Ok(TensorBoard { options, choice, file, held, said: false, now: seconds_since_1970 })
     }
 
     #[cfg(test)]
@@ -119,27 +122,33 @@ impl TensorBoard {
         let place = if is_shared { place.join(&moment.run.id) } else { place };
         // The working directory may be another one when the run is resumed.
         let place = std::path::absolute(place)?;
-        let is_own = is_shared || trail::is_own(moment, &place);
+        let is_own = is_shared || sink::is_own(moment, &place);
         Ok(Some((place, is_own)))
     }
 
-    /// Hands over what `what` makes, if the file is written in this call.
-    fn send(&mut self, moment: &Moment<'_>, step: u64, what: impl FnOnce() -> What) -> HookResult {
+    /// Hands over what `what` makes, if the file is written in this call. `line` is the time of the line of
+    /// `metrics.jsonl`, if it is one.
+    fn send(
+        &mut self,
+        moment: &Moment<'_>,
+        (step, line): (u64, Option<f64>),
+        what: impl FnOnce() -> What,
+    ) -> HookResult {
         let wall_time = (self.now)();
         if !self.is_open(moment, wall_time)? {
             return Ok(());
         }
-        self.trail.send(wall_time, Entry { wall_time, step, what: what() })
+        self.file.send(Entry { wall_time, step, what: what() }, wall_time, line)
     }
 
     /// Whether the file is written in this call; its worker runs from here on.
     fn is_open(&mut self, moment: &Moment<'_>, wall_time: f64) -> HookResult<bool> {
-        if !self.trail.is_open() {
+        if !self.file.is_open() {
             let Some((directory, _)) = self.directory(moment)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
-            let known = self.trail.path_in(moment, &directory)?;
+            let known = self.file.path_in(moment, &directory)?;
             let path = known.unwrap_or_else(|| directory.join(file::name(wall_time, &host())));
-            self.trail.open(moment, self.choice.queue, path, entry::Events::new)?;
+            self.file.open(moment, self.choice.queue, path, &EventFormat { wall_time })?;
         }
         Ok(true)
     }
@@ -156,7 +165,7 @@ impl TensorBoard {
         if !tensors.iter().any(|tensor| params.has(tensor.name())) {
             return Ok(());
         }
-        self.send(moment, moment.progress.current_step(), || {
+        self.send(moment, (moment.progress.current_step(), None), || {
             let chosen = tensors.iter().filter(|tensor| params.has(tensor.name()));
             let spread = chosen.map(|tensor| (format!("{of}/{}", tensor.name()), held.spread(&tensor, bins)));
             What::Values { of: spread.collect(), bins }
@@ -187,7 +196,7 @@ impl TensorBoard {
                 continue;
             };
             let values = tensor.slice(&layout.first(self.options.max_images))?;
-            self.send(cx, cx.step, || What::Images { tag: name.to_owned(), layout, values })?;
+            self.send(cx, (cx.step, None), || What::Images { tag: name.to_owned(), layout, values })?;
         }
         if !is_there {
             self.say_once(cx, || {
@@ -237,26 +246,24 @@ impl Observer for TensorBoard {
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
-        self.trail.begin_call();
+        self.file.begin_call();
         Ok(())
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        let goes_on = cx.total_batches > 0 && self.trail.goes_on();
+        let continues = cx.total_batches > 0 && self.file.continues();
         let own = self.directory(cx)?.filter(|(_, is_own)| *is_own);
-        self.trail.begin(cx, own.map(|(directory, _)| directory))?;
+        self.file.begin(cx, own.map(|(directory, _)| directory))?;
         if !self.options.histograms.is_empty() {
             self.choice.params.say_what_matches_nothing(cx);
         }
-        if goes_on {
-            // Its configuration stands in the file already.
-            let wall_time = (self.now)();
-            if self.trail.takes_up() && self.is_open(cx, wall_time)? {
-                return self.trail.order(Entry { wall_time, step: cx.step, what: What::Opening });
-            }
+        if self.file.is_resumed() {
+            self.is_open(cx, (self.now)())?;
+        }
+        if continues && self.file.has_head() {
             return Ok(());
         }
-        self.send(cx, cx.step, || What::Config(cx.config.clone()))
+        self.send(cx, (cx.step, None), || What::Config(cx.config.clone()))
     }
 
     fn on_log(&mut self, cx: &Log) -> HookResult {
@@ -264,7 +271,7 @@ impl Observer for TensorBoard {
             return Ok(());
         }
         let line = || What::Line { metrics: cx.metrics.clone(), histograms: cx.histograms.clone() };
-        self.send(cx, cx.step, line)
+        self.send(cx, (cx.step, Some(cx.time)), line)
     }
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult {
@@ -287,15 +294,15 @@ impl Observer for TensorBoard {
     }
 
     fn finish(&mut self) -> HookResult {
-        self.trail.finish()
+        self.file.finish()
     }
 
     fn sent(&self) -> Option<Sent> {
-        self.trail.sent()
+        self.file.sent()
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &Memory { file: self.trail.mark(), said: self.said })?)
+        Ok(State::of(VERSION, &Memory { file: self.file.position(), said: self.said })?)
     }
 
     fn check_state_dict(&self, state: &State) -> HookResult {
@@ -304,7 +311,7 @@ impl Observer for TensorBoard {
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
         let memory: Memory = state.read(VERSION)?;
-        self.trail.load(memory.file);
+        self.file.load(memory.file);
         self.said = memory.said;
         Ok(())
     }

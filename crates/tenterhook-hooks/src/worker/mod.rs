@@ -134,6 +134,8 @@ impl<T: Send + 'static> Worker<T> {
         let of_thread = Arc::clone(&line);
         let builder = std::thread::Builder::new().name(name.to_owned());
         let keep = backtraces::like_caller();
+        #[cfg(test)]
+        let work = tests::Gated::new(work);
         let work = move || {
             let _keeping = keep();
             thread::run(&of_thread, work);
@@ -246,4 +248,4 @@ impl Failures {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

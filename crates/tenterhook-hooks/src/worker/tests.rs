@@ -191,3 +191,41 @@ fn what_is_dropped_unfinished_still_arrives() {
     drop(worker);
     assert_eq!(seen.iter().filter(|seen| seen != "flushed").count(), 3);
 }
+
+thread_local! {
+    /// Workers that this thread starts take nothing while it is locked for writing.
+    pub(crate) static GATE: std::cell::RefCell<Arc<std::sync::RwLock<()>>> = std::cell::RefCell::default();
+}
+
+/// A worker that waits at the gate of the thread that started it.
+pub(crate) struct Gated<W> {
+    work: W,
+    gate: Arc<std::sync::RwLock<()>>,
+}
+
+impl<W> Gated<W> {
+    pub(crate) fn new(work: W) -> Gated<W> {
+        Gated { work, gate: GATE.with(|gate| Arc::clone(&gate.borrow())) }
+    }
+}
+
+impl<W: Work> Work for Gated<W> {
+    type Item = W::Item;
+
+    fn take(&mut self, item: W::Item, desk: &Desk) -> HookResult {
+        drop(self.gate.read());
+        self.work.take(item, desk)
+    }
+
+    fn flush(&mut self, desk: &Desk) -> HookResult {
+        self.work.flush(desk)
+    }
+
+    fn period(&self) -> Option<Duration> {
+        self.work.period()
+    }
+
+    fn tick(&mut self, desk: &Desk) -> HookResult {
+        self.work.tick(desk)
+    }
+}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::BoxError;
 
+use super::disk;
 use super::roots::{CheckpointPath, Roots};
 use super::store::{self, Disk};
 
@@ -62,6 +63,20 @@ impl LeftOpen {
         let left = replaced.into_iter().filter(|old| !matches!(store::exists(old), Ok(false)));
         Ok(Removed::of(disk, left))
     }
+}
+
+/// The checkpoints that the run removed without recording it, because the process was killed in between. The checkpoint
+/// that replaced one is durable before that goes, and names it.
+pub(super) fn unrecorded_removals(roots: &Roots, recorded: &[PathBuf]) -> Vec<PathBuf> {
+    let paths = roots.all().flat_map(|root| store::paths(root).unwrap_or_default());
+    // A checkpoint that cannot be read is reported where it is opened.
+    let replaced =
+        paths.filter_map(|path| disk::read_state(&path).ok()).flat_map(|it| it.afterwards.replaces);
+    let mut removed: Vec<_> = replaced.filter_map(|old| roots.place(&old).ok()).collect();
+    removed.retain(|old| !recorded.contains(old) && old.symlink_metadata().is_err());
+    removed.sort();
+    removed.dedup();
+    removed
 }
 
 /// What became of checkpoints that were to be removed.

@@ -19,7 +19,7 @@ use crate::loops::Loop;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
 use crate::resume::{Loops, ResumePoint};
-use crate::run::{FileMark, Identity};
+use crate::run::{FilePosition, Identity};
 use crate::tensors::TensorMap;
 
 /// Everything a checkpoint holds.
@@ -78,7 +78,7 @@ pub struct Contents {
     pub identity: Identity,
     /// How long the files of the run were.
     #[serde(default)]
-    pub marks: Vec<FileMark>,
+    pub marks: Vec<FilePosition>,
     /// The checkpoints that nobody has been told about yet, this one included.
     #[serde(default)]
     pub unannounced: Vec<Announcement>,

@@ -68,6 +68,12 @@ impl Roots {
         &self.own
     }
 
+    /// All directories.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
+        let declared = self.declared.iter().map(|(_, directory)| directory.as_path());
+        std::iter::once(self.own()).chain(declared)
+    }
+
     /// The path as a checkpoint holds it.
     pub(super) fn name(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
         self.find(&self.own.join(path)).ok_or_else(|| {

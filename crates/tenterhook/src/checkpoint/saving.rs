@@ -10,7 +10,7 @@ use tenterhook_core::runner::HookStates;
 use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress};
 use tenterhook_files::RelPath;
 
-use super::afterwards::{Afterwards, LeftOpen, Removed};
+use super::afterwards::{Afterwards, LeftOpen, Removed, unrecorded_removals};
 use super::contents::Contents;
 use super::roots::{CheckpointPath, Save};
 use super::store::{RealDisk, largest_number, tidy};
@@ -335,7 +335,8 @@ impl<M: Module> Loop<M> {
             tidy(&RealDisk, roots.own())?;
             left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&RealDisk, &roots))
         };
-        let finished = self.checked(finish())?;
+        let mut finished = self.checked(finish())?;
+        finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
         let Progress { step, epoch, .. } = self.state.progress;
         self.note_removed(step, epoch, finished);
         for text in aside {

@@ -10,6 +10,7 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use tenterhook_core::{BoxError, NamedTensors, Progress, backtraces};
+use tenterhook_files::Backoff;
 
 use super::afterwards::Removed;
 use super::contents::Contents;
@@ -18,13 +19,14 @@ use super::hook_tensors;
 use super::roots::CheckpointPath;
 use super::store::{self, Disk, RealDisk};
 use crate::module::{Saved, Snapshot};
+use crate::run::EVENTS;
 use crate::tensors::{Buffers, TensorMap};
 
-/// How long to wait before each further attempt.
-const PAUSES: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
+/// How a failed save is tried again.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8), retries: 4 };
 
-/// They are waited for in slices, so that they can be cut short.
+/// Pauses are waited for in slices, so that they can be cut short.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// A checkpoint to be written.
@@ -98,17 +100,14 @@ impl Job {
                 disk::write(disk, &path, &contents, &hook_tensors)?;
                 latest.iter().chain(&link).try_for_each(|link| store::point(disk, link, &path))
             };
-            let mut written = attempt();
-            for pause in PAUSES.iter().filter(|_| retries) {
-                if written.is_ok() {
-                    break;
-                }
-                // A run that ends has no time to wait.
-                let waits = || !hurry.load(Ordering::Relaxed);
-                (0..pause.as_millis() / SLICE.as_millis()).take_while(|_| waits()).for_each(|_| sleep(SLICE));
-                written = attempt();
-            }
-            written
+            // A run that ends has no time to wait, and tries again at once.
+            let waits = || !hurry.load(Ordering::Relaxed);
+            let backoff = if retries { BACKOFF } else { Backoff { retries: 0, ..BACKOFF } };
+            let pause = |_: &BoxError, time: Duration| {
+                (0..time.as_millis() / SLICE.as_millis()).take_while(|_| waits()).for_each(|_| sleep(SLICE));
+                true
+            };
+            backoff.retry(attempt, pause).map_err(|(error, _)| error)
         };
         let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
         let (step, epoch) = (progress.step, progress.epoch);
@@ -124,7 +123,9 @@ fn sync_marks(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Resul
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display())),
     };
-    for path in contents.marks.iter().map(|mark| run.join(&mark.file)) {
+    let marked = contents.marks.iter().map(|position| position.file.below(run));
+    // The journal says what earlier saves removed.
+    for path in marked.chain([run.join(EVENTS)]) {
         check(&path, disk.sync_file(&path))?;
     }
     // The directory, too: a file may be new in it.

@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
 
+use tenterhook_files::FilePosition;
+
 use crate::checkpoint::Best;
 use crate::journal::Notice;
 use crate::journal::Then;
 use crate::loops::{Loop, Who};
 use crate::module::Module;
-use crate::run::{
-    Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Recorder,
-};
+use crate::run::{Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Recorder};
 
 /// A recorder, shared with the thread that watches for stalls.
 pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
 
-/// What was logged: numbers, where there are any, and histograms.
-type Logged = (Option<BTreeMap<String, f64>>, BTreeMap<String, Histogram>);
+/// What was logged: its time, numbers, and histograms.
+type Logged = (f64, BTreeMap<String, f64>, BTreeMap<String, Histogram>);
 
 /// A recorder, and whether people have been told that it failed.
 pub(crate) struct Recording {
@@ -49,35 +49,35 @@ impl<M: Module> Loop<M> {
     /// hooks and module logged in it stands on the same line.
     #[inline]
     pub(crate) fn record_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
-        if self.journal.recording.is_some() || self.hooks.wants(Event::Log) {
-            let (metrics, histograms) = self.record_line(of);
-            let logged = metrics.is_some() || !histograms.is_empty();
-            if logged {
-                let metrics = &metrics.unwrap_or_default();
-                let epoch_end = self.state.progress.epochs_done > self.state.progress.epoch;
-                emit!(self, module, Log { of, epoch_end, metrics, histograms: &histograms });
-            }
+        let is_wanted = self.journal.recording.is_some() || self.hooks.wants(Event::Log);
+        if let Some((time, metrics, histograms)) = is_wanted.then(|| self.record_line(of)).flatten() {
+            let progress = self.state.progress;
+            let (epoch_end, metrics) = (progress.epochs_done > progress.epoch, &metrics);
+            emit!(self, module, Log { of, epoch_end, time, metrics, histograms: &histograms });
         }
         Ok(())
     }
 
-    /// Writes down what was logged since the last line, and returns it.
-    fn record_line(&mut self, stage: Phase) -> Logged {
+    /// Writes down what was logged since the last line, and returns it. Both files get the same time, by which readers
+    /// join their lines.
+    fn record_line(&mut self, stage: Phase) -> Option<Logged> {
         let metrics = self.shared.metrics.take_changes();
+        let has_histograms = self.shared.metrics.has_histograms();
+        if metrics.is_none() && !has_histograms {
+            return None;
+        }
+        let Progress { step, epoch, epochs_done, .. } = self.state.progress;
+        let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
         if let Some(metrics) = &metrics {
-            let Progress { step, epoch, epochs_done, .. } = self.state.progress;
-            let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
             self.record(|recorder| recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics }));
         }
-        if !self.shared.metrics.has_histograms() {
-            return (metrics, BTreeMap::new());
+        let mut histograms = BTreeMap::new();
+        if has_histograms {
+            histograms = self.shared.metrics.take_histograms();
+            let line = HistogramLine { step, epoch, stage, time, histograms: &histograms };
+            self.record(|recorder| recorder.histograms(&line));
         }
-        let Progress { step, epoch, .. } = self.state.progress;
-        let time = self.shared.elapsed().as_secs_f64();
-        let histograms = self.shared.metrics.take_histograms();
-        let line = HistogramLine { step, epoch, stage, time, histograms: &histograms };
-        self.record(|recorder| recorder.histograms(&line));
-        (metrics, histograms)
+        Some((time, metrics.unwrap_or_default(), histograms))
     }
 
     /// Writes down what update hooks did, where that is wanted.
@@ -160,7 +160,7 @@ impl<M: Module> Loop<M> {
         seed: u64,
         engine: Option<String>,
         resumed_from: Option<&Path>,
-        marks: &[FileMark],
+        marks: &[FilePosition],
     ) -> Result<(), Failure> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());

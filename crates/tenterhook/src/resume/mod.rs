@@ -12,7 +12,7 @@ use tenterhook_core::Weights;
 use crate::checkpoint::Contents;
 use crate::config::ChangeRules;
 use crate::module::OptimizerState;
-use crate::run::FileMark;
+use crate::run::FilePosition;
 use crate::tensors::TensorMap;
 
 pub(crate) use point::Loops;
@@ -51,7 +51,7 @@ pub(crate) struct Resume {
     /// The weights that the module had in the place of its own.
     pub(crate) swap_in: Option<Weights>,
     /// How long the files of the run were at the checkpoint.
-    pub(crate) marks: Vec<FileMark>,
+    pub(crate) marks: Vec<FilePosition>,
 }
 
 impl Resume {

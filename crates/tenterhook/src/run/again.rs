@@ -2,17 +2,19 @@
 //! twice, and what really happened stays.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{SMALL_FILE, open_own, read_bounded};
+use tenterhook_files::{
+    FilePosition, RelPath, ResumableFile, SMALL_FILE, TextLines, open_own, read_bounded, write_durably,
+};
 
 use super::lock::RunLock;
 use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
 use super::reading::{Happenings, ReadError, Run, read_record};
-use super::record::{RunPart, RunRecord, RunStatus, write_whole};
+use super::record::{RunPart, RunRecord, RunStatus};
 use super::{Beginning, Happening, Resumption, RunDirectoryPlan};
 use crate::checkpoint::{LATEST, is_unreadable};
 
@@ -51,7 +53,6 @@ pub(super) fn go_on(
     admit(&lock, beginning.resumed_from)?;
     let path = &lock.directory().to_owned();
     let mut lacks = Vec::new();
-    whole_lines(&lock, EVENTS).map_err(cannot("cut", &path.join(EVENTS)))?;
     let happened = Happenings::read(&path.join(EVENTS))?;
     let record_path = path.join("run.json");
     // Before anything is cut: how far it had come may be known from its metrics alone.
@@ -69,9 +70,12 @@ pub(super) fn go_on(
         lacks.push("the checkpoint does not say how long the files of the run were, so lines may stand in them twice".into());
     }
     for file in [METRICS, HISTOGRAMS, UPDATES].into_iter().filter(|_| !unknown) {
-        let mark = beginning.marks.iter().find(|mark| mark.file == Path::new(file));
-        let length = mark.filter(|_| beginning.resumed_from.is_some()).map_or(0, |mark| mark.length);
-        lacks.extend(cut(&lock, file, length).map_err(cannot("cut", &path.join(file)))?);
+        let known = beginning.marks.iter().find(|position| position.file.as_str() == file);
+        let position = match known.filter(|_| beginning.resumed_from.is_some()) {
+            Some(position) => position.clone(),
+            None => FilePosition { file: RelPath::new(file)?, length: 0 },
+        };
+        lacks.extend(cut(&lock, &position).map_err(cannot("cut", &path.join(file)))?);
     }
     let unreadable = unreadable(&mut lock, &happened);
     let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
@@ -109,7 +113,6 @@ pub(super) fn test_again(
         )
         .into());
     }
-    whole_lines(&lock, EVENTS).map_err(cannot("cut", &lock.directory().join(EVENTS)))?;
     cut_test(&lock).map_err(cannot("cut", &lock.directory().join(METRICS)))?;
     record.status = RunStatus::Running;
     record.parts.extend(
@@ -122,26 +125,15 @@ pub(super) fn test_again(
 
 /// Takes the lines of a test that was cut off from the end of the metrics.
 fn cut_test(lock: &RunLock) -> Result<()> {
-    let path = lock.directory().join(METRICS);
-    let mut file = open_own(&path, OpenOptions::new().read(true).write(true))?;
-    let there = file.metadata()?.len();
-    let mut end = end_of_lines(&mut file, there)?;
-    while end > 0 {
-        let start = end_of_lines(&mut file, end - 1)?;
-        // The lines of a run are far shorter.
-        if end - start > SMALL_FILE {
-            break;
-        }
-        let mut line = Vec::new();
-        file.seek(SeekFrom::Start(start))?;
-        Read::by_ref(&mut file).take(end - start).read_to_end(&mut line)?;
+    let mut lines = ResumableFile::<TextLines>::open(&lock.directory().join(METRICS))?;
+    while let Some((start, line)) = lines.last_record()? {
         let line: std::result::Result<serde_json::Value, _> = serde_json::from_slice(&line);
         if !line.is_ok_and(|line| line["stage"] == "test") {
             break;
         }
-        end = start;
+        lines.truncate(start)?;
     }
-    if end < there { file.set_len(end) } else { Ok(()) }
+    Ok(())
 }
 
 /// Where the run continues, and how much of it is trained again.
@@ -215,65 +207,26 @@ fn replace_config(lock: &RunLock, config: &str, part: usize) -> std::result::Res
     }
     if !before.is_empty() {
         let kept = directory.join(format!("config.{part}.toml"));
-        write_whole(&kept, &before).map_err(cannot("write", &kept))?;
+        write_durably(&kept, |file| file.write_all(&before)).map_err(cannot("write", &kept))?;
     }
-    Ok(write_whole(&path, config.as_bytes()).map_err(cannot("write", &path))?)
+    Ok(write_durably(&path, |file| file.write_all(config.as_bytes())).map_err(cannot("write", &path))?)
 }
 
-/// Cuts a file to this length, and says so if it was shorter. One that is cut to nothing goes, as it was not there
-/// before its first line.
-fn cut(lock: &RunLock, file: &str, length: u64) -> Result<Option<String>> {
-    let path = &lock.directory().join(file);
-    let mut file = match open_own(path, OpenOptions::new().read(true).write(true)) {
-        Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Some(format!("{} is gone: what was written there before is missing", path.display())));
-        }
+/// Cuts a file of the run to its position at the checkpoint, and says what is missing before it. A file that is cut to
+/// nothing is removed, as it did not exist before its first line.
+fn cut(lock: &RunLock, position: &FilePosition) -> Result<Option<String>> {
+    let path = &position.file.below(lock.directory());
+    let file = match open_own(path, OpenOptions::new().read(true).write(true)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(position.missing(path, 0)),
         opened => opened?,
     };
-    let there = file.metadata()?.len();
-    let end = end_of_lines(&mut file, there.min(length))?;
+    let mut lines = ResumableFile::<TextLines>::of(path, file)?;
+    let end = lines.end_within(position.length)?;
+    lines.truncate(end)?;
     if end == 0 {
         fs::remove_file(path)?;
-    } else if end < there {
-        file.set_len(end)?;
     }
-    Ok((end < length).then(|| {
-        format!(
-            "{} has {end} bytes of the {length} that it had at the checkpoint: what was written there before is \
-             missing",
-            path.display()
-        )
-    }))
-}
-
-/// Takes half a line from the end of a file, where a process was killed while it wrote.
-fn whole_lines(lock: &RunLock, file: &str) -> Result<()> {
-    let path = lock.directory().join(file);
-    let mut file = match open_own(&path, OpenOptions::new().read(true).write(true)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        opened => opened?,
-    };
-    let length = file.metadata()?.len();
-    let end = end_of_lines(&mut file, length)?;
-    if end < length { file.set_len(end) } else { Ok(()) }
-}
-
-/// Where the last whole line ends within so many bytes.
-fn end_of_lines(file: &mut File, length: u64) -> Result<u64> {
-    const STEP: u64 = 64 * 1024;
-    let mut end = length;
-    while end > 0 {
-        let start = end.saturating_sub(STEP);
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(start))?;
-        Read::by_ref(file).take(end - start).read_to_end(&mut bytes)?;
-        if let Some(at) = bytes.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(start + at as u64 + 1);
-        }
-        end = start;
-    }
-    Ok(0)
+    Ok(position.missing(path, end))
 }
 
 #[cfg(test)]
@@ -286,7 +239,10 @@ mod tests {
         let path = dir.path().join("lines");
         let text = || fs::read_to_string(&path).unwrap_or_else(|_| "none".into());
         let lock = RunLock::of(dir.path().to_owned()).expect("it is locked");
-        let cut_to = |length| cut(&lock, "lines", length).expect("it is cut").is_some();
+        let cut_to = |length| {
+            let position = FilePosition { file: RelPath::new("lines").expect("a name"), length };
+            cut(&lock, &position).expect("it is cut").is_some()
+        };
         fs::write(&path, "one\ntwo\nthree\nfo").expect("it is written");
         assert_eq!((cut_to(8), text().as_str()), (false, "one\ntwo\n"));
         assert_eq!((cut_to(6), text().as_str()), (true, "one\n"), "no line ends there");
@@ -315,24 +271,12 @@ mod tests {
         }
         // Of an endless line only the end is read.
         fs::write(&path, fit).expect("it is written");
-        File::options()
+        fs::File::options()
             .write(true)
             .open(&path)
             .and_then(|file| file.set_len(SMALL_FILE + 1))
             .expect("it grows");
         cut_test(&lock).expect("it is cut");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), fit);
-    }
-
-    #[test]
-    fn half_a_line_goes_however_long_it_is() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("lines");
-        let lock = RunLock::of(dir.path().to_owned()).expect("it is locked");
-        for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {
-            fs::write(&path, format!("one\n{}", "x".repeat(half))).expect("it is written");
-            whole_lines(&lock, "lines").expect("it is cut");
-            assert_eq!(fs::read_to_string(&path).expect("it is there"), "one\n", "{half}");
-        }
     }
 }

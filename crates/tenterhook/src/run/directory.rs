@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
+use tenterhook_files::{FilePosition, write_durably};
 
 use super::again::{admit, go_on, removed, resumption, test_again};
 use super::lock::RunLock;
 use super::open::{EVENTS, Open, cannot, create};
 use super::ownership::Signer;
 use super::reading::Happenings;
-use super::record::{RunRecord, write_through};
+use super::record::RunRecord;
 use super::starting::{Starting, point};
 use super::{
-    Beginning, Ending, Entry, FileMark, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
+    Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
 };
 use crate::tensors::TensorMap;
 
@@ -193,7 +194,7 @@ impl Recorder for RunDirectory {
         let Some(open) = &self.open else { return Ok(()) };
         let path = open.path().join("weights.safetensors");
         let content = weights.as_file()?;
-        Ok(write_through(&path, |file| content.write_to(file)).map_err(cannot("write", &path))?)
+        Ok(write_durably(&path, |file| content.write_to(file)).map_err(cannot("write", &path))?)
     }
 
     fn flush(&mut self) -> Result<(), BoxError> {
@@ -224,14 +225,14 @@ impl Recorder for RunDirectory {
         self.lost + self.open.as_ref().map_or(0, Open::lost)
     }
 
-    fn marks(&mut self) -> Result<Vec<FileMark>, BoxError> {
+    fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         let Some(open) = &mut self.open else { return Ok(Vec::new()) };
         // What could not be written is cut off again, so the lengths are right all the same, and a checkpoint without
         // them would lose what was written.
         if let Err(error) = open.flush() {
             self.untold.get_or_insert(error.into());
         }
-        Ok(open.marks()?)
+        open.positions()
     }
 
     fn earlier_part_ended(&self) -> bool {

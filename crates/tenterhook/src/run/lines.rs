@@ -1,11 +1,10 @@
-//! A file of JSON lines that only grows, and of which every prefix is whole.
+//! A file of JSON lines that is written in blocks of whole lines.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Error, Write};
+use std::io::Error;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tenterhook_files::open_own;
+use tenterhook_files::{ResumableFile, TextLines};
 
 /// So much is held back at the most.
 const MOST: usize = 64 * 1024;
@@ -16,7 +15,7 @@ const SECONDS: f64 = 1.0;
 pub(super) struct Lines {
     path: PathBuf,
     /// `None` after the first failure: what may be cut short is not written behind.
-    file: Option<File>,
+    file: Option<ResumableFile<TextLines>>,
     buffer: Vec<u8>,
     /// How many lines the buffer holds.
     waiting: u64,
@@ -28,21 +27,13 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn append_to(path: &Path) -> std::io::Result<Lines> {
-        let file = open_own(path, OpenOptions::new().append(true).create(true))?;
-        Lines::to(path, file)
+        ResumableFile::open(path).map(Lines::to)
     }
 
-    fn to(path: &Path, file: File) -> std::io::Result<Lines> {
-        let written = file.metadata()?.len();
-        Ok(Lines {
-            path: path.to_owned(),
-            file: Some(file),
-            buffer: Vec::new(),
-            waiting: 0,
-            written,
-            flushed_at: 0.0,
-            lost: 0,
-        })
+    fn to(file: ResumableFile<TextLines>) -> Lines {
+        let (path, written) = (file.path().to_owned(), file.length());
+        let (buffer, waiting, flushed_at, lost) = Default::default();
+        Lines { path, file: Some(file), buffer, waiting, written, flushed_at, lost }
     }
 
     /// Adds a line; `time` is the run's, in seconds.
@@ -69,16 +60,13 @@ impl Lines {
     /// Writes what was held back.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let Some(file) = self.file.as_mut().filter(|_| self.waiting > 0) else { return Ok(()) };
-        let written = file.write_all(&self.buffer);
-        if let Err(error) = written {
-            // Half a line must not stay. If that fails too, a reader finds it at the very end.
-            let _ = file.set_len(self.written);
+        if let Err(error) = file.push(&self.buffer) {
             self.lost += self.waiting;
             self.file = None;
             (self.buffer, self.waiting) = (Vec::new(), 0);
             return Err(self.named(&error));
         }
-        self.written += self.buffer.len() as u64;
+        self.written = file.length();
         self.buffer.clear();
         self.waiting = 0;
         Ok(())
@@ -86,7 +74,7 @@ impl Lines {
 
     /// Makes what was written durable.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        self.file.as_ref().map_or(Ok(()), File::sync_all).map_err(|error| self.named(&error))
+        self.file.as_ref().map_or(Ok(()), ResumableFile::sync).map_err(|error| self.named(&error))
     }
 
     /// How many lines could not be written.
@@ -145,8 +133,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_told_once_and_what_is_lost_is_counted() {
         let path = Path::new("/dev/full");
-        let file = File::options().append(true).open(path).expect("it opens");
-        let mut lines = Lines::to(path, file).expect("it has a length");
+        let file = std::fs::File::options().append(true).open(path).expect("it opens");
+        let mut lines = Lines::to(ResumableFile::of(path, file).expect("it has a length"));
         lines.push(&1, 0.0).expect("it is taken");
         lines.push(&2, 0.0).expect("it is taken");
         let error = lines.flush().expect_err("the disk is full").to_string();

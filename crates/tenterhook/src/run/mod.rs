@@ -24,9 +24,10 @@ mod starting;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
+pub use tenterhook_files::FilePosition;
 
 pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
@@ -36,6 +37,7 @@ pub use interrupt::Interrupt;
 pub use introduction::{IntroducedHook, Introduction, Resumption, command_line, named_versions};
 pub use lock::{Holder, LockError, RunLock, holder};
 pub use machine::{Git, Machine};
+pub(crate) use open::EVENTS;
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
 pub use sinks::SentByHook;
@@ -101,7 +103,7 @@ pub trait Recorder: Send {
 
     /// How long the files are that a resumed run must cut back, with all that was told so far written to them: what
     /// a checkpoint notes.
-    fn marks(&mut self) -> Result<Vec<FileMark>, BoxError> {
+    fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         Ok(Vec::new())
     }
 
@@ -124,15 +126,6 @@ pub trait Recorder: Send {
     fn next_place(&mut self) -> Option<Place> {
         None
     }
-}
-
-/// How long a file of a run was at some moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileMark {
-    /// The file, below the run's directory.
-    pub file: PathBuf,
-    /// Its length in bytes.
-    pub length: u64,
 }
 
 /// Where a run leaves its files.
@@ -169,7 +162,7 @@ pub struct Beginning<'a> {
     /// The checkpoint that it goes on from.
     pub resumed_from: Option<&'a Path>,
     /// How long the files of the run were at that checkpoint.
-    pub marks: &'a [FileMark],
+    pub marks: &'a [FilePosition],
     /// Where it stands: at 0, unless it was resumed.
     pub progress: Progress,
     /// Seconds since the run began.

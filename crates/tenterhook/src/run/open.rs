@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{create_directories, sync_parent};
+use tenterhook_files::{FilePosition, RelPath, create_directories, sync_parent, write_durably};
 
 use super::lines::Lines;
 use super::lock::RunLock;
-use super::record::{RunRecord, write_whole};
+use super::record::RunRecord;
 use super::starting::announce;
-use super::{Entry, FileMark, Happening, Resumption, RunDirectoryPlan};
+use super::{Entry, Happening, Resumption, RunDirectoryPlan};
 
 /// The files that a resumed run cuts back.
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const HISTOGRAMS: &str = "histograms.jsonl";
 pub(super) const UPDATES: &str = "updates.jsonl";
 /// What really happened; it is never cut.
-pub(super) const EVENTS: &str = "events.jsonl";
+pub(crate) const EVENTS: &str = "events.jsonl";
 
 /// A directory that exists.
 pub(super) struct Open {
@@ -96,12 +96,12 @@ impl Open {
         self.metrics.lost() + self.events.lost() + self.histograms.lost() + self.updates.lost()
     }
 
-    /// How long the files are that a resumed run cuts back. One that was not made yet has no mark.
-    pub(super) fn marks(&self) -> Result<Vec<FileMark>, String> {
+    /// The positions of the files that a resumed run cuts back. A file that does not exist yet has none.
+    pub(super) fn positions(&self) -> Result<Vec<FilePosition>, BoxError> {
         let later = [(HISTOGRAMS, self.histograms.written()?), (UPDATES, self.updates.written()?)];
         let later = later.into_iter().filter_map(|(file, length)| Some((file, length?)));
         let all = [(METRICS, self.metrics.written())].into_iter().chain(later);
-        Ok(all.map(|(file, length)| FileMark { file: file.into(), length }).collect())
+        all.map(|(file, length)| Ok(FilePosition { file: RelPath::new(file)?, length })).collect()
     }
 
     pub(super) fn push(&mut self, mut entry: Entry) -> Result<(), BoxError> {
@@ -223,7 +223,8 @@ pub(super) fn create(
         let mut lock = RunLock::of(unfinished.clone())?;
         fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
         for (file, text) in [("config.toml", plan.config.as_bytes()), (METRICS, b""), (EVENTS, b"")] {
-            write_whole(&unfinished.join(file), text).map_err(cannot("write", &path.join(file)))?;
+            write_durably(&unfinished.join(file), |file| file.write_all(text))
+                .map_err(cannot("write", &path.join(file)))?;
         }
         record.write(&unfinished.join("run.json")).map_err(cannot("write", &path.join("run.json")))?;
         let durable = || {

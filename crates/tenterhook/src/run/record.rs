@@ -1,13 +1,11 @@
 //! `run.json`: what a run was and how it ended.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome, Stage};
-use tenterhook_files::{RelPath, create_own};
+use tenterhook_files::{RelPath, write_durably};
 
 use super::machine::{Git, Machine, versions};
 use super::open::below;
@@ -320,38 +318,13 @@ impl RunRecord {
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        write_whole(path, &text)
+        write_durably(path, |file| file.write_all(&text))
     }
 }
 
 /// A status that cannot be read does not hide the rest of a run.
 fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunStatus, D::Error> {
     Ok(Option::<RunStatus>::deserialize(deserializer)?.unwrap_or(RunStatus::Unknown))
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    write_through(path, |file| file.write_all(bytes))
-}
-
-/// Writes a file whole or not at all: to a temporary name, synced, renamed. After a failure nothing of it takes up room.
-pub(super) fn write_through(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let unfinished = path.with_file_name(format!(".{name}.unfinished"));
-    let written = || {
-        let mut file = BufWriter::with_capacity(1 << 20, create_own(&unfinished)?);
-        content(&mut file)?;
-        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-        fs::rename(&unfinished, path)
-    };
-    written().inspect_err(|_| {
-        // It is the first error that matters.
-        let _ = fs::remove_file(&unfinished);
-    })?;
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 /// The time, in UTC, to the millisecond.

@@ -3,22 +3,30 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tenterhook::registry::Registry;
+use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
-use tenterhook::{Report, Settings, closure};
+use tenterhook::{Notice, Report, Settings, Trainer, closure};
 
 use crate::lab::{bits, data, epochs};
-use crate::run_directory::{latest, recorded, run_json};
+use crate::run_directory::{latest, plan, run_json};
 
 /// Three epochs with these hooks: the weights it ends with, and its report.
 fn trained(root: &Path, hooks: &[(&str, Value)]) -> (Vec<u32>, Report) {
+    let mut toy = Toy::default();
+    let report = trainer(plan(root), hooks).fit(&mut toy, &mut data(4, 2)).unwrap();
+    (bits(&toy), report)
+}
+
+fn trainer(plan: RunDirectoryPlan, hooks: &[(&str, Value)]) -> Trainer {
     let settings = Settings { log_every_n_steps: 1, num_sanity_val_steps: 1, seed: 3, ..epochs(3) };
-    let mut trainer = recorded(root, settings);
+    let mut trainer = crate::lab::trainer(settings).with_run_directory(plan);
     // Metrics that come late, and that are no numbers.
     let late = |cx: &tenterhook::StepEnd<'_>| {
         if cx.step > 6 {
@@ -29,9 +37,7 @@ fn trained(root: &Path, hooks: &[(&str, Value)]) -> (Vec<u32>, Report) {
     for (name, options) in hooks {
         trainer.add_hook(Registry::default().hook(name, options.clone()).unwrap()).unwrap();
     }
-    let mut toy = Toy::default();
-    let report = trainer.fit(&mut toy, &mut data(4, 2)).unwrap();
-    (bits(&toy), report)
+    trainer
 }
 
 fn sinks() -> Vec<(&'static str, Value)> {
@@ -68,7 +74,11 @@ fn a_run_with_them_ends_with_the_same_bits_and_has_not_waited() {
 fn the_table_has_a_row_for_every_line_with_the_same_numbers() {
     let root = tempfile::tempdir().unwrap();
     trained(root.path(), &sinks());
-    let directory = latest(root.path());
+    check_table(&latest(root.path()));
+}
+
+/// The table has a row for every line of `metrics.jsonl`, and no other.
+fn check_table(directory: &Path) {
     let text = std::fs::read_to_string(directory.join("metrics.csv")).unwrap();
     let header = text.lines().next().unwrap();
     assert!(header.ends_with(",\"late, \"\"and\"\" odd\""), "it came last: {header}");
@@ -82,7 +92,7 @@ fn the_table_has_a_row_for_every_line_with_the_same_numbers() {
     let number = |value: &Value| {
         value.as_f64().map_or_else(|| value.as_str().unwrap().to_owned(), |it| format!("{it:?}"))
     };
-    let lines = lines(&directory);
+    let lines = lines(directory);
     assert!(lines.len() > 12, "{lines:?}");
     for (line, row) in lines.iter().zip(rows.collect::<Vec<_>>()) {
         let metrics = line["metrics"].as_object().unwrap().iter();
@@ -92,15 +102,74 @@ fn the_table_has_a_row_for_every_line_with_the_same_numbers() {
             expected.insert(key.into(), line[key].to_string());
         }
         expected.insert("stage".into(), line["stage"].as_str().unwrap().into());
-        let time = row["time"].parse::<f64>().unwrap();
-        assert!((time - line["time"].as_f64().unwrap()).abs() < 60.0, "{row:?}");
-        expected.insert("time".into(), row["time"].to_owned());
+        expected.insert("time".into(), number(&line["time"]));
         assert_eq!(
             row.into_iter().map(|(key, cell)| (key.to_owned(), cell.to_owned())).collect::<BTreeMap<_, _>>(),
             expected
         );
     }
     assert_eq!(plain.lines().count() - 1, lines.len());
+}
+
+/// The only event file of a run.
+fn event_file(directory: &Path) -> PathBuf {
+    let mut files = std::fs::read_dir(directory.join("tensorboard")).unwrap();
+    files.next().unwrap().unwrap().path()
+}
+
+#[test]
+fn a_resumed_run_restores_what_its_sinks_have_lost() {
+    let root = tempfile::tempdir().unwrap();
+    let every = json!({ "every_n_train_steps": 5, "save_top_k": -1 });
+    let histograms = json!({ "log_histogram": true, "log_frequency": 2 });
+    let hooks = [
+        ("csv", json!({})),
+        ("tensorboard", json!({})),
+        ("gradient_monitor", histograms),
+        ("checkpoint", every),
+    ];
+    trained(root.path(), &hooks);
+    let directory = latest(root.path());
+    let counts = |directory: &Path| {
+        let text = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap().lines().count();
+        (text("metrics.jsonl"), text("histograms.jsonl"), text("metrics.csv"))
+    };
+    let (whole, events) = (counts(&directory), std::fs::read(event_file(&directory)).unwrap());
+    for damage in 0..4 {
+        let (table, event_file) = (directory.join("metrics.csv"), event_file(&directory));
+        match damage {
+            // The workers had written a fifth of it when the process was killed.
+            0 => {
+                for path in [&table, &event_file] {
+                    let bytes = std::fs::read(path).unwrap();
+                    std::fs::write(path, &bytes[..bytes.len() / 5]).unwrap();
+                }
+            }
+            1 => [&table, &event_file].into_iter().for_each(|path| std::fs::remove_file(path).unwrap()),
+            2 => [&table, &event_file].into_iter().for_each(|path| std::fs::write(path, "damaged").unwrap()),
+            _ => {}
+        }
+        let resume = Some(RunLock::take(directory.clone()).unwrap());
+        let plan = RunDirectoryPlan { resume, ..plan(root.path()) };
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let mut trainer = trainer(plan, &hooks).restoring(directory.join("checkpoints/epoch=1-step=5"));
+        trainer = trainer.with_notices(move |notice| {
+            if let Notice::Said { hook, text } = notice {
+                heard.lock().unwrap().push(format!("{hook}: {text}"));
+            }
+        });
+        trainer.fit(&mut Toy::default(), &mut data(4, 2)).unwrap();
+        drop(trainer);
+        check_table(&directory);
+        assert_eq!(counts(&directory), whole, "{damage}");
+        let restored = std::fs::read(&event_file).unwrap();
+        assert_eq!(restored.len(), events.len(), "{damage}: as many events of the same size");
+        let said = said.lock().unwrap().clone();
+        let hooks: Vec<_> =
+            said.iter().filter(|text| text.contains("restored")).map(|text| &text[..3]).collect();
+        assert_eq!(hooks, if damage == 3 { vec![] } else { vec!["csv", "ten"] }, "{said:?}");
+    }
 }
 
 /// A Python that has TensorBoard; CI installs one and names it.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Ending, Entry, FileMark, Happening, HookCosts, Identity, Line, Recorder, Run, RunDirectory,
-    RunDirectoryPlan, RunLock, RunStatus, holder,
+    Beginning, Ending, Entry, FilePosition, Happening, HookCosts, Identity, Line, Recorder, Run,
+    RunDirectory, RunDirectoryPlan, RunLock, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
 use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
+use tenterhook_files::RelPath;
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan, recorded, run_json};
@@ -31,7 +32,7 @@ fn begin(
     recorder: &mut RunDirectory,
     step: u64,
     from: Option<&Path>,
-    marks: &[FileMark],
+    marks: &[FilePosition],
 ) -> Result<(), String> {
     let run = RunInfo { id: ID.into(), ..RunInfo::default() };
     let beginning = Beginning {
@@ -102,7 +103,7 @@ fn journal(root: &Path) -> Vec<Value> {
 }
 
 /// Two lines, a checkpoint, two lines, and no end; the marks of the checkpoint.
-fn killed(root: &Path) -> (PathBuf, Vec<FileMark>) {
+fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
     let mut recorder = RunDirectory::new(planned(root, false));
     begin(&mut recorder, 0, None, &[]).unwrap();
     for step in [1, 2] {
@@ -170,11 +171,14 @@ fn marks_are_the_lengths_of_files_with_everything_in_them() {
     let marks = recorder.marks().unwrap();
     let text = fs::read_to_string(directory(root.path()).join("metrics.jsonl")).unwrap();
     assert!(text.ends_with('\n') && text.contains("\"step\":1"), "{text}");
-    assert_eq!(marks, [FileMark { file: "metrics.jsonl".into(), length: text.len() as u64 }]);
+    assert_eq!(
+        marks,
+        [FilePosition { file: RelPath::new("metrics.jsonl").unwrap(), length: text.len() as u64 }]
+    );
     recorder.histograms(&histograms()).unwrap();
     let marks = recorder.marks().unwrap();
     let of_it = fs::metadata(directory(root.path()).join("histograms.jsonl")).unwrap().len();
-    assert_eq!(marks[1], FileMark { file: "histograms.jsonl".into(), length: of_it });
+    assert_eq!(marks[1], FilePosition { file: RelPath::new("histograms.jsonl").unwrap(), length: of_it });
     assert!(of_it > 0 && marks.len() == 2, "{marks:?}");
 }
 

@@ -79,3 +79,4 @@ mod updates;
 #[cfg(feature = "upload")]
 mod upload;
 mod verify_neutral;
+mod weights_only;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// What differs in `state.json` because it is a time, a length of a file with times in it, a count of what really
 /// happened, or who has been told so far. `*` stands for any one part.
-const OF_TIME: [&str; 10] = [
+const OF_TIME: [&str; 11] = [
     "elapsed",
     "loops.train_began",
     "loops.last_validation",
@@ -21,6 +21,7 @@ const OF_TIME: [&str; 10] = [
     // Of `csv` and `tensorboard`: where their file is, which is named by a time, and when they last wrote.
     "hooks.*.data.file.path",
     "hooks.*.data.file.time",
+    "hooks.*.data.file.first",
 ];
 
 /// What `run.json` says of the result.

@@ -11,7 +11,7 @@ use crate::checkpoint::roots::{CheckpointPath, Roots};
 use crate::checkpoint::writer::{Job, Weights};
 use crate::checkpoint::{Contents, LossesState, read_state};
 use crate::module::{OptimizerState, Saved, Snapshot};
-use crate::run::FileMark;
+use crate::run::FilePosition;
 use crate::tensors::Buffers;
 
 /// A file of the run, and the line in it that the checkpoint's mark is about.
@@ -42,7 +42,7 @@ fn contents() -> Contents {
         "losses": LossesState::default(),
         "board": {},
         "streams": tenterhook_core::random::Positions::default(),
-        "marks": [FileMark { file: MARKED.0.into(), length }],
+        "marks": [FilePosition { file: RelPath::new(MARKED.0).unwrap(), length }],
         "afterwards": afterwards,
     });
     state.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());

@@ -1,0 +1,266 @@
+//! A file that only grows by whole records, and that a resumed run continues where its checkpoint was.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{RelPath, SMALL_FILE, open_own};
+
+/// How a file is divided into records.
+pub trait RecordFormat {
+    /// Where the last whole record within the first `length` bytes ends.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn end_of_records(file: &mut File, length: u64) -> io::Result<u64>;
+}
+
+/// Records that end with a line break.
+#[derive(Clone, Copy, Debug)]
+pub enum TextLines {}
+
+impl RecordFormat for TextLines {
+    fn end_of_records(file: &mut File, length: u64) -> io::Result<u64> {
+        const BLOCK: u64 = 64 * 1024;
+        let (mut end, mut block) = (length, Vec::new());
+        while end > 0 {
+            let start = end.saturating_sub(BLOCK);
+            block.clear();
+            file.seek(SeekFrom::Start(start))?;
+            file.take(end - start).read_to_end(&mut block)?;
+            if let Some(at) = block.iter().rposition(|byte| *byte == b'\n') {
+                return Ok(start + at as u64 + 1);
+            }
+            end = start;
+        }
+        Ok(0)
+    }
+}
+
+/// How far a file was written, as a checkpoint holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePosition {
+    /// The file, below the run's directory or the directory that the configuration names.
+    pub file: RelPath,
+    /// The length of its records in bytes.
+    pub length: u64,
+}
+
+impl FilePosition {
+    /// Says what is missing of a file that holds `length` bytes of the records before this position.
+    #[must_use]
+    pub fn missing(&self, path: &Path, length: u64) -> Option<String> {
+        (length < self.length).then(|| {
+            format!(
+                "{} has {length} bytes of the {} that it had at the checkpoint: what was written there before is missing",
+                path.display(),
+                self.length
+            )
+        })
+    }
+}
+
+/// A file of whole records: half a record, which a killed process may have left at its end, is cut off when the file is
+/// opened, and a record that cannot be written whole is not written at all.
+#[derive(Debug)]
+pub struct ResumableFile<R> {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    format: PhantomData<R>,
+}
+
+impl<R: RecordFormat> ResumableFile<R> {
+    /// Opens a file at its end, or creates it. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Those of [`open_own`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::of(path, open_own(path, OpenOptions::new().read(true).append(true).create(true))?)
+    }
+
+    /// Takes over an open file.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn of(path: &Path, mut file: File) -> io::Result<Self> {
+        // A device or a pipe has no length, and nothing of it is read.
+        let there = file.metadata()?.len();
+        let length = if there == 0 { 0 } else { R::end_of_records(&mut file, there)? };
+        let mut file = ResumableFile { path: path.to_owned(), file, length: there, format: PhantomData };
+        file.truncate(length)?;
+        Ok(file)
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The length of its records in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The end of the last whole record within the first `length` bytes. It is less than `length` where the file is
+    /// shorter, or where no record ends there because the file is damaged or was written by another process.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn end_within(&mut self, length: u64) -> io::Result<u64> {
+        if length >= self.length { Ok(self.length) } else { R::end_of_records(&mut self.file, length) }
+    }
+
+    /// Cuts off what stands behind `length` bytes, which must be the end of a record.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn truncate(&mut self, length: u64) -> io::Result<()> {
+        if length < self.length {
+            self.file.set_len(length)?;
+            self.length = length;
+        }
+        Ok(())
+    }
+
+    /// The last record and where it begins; `None` if there is none, or if it is longer than [`SMALL_FILE`].
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn last_record(&mut self) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let start = R::end_of_records(&mut self.file, self.length.saturating_sub(1))?;
+        let size = self.length - start;
+        if size == 0 || size > SMALL_FILE {
+            return Ok(None);
+        }
+        let mut record = Vec::new();
+        self.file.seek(SeekFrom::Start(start))?;
+        Read::by_ref(&mut self.file).take(size).read_to_end(&mut record)?;
+        Ok(Some((start, record)))
+    }
+
+    /// Adds whole records, all of them or none.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn push(&mut self, records: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(records);
+        match written {
+            Ok(()) => self.length += records.len() as u64,
+            // If that fails too, half a record is cut off when the file is opened next.
+            Err(_) => drop(self.file.set_len(self.length)),
+        }
+        written
+    }
+
+    /// Waits until everything is on the disk.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type LineFile = ResumableFile<TextLines>;
+
+    #[test]
+    fn half_a_record_goes_however_long_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {
+            fs::write(&path, format!("one\n{}", "x".repeat(half))).unwrap();
+            assert_eq!(LineFile::open(&path).unwrap().length(), 4, "{half}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "one\n", "{half}");
+        }
+    }
+
+    #[test]
+    fn the_last_record_is_read_unless_it_is_endless() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        let mut file = LineFile::open(&path).unwrap();
+        assert_eq!(file.last_record().unwrap(), None);
+        file.push(b"one\ntwo\n").unwrap();
+        assert_eq!(file.last_record().unwrap(), Some((4, b"two\n".to_vec())));
+        file.truncate(4).unwrap();
+        assert_eq!(file.last_record().unwrap(), Some((0, b"one\n".to_vec())));
+        let endless = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        endless.set_len(SMALL_FILE + 5).unwrap();
+        let mut end = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        end.write_all(b"\n").unwrap();
+        assert_eq!(LineFile::open(&path).unwrap().last_record().unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_leaves_no_half_record() {
+        let path = Path::new("/dev/full");
+        let mut file = LineFile::of(path, File::options().append(true).open(path).unwrap()).unwrap();
+        file.push(b"one\n").unwrap_err();
+        assert_eq!(file.length(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Any prefix of the file, any position: what the continued run writes again makes the same file.
+        #[test]
+        fn a_continued_file_equals_that_of_an_uninterrupted_run(
+            records in proptest::collection::vec("[a-z]{0,9}", 0..12),
+            checkpoint in 0_usize..13,
+            killed_at in 0_usize..120,
+        ) {
+            let records: Vec<_> = records.into_iter().map(|record| record + "\n").collect();
+            let whole = records.concat();
+            let checkpoint = checkpoint.min(records.len());
+            let position = records[..checkpoint].concat().len();
+            // The process was killed behind its checkpoint, perhaps within a record.
+            let killed_at = killed_at.clamp(position, whole.len().max(position));
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("lines");
+            fs::write(&path, &whole.as_bytes()[..killed_at]).unwrap();
+            let mut file = LineFile::open(&path).unwrap();
+            prop_assert_eq!(file.end_within(position as u64).unwrap(), position as u64);
+            file.truncate(position as u64).unwrap();
+            for record in &records[checkpoint..] {
+                file.push(record.as_bytes()).unwrap();
+            }
+            prop_assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
+
+        /// A file that lost some of what stood before the checkpoint is recognised, and only whole records stay.
+        #[test]
+        fn a_shortened_or_foreign_file_is_recognised(
+            text in "[a-z\n]{0,60}",
+            length in 0_usize..70,
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("lines");
+            fs::write(&path, &text).unwrap();
+            let mut file = LineFile::open(&path).unwrap();
+            let ends_there = length == 0 || text.as_bytes().get(length - 1) == Some(&b'\n');
+            let length = length as u64;
+            let end = file.end_within(length).unwrap();
+            prop_assert_eq!(end == length, ends_there, "{:?}", text);
+            file.truncate(end).unwrap();
+            let kept = fs::read_to_string(&path).unwrap();
+            prop_assert!(text.starts_with(&kept) && (kept.is_empty() || kept.ends_with('\n')));
+            let position = FilePosition { file: RelPath::new("lines").unwrap(), length };
+            prop_assert_eq!(position.missing(&path, end).is_some(), end < length);
+        }
+    }
+}
