@@ -3,6 +3,22 @@
 //! A user implements [`BurnModule`] for the type that derives Burn's `Module`, and hands
 //! [`Burn::new`] to `Trainer::fit`. This crate absorbs Burn's breaking changes; nothing else in the
 //! workspace but the built-in tasks knows Burn.
+//!
+//! How it works:
+//!
+//! - Models stay plain Burn modules. `Burn<M>` holds the model with gradients, optimizers and schedules, and derefs to the model.
+//! - Burn's tensors carry their rank in their type. One list holds parameters of all ranks, so the rank is kept beside the tensor
+//!   and restored by a `match` over 1 to 8 (`with_rank!`).
+//! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently starts anew where one is missing. `Stepper` calls
+//!   Burn's algorithms per parameter and keeps their state by name; incomplete state is an error.
+//! - A schedule yields a factor. The learning rate in force is the group's own rate times all factors. Hooks change the group's own
+//!   rate, so their change outlasts the next tick of a schedule.
+//! - Evaluation runs on `model.valid()`: no graph, no dropout.
+//! - Parameters are initialised in the model's order by `Burn::new`. Burn initialises them at first use, so the random values would
+//!   depend on the first reader.
+//! - flex has one random generator per process that can be seeded but not saved, so it is seeded before every step.
+//! - The step yields the loss, `backward` gets it with its divisor, then it is detached. A loss in this process's memory becomes a
+//!   number at once; elsewhere it stays on the device until it is read.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

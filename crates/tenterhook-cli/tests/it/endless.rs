@@ -99,7 +99,7 @@ fn a_fifo_under_the_name_of_a_hooks_file_does_not_block_a_resume() {
         ("csv", "path", ".table.csv.unfinished"),
         ("profiler", "filename", "profile.json"),
         ("heartbeat", "file", "beat.json"),
-        ("heartbeat", "file", ".beat.json.new"),
+        ("heartbeat", "file", ".beat.json.unfinished"),
     ];
     let configured = hooks.iter().filter(|(_, _, file)| !file.starts_with('.'));
     let tables: Vec<_> = configured

@@ -1,4 +1,14 @@
 //! Keeping account of what hooks cost.
+//!
+//! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of an event and once
+//! after each, so the time between hooks is charged to none of them. A call behind a gate is timed by itself, and the time of a
+//! closed gate counts for its hook. `begin_steps` and `end_steps` separate step time from the rest: shares and budgets are of step
+//! time, so that long validations do not hide a hook that doubles every step.
+//!
+//! Reads from the engine are counted per thread where they happen (`ledger.rs`), and the runner files the difference after each
+//! hook. Work that the loop does for a hook outside of its turn (saves, decisions, printed lines, losses that are read because a
+//! hook declares it) is charged by the loop. Budgets are judged between batches by the lower end of the estimate, since one timed
+//! call stands for up to 31. A rehearsal keeps no account: its clock counts batches.
 
 use std::time::Duration;
 

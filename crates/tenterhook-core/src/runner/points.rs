@@ -1,4 +1,8 @@
 //! Showing the activations of a module's step.
+//!
+//! The module's context decides once per step whether any hook listens, and a point costs that one branch. The values are made by a
+//! closure that runs when a hook wants them. An activation is delivered within the module's step, so its moment shows no
+//! parameters, and a failure that ends the run waits until the step has returned.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,9 @@
 //! Update hooks: they receive the gradients by parameter name after `on_before_optimizer_step` and
 //! before clipping, and what they leave is what the optimizer uses.
+//!
+//! A hook gets [`Gradients`], which knows the engine only as [`GradientsMut`]: view, edit, replace, remove. Before the first change
+//! of a gradient the engine is asked to keep it. Burn shares its tensors, so keeping one is a reference count, and the change
+//! copies. After a failure the kept gradients are put back. A refused change is remembered by `Gradients`, so a hook cannot hide it.
 
 mod engine;
 mod gradients;

@@ -1,4 +1,8 @@
 //! Runs a command when something happens.
+//!
+//! Threads read and write the command's pipes, keep a bounded part of its output and do not wait for pipes that a grandchild holds.
+//! A command has a process group of its own, so that Ctrl-C in the terminal reaches only this program. A timeout reaches all
+//! descendants (`family.rs`).
 
 mod facts;
 mod family;

@@ -1,4 +1,8 @@
 //! Uploads checkpoints to storage elsewhere.
+//!
+//! An upload copies one checkpoint, never two halves: the manifest is read first, each file is compared with it while it is sent, and
+//! a file that differs starts the copy anew. At the destination the old manifest is removed first and the new one written last. The
+//! hook has no state: comparing manifests tells what is missing.
 
 mod copy;
 mod destination;

@@ -5,6 +5,15 @@
 //! key; lists and simple values replace. The keys `task`, `device`, `runs_dir`, `[trainer]`, `[[hooks]]` and
 //! `[hooks_config]` are common to all tasks, everything else is the task's own.
 //!
+//! Options are serde structs that derive `JsonSchema`; their doc comments are what `--print-config` prints. Each layer becomes a
+//! tree whose leaves know where they were written (`tree.rs`). A table that names another `use` replaces the lower one, so that
+//! the options of one optimizer do not leak into another. `[hooks_config]` becomes the same tables as `[[hooks]]`.
+//!
+//! `check.rs` compares the tree with the JSON schema of its type in one pass, which finds unknown and missing keys, wrong types and
+//! unknown words at once. Each mistake is mended (removed, or replaced by an example), and serde reads the rest; what only a type
+//! knows, such as how a time is written, comes from serde as a typed `Fault` with its path (`read.rs`). A problem that exists only
+//! because something was mended is not reported.
+//!
 //! Hooks are tables under `[[hooks]]` ([`HookKeys`] are the keys that each of them has), or flags and tables
 //! in `[hooks_config]`, or both. A file that has either has all its hooks: the task's own are left out.
 //!

@@ -3,6 +3,11 @@
 //! Most data needs nothing but a [`Dataset`] (a `Vec` is one) under [`Batches`], put together by
 //! [`Loading`]. Whatever a loader yields is a function of its seed, the epoch and the position, so that a
 //! resumed run sees the same batches.
+//!
+//! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles with a keyed bijection of 0..n (a Feistel network with
+//! cycle walking), so no list of samples exists. Workers load ahead and deliver in order. With several loaders the feed computes how
+//! many batches each has given and seeks each directly. A data module's state is a [`DataState`], a cell that it shares with the
+//! trainer, so that a checkpoint holds its value of that moment.
 
 mod batches;
 mod dataset;

@@ -1,4 +1,11 @@
 //! What a run tells: notices to people, decisions, failures and metrics to the run directory.
+//!
+//! The loop passes metrics and events on after hooks, module and strategy have received an event, so everything that is logged in
+//! it stands on one line. Without a recorder this costs a branch. A line that cannot be written does not stop training: it is
+//! reported once and counted, and the call fails when it ends.
+//!
+//! An interrupt is checked once per batch. The current batch completes; training then ends like a stop that `min_epochs` and
+//! `min_steps` do not hold back, without a further validation. The library installs no signal handler; `tenter` does.
 
 mod failures;
 mod notice;

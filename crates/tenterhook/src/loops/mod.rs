@@ -2,6 +2,15 @@
 //!
 //! Read `fit.rs` for the loop from the first event to the last, `update.rs` for one optimizer step, `event.rs` for how an
 //! event goes out, and `decisions.rs` for what the decisions of hooks do.
+//!
+//! - A skipped update inside an accumulation window skips the whole window, since the window's sum holds the gradients that must not
+//!   be used.
+//! - A decision may hold several flows. Each has its effect, and the strongest says how the run ends.
+//! - Norms that only hooks with a cadence want are computed in their steps only (`HookRunner::wants_at`).
+//! - Checkpoints hold the module's own weights while others are swapped in.
+//! - Training loaders are made before `configure_optimizers`, so that schedules know how long training will be.
+//! - After a failure a checkpoint is of the last point from which the run can be resumed; the accumulation window of the failing
+//!   batch begins anew.
 
 #[macro_use]
 pub(crate) mod event;

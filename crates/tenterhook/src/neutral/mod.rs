@@ -29,6 +29,11 @@
 //!
 //! In the runs a training batch takes a second, whatever the clock says, so that what goes by time does so at the
 //! same step in all of them; `max_time` is no limit.
+//!
+//! A recorder (`witness.rs`), the last of all observers, hashes every parameter, every tensor of optimizer state and the rates of
+//! every group before the first step, after each and at the end. Only the run without observers is kept, as 16 bytes per tensor and
+//! step; every other run is compared with it as it goes and ends where it first differs. A second run without observers tells
+//! whether the program is deterministic. Runs end by an interrupt, since `max_steps` would change schedules and plan.
 
 mod blame;
 mod exercise;

@@ -1,4 +1,14 @@
 //! Resuming: which checkpoint may be restored, restoring it, and continuing at the point of the loop where it was taken.
+//!
+//! A run that is killed and resumed ends with the same bits as one that was not. The checkpoint is read and compared first
+//! (`admit.rs`): configuration, hooks and their states, data, files of the run. A refused resume tears down the data module and
+//! changes nothing else. Loading follows in the published order (`restore.rs`): weights before the strategy's set-up, optimizers after
+//! `on_fit_start`, when they exist. The events of the beginning (`setup` to `on_train_start`) are delivered anew, and what they leave in
+//! metrics, board and random streams is forgotten. Then the loop continues behind the checkpoint's [`ResumePoint`] (`epoch.rs`): pending
+//! saves, then module and strategy.
+//!
+//! A run counts as running until its test is done. A run that was killed in its test resumes from its newest checkpoint, because
+//! hooks that write files need their state of the end of training.
 
 mod admit;
 mod epoch;

@@ -170,7 +170,8 @@ impl Disk for PowerCut {
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         self.operation(|state| {
-            let id = self.find(state, path);
+            let (names, name) = self.entry(state, path);
+            let Some(&id) = names.get(&name) else { return Err(io::ErrorKind::NotFound.into()) };
             match &mut state.nodes[id] {
                 Node::File { now, synced } => synced.clone_from(now),
                 _ => panic!("{} is no file", path.display()),
