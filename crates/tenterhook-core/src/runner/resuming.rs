@@ -69,7 +69,7 @@ impl HookRunner {
     /// effects that is registered as disabled: it may come from anybody.
     pub fn restore(
         &mut self,
-        state: RunnerState,
+        state: &RunnerState,
         hooks: &HookStates,
         at: &Progress,
         shared: &Shared,

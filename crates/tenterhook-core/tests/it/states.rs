@@ -212,7 +212,7 @@ fn a_checkpoint_enables_no_hook_with_effects_that_is_registered_as_disabled() {
     };
     let (saved, mut resumed) = (state(true), state(false));
     let (kept, states) = (saved.runner.state(), HookStates::new());
-    resumed.runner.restore(kept, &states, &Progress::default(), &resumed.shared).unwrap();
+    resumed.runner.restore(&kept, &states, &Progress::default(), &resumed.shared).unwrap();
     assert!(!resumed.is_enabled("reaches"));
     assert!(resumed.is_enabled("harmless"), "nothing else changes");
 }

@@ -92,7 +92,7 @@ impl<M: Module> Call<'_, M> {
         run.shared.board.keep_from_observers(contents.board_kept);
         run.shared.streams.replace(Streams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
-        let restored = run.hooks.restore(contents.runner, &contents.hooks, &run.state.progress, &run.shared);
+        let restored = run.hooks.restore(&contents.runner, &contents.hooks, &run.state.progress, &run.shared);
         restored.map_err(|failure| match &self.resume.from {
             Some(from) => in_state_of(from, failure),
             None => failure,
