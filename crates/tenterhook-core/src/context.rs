@@ -347,6 +347,17 @@ contexts! {
         /// The histograms, by name.
         histograms: &'a BTreeMap<String, Histogram>,
     }
+    /// See [`Event::Notice`].
+    Notice {
+        /// The kind of notice, as in `events.jsonl`: `said`, `decision`, `failure`, `stall`, …
+        kind: &'a str,
+        /// What people read.
+        text: &'a str,
+        /// Whether people are told; otherwise only the journal has it.
+        told: bool,
+        /// The notice as it stands in `events.jsonl`.
+        entry: &'a Value,
+    }
     /// See [`Event::HookDisabled`].
     HookDisabled {
         /// The hook's name.

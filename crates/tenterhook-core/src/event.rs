@@ -109,6 +109,9 @@ macro_rules! define_event {
         /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a
         /// failure: `on_exception`, then `teardown`, and no `on_*_end`. `on_hook_disabled` follows whatever event
         /// the hook was disabled in, but for those two; within a step the event that comes next.
+        ///
+        /// `on_notice` follows the event after which the notice came up; notices that come up while hooks receive it are not
+        /// delivered to hooks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         #[non_exhaustive]

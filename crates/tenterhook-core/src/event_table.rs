@@ -173,6 +173,8 @@ macro_rules! event_table {
             watch on_log Log Train [hooks];
             /// A hook was disabled: it failed once too often, took too long, or another one asked for it.
             watch on_hook_disabled HookDisabled Train [hooks];
+            /// People were told something, or the journal notes a decision or a contained failure.
+            watch on_notice Notice Train [hooks];
             /// The run has failed; teardown follows.
             steer on_exception Exception Train [hooks module data strategy];
         }

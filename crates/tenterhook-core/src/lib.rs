@@ -9,7 +9,7 @@
 //! | question | module |
 //! |---|---|
 //! | which events are there, and in which order do they fire? | [`Event`] |
-//! | what exists at an event? | [`context`] |
+//! | what exists at an event? | [`context`](mod@context) |
 //! | how do I write a hook? | [`Observer`], [`Controller`], [`UpdateHook`] |
 //! | how do I make it fire less often? | [`HookExt`] |
 //! | who receives what, in which order, and why? | [`plan`] |

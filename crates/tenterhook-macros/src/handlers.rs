@@ -72,6 +72,7 @@ pub(crate) const HANDLERS: &[Handler] = &[
     watches("on_checkpoint_loaded"),
     watches("on_log"),
     watches("on_hook_disabled"),
+    watches("on_notice"),
     steers("on_exception"),
 ];
 

@@ -119,6 +119,12 @@ made_up! { world;
         histograms: &world.line.1,
     }
     HookDisabled { hook: &world.disabled.0, reason: &world.disabled.1, }
+    Notice {
+        kind: world.notice["event"].as_str().unwrap_or_default(),
+        text: world.notice["text"].as_str().unwrap_or_default(),
+        told: true,
+        entry: &world.notice,
+    }
     Exception { failure: &world.failure, }
 }
 

@@ -315,6 +315,12 @@ impl<H> Rig<H> {
         self
     }
 
+    /// The notice of `on_notice`, as it stands in `events.jsonl`: `json!({ "event": "said", "by": "a", "text": "b" })`.
+    pub fn notice(&mut self, entry: serde_json::Value) -> &mut Rig<H> {
+        self.world.notice = entry;
+        self
+    }
+
     /// The hook that was disabled, and why.
     pub fn disabled(&mut self, hook: impl Into<String>, reason: impl Into<String>) -> &mut Rig<H> {
         self.world.disabled = (hook.into(), reason.into());

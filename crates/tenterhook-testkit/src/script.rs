@@ -229,6 +229,7 @@ mod tests {
         Event::CheckpointSaved,
         Event::CheckpointLoaded,
         Event::HookDisabled,
+        Event::Notice,
         Event::Exception,
     ];
 

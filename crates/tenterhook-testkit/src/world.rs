@@ -48,6 +48,8 @@ pub(crate) struct World {
     log_of: Phase,
     /// The hook that was disabled, and why.
     pub(crate) disabled: (String, String),
+    /// The notice, as it stands in `events.jsonl`.
+    pub(crate) notice: serde_json::Value,
     pub(crate) failure: Failure,
     pub(crate) prediction: Box<dyn Any>,
     in_sanity_check: bool,
@@ -143,6 +145,7 @@ impl Default for World {
             unlogged: Line::default(),
             log_of: Phase::Train,
             disabled: ("another".into(), "a made-up reason".into()),
+            notice: serde_json::json!({ "event": "said", "by": "another", "text": "made up" }),
             failure: made_up_failure(),
             prediction: Box::new(()),
             in_sanity_check: false,

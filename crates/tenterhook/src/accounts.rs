@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenterhook_core::{Event, Failure};
 
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::loops::Loop;
 use crate::module::Module;
 use crate::run::{HookCosts, SentByHook};
@@ -40,7 +40,7 @@ impl<M: Module> Loop<M> {
             self.accounts = Accounts { began: self.shared.clock.elapsed(), before, ..Accounts::default() };
         } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so nobody knows what they take";
-            self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
+            self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
         }
     }
 
@@ -109,7 +109,7 @@ impl<M: Module> Loop<M> {
     fn tell_overruns(&mut self, trained: bool) {
         for overrun in self.hooks.judge_budgets(self.spent().steps, trained) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
-            let notice = Notice::OverBudget(overrun);
+            let notice = RunNotice::OverBudget(overrun);
             self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
             self.note(notice);
         }

@@ -1,6 +1,5 @@
 //! Collects the identity of a run when it starts, and compares it with that of the checkpoint it resumes from.
 
-use std::sync::PoisonError;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use tenterhook_core::Failure;
 use crate::call::Call;
 use crate::config::refusal;
 use crate::data::{Loaders, Split};
-use crate::journal::{Notice, Tell};
+use crate::journal::{Readers, RunNotice};
 use crate::loops::Who;
 use crate::module::Module;
 use crate::run::Identity;
@@ -66,8 +65,8 @@ impl<M: Module> Call<'_, M> {
         }
         self.run.at(Who::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
-        let notice = Notice::Said { hook: "trainer".into(), text: text.into() };
-        let collected = told_if_long(&self.run.journal.notices.tell, &notice, || {
+        let notice = RunNotice::Said { hook: "trainer".into(), text: text.into() };
+        let collected = told_if_long(&self.run.journal.notices.readers, &notice, || {
             let mut found = Identity::of_this_process();
             for loader in loaders {
                 if let Some(fingerprint) = loader.fingerprint()? {
@@ -85,12 +84,12 @@ impl<M: Module> Call<'_, M> {
 }
 
 /// Does some work, and tells what it is when it takes long.
-fn told_if_long<T>(tell: &Tell, notice: &Notice, work: impl FnOnce() -> T) -> T {
+fn told_if_long<T>(readers: &Readers, notice: &RunNotice, work: impl FnOnce() -> T) -> T {
     let (done, waits) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             if waits.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                tell.lock().unwrap_or_else(PoisonError::into_inner)(notice);
+                readers.tell(notice);
             }
         });
         let result = work();

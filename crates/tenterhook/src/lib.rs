@@ -49,7 +49,7 @@ pub use tenterhook_hooks as hooks;
 
 pub use crate::cx::Cx;
 pub use crate::data::{BatchData, DataModule, Loader, Split};
-pub use crate::journal::{FailureKind, Failures, Notice};
+pub use crate::journal::{FailureKind, Failures, RunNotice};
 pub use crate::module::{Module, ModuleResult, StepOutput};
 pub use crate::own_loop::{OwnLoop, Verdict};
 pub use crate::settings::Settings;
@@ -71,7 +71,7 @@ pub mod prelude {
     pub use crate::Module as _;
     pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch, Time};
     pub use crate::{
-        BatchData, Cx, DataModule, Loader, ModuleResult, Notice, Report, RunError, Settings, StepOutput,
+        BatchData, Cx, DataModule, Loader, ModuleResult, Report, RunError, RunNotice, Settings, StepOutput,
         Trainer,
     };
 }

@@ -9,7 +9,7 @@ use tenterhook_core::{
     Shared, Stage, Status,
 };
 
-use crate::journal::{Notice, Notices, telling};
+use crate::journal::{Notices, Readers, RunNotice};
 use crate::trainer::{WallClock, tell};
 
 /// The hooks of a loop that is not the trainer's.
@@ -82,14 +82,14 @@ impl OwnLoop {
             shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock(Instant::now()))),
             progress: Cell::default(),
             in_batch: Cell::new(false),
-            notices: RefCell::new(Notices::new(telling(tell))),
+            notices: RefCell::new(Notices::new(Readers::one(tell))),
         })
     }
 
     /// Takes what would be printed.
     #[must_use]
-    pub fn with_notices(mut self, take: impl FnMut(&Notice) + Send + 'static) -> OwnLoop {
-        self.notices = RefCell::new(Notices::new(telling(take)));
+    pub fn with_notices(mut self, take: impl FnMut(&RunNotice) + Send + 'static) -> OwnLoop {
+        self.notices = RefCell::new(Notices::new(Readers::one(take)));
         self
     }
 
@@ -130,10 +130,10 @@ impl OwnLoop {
     }
 
     fn note_news(&self, hooks: &mut HookRunner) {
-        let contained = hooks.take_contained().into_iter().map(Notice::Contained);
-        let refused = hooks.take_refused().into_iter().map(Notice::Refused);
-        let said = self.shared.said.take().into_iter().map(|(hook, text)| Notice::Said { hook, text });
-        let printed = self.shared.printed.take().into_iter().map(|(_, line)| Notice::Printed(line));
+        let contained = hooks.take_contained().into_iter().map(RunNotice::Contained);
+        let refused = hooks.take_refused().into_iter().map(RunNotice::Refused);
+        let said = self.shared.said.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
+        let printed = self.shared.printed.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
         let mut notices = self.notices.borrow_mut();
         for mut notice in contained.chain(refused).chain(said).chain(printed) {
             if notices.is_told(&mut notice) {

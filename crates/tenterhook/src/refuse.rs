@@ -4,7 +4,7 @@ use tenterhook_core::plan::{self, DeclaredMetric, NoValidation, TRAIN_LOSS, Worl
 use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
 use crate::call::Call;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::loops::Who;
 use crate::loops::fit::Training;
 use crate::module::Module;
@@ -24,11 +24,11 @@ impl<M: Module> Call<'_, M> {
         let (warnings, refusals): (Vec<_>, Vec<_>) =
             self.refused(training).into_iter().partition(PlanError::is_warning);
         for warning in warnings {
-            self.run.note(Notice::WouldRefuse(warning));
+            self.run.note(RunNotice::WouldRefuse(warning));
         }
         if refusals.is_empty() || self.options.lenient {
             for refusal in refusals {
-                self.run.note(Notice::WouldRefuse(refusal));
+                self.run.note(RunNotice::WouldRefuse(refusal));
             }
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl<M: Module> Call<'_, M> {
     /// Reports hooks that cannot work before an evaluation begins. It needs none of them, so it is not refused.
     pub(crate) fn report_lacks(&mut self) {
         for lack in plan::lacks(&self.run.hooks.declared()) {
-            self.run.note(Notice::WouldRefuse(lack));
+            self.run.note(RunNotice::WouldRefuse(lack));
         }
     }
 
@@ -91,7 +91,7 @@ impl<M: Module> Call<'_, M> {
         let missing = plan::not_logged(&declared, &label, &shared.metrics.names(), is_there);
         self.unlogged = next;
         for missing in missing {
-            self.run.note(Notice::WouldRefuse(missing));
+            self.run.note(RunNotice::WouldRefuse(missing));
         }
     }
 

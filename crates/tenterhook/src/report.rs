@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenterhook_core::{Failure, Outcome, Progress};
 
 use crate::journal::Failures;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::module::Module;
 use crate::run::{HookCosts, SentByHook};
 
@@ -19,7 +19,7 @@ pub struct Report {
     /// The latest value of every metric.
     pub metrics: BTreeMap<String, f64>,
     /// What was decided, contained and refused on the way: the first thousand.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<RunNotice>,
     /// How many more there were.
     pub notices_left_out: u64,
     /// What failed on the way, by kind, whether or not it ended the call.

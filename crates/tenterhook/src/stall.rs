@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tenterhook_core::Progress;
 
 use crate::data::Split;
-use crate::journal::{Notice, SharedRecorder, Tell};
+use crate::journal::{Readers, RunNotice, SharedRecorder};
 use crate::run::{Entry, Happening};
 
 /// What the loop and its watch share.
@@ -95,12 +95,12 @@ impl Watch {
     }
 
     /// Begins to watch, unless somebody does already. A run that cannot have another thread goes on unwatched.
-    pub(crate) fn begin(&mut self, tell: &Tell, recorder: Option<&SharedRecorder>, elapsed: Duration) {
+    pub(crate) fn begin(&mut self, readers: &Readers, recorder: Option<&SharedRecorder>, elapsed: Duration) {
         if self.span.is_zero() || self.thread.is_some() {
             return;
         }
         let outlet =
-            Outlet { tell: tell.clone(), recorder: recorder.cloned(), began: Instant::now(), elapsed };
+            Outlet { readers: readers.clone(), recorder: recorder.cloned(), began: Instant::now(), elapsed };
         let (desk, span) = (self.desk.clone(), self.span);
         let watching = Builder::new().name("stall-warning".into());
         self.thread = watching.spawn(move || watch(&desk, span, &outlet)).ok();
@@ -108,15 +108,15 @@ impl Watch {
 
     /// The loop goes on: what to tell of the waiting, if that was told of.
     #[inline]
-    pub(crate) fn goes_on(&self) -> Option<Notice> {
+    pub(crate) fn goes_on(&self) -> Option<RunNotice> {
         if self.desk.told.load(Ordering::Relaxed) { self.went_on() } else { None }
     }
 
     #[cold]
-    fn went_on(&self) -> Option<Notice> {
+    fn went_on(&self) -> Option<RunNotice> {
         self.desk.told.store(false, Ordering::Relaxed);
         let Stalled { loader, since } = locked(&self.desk.stalled).take()?;
-        Some(Notice::Stalled { loader, waited: since.elapsed(), over: true })
+        Some(RunNotice::Stalled { loader, waited: since.elapsed(), over: true })
     }
 }
 
@@ -133,7 +133,7 @@ impl Drop for Watch {
 
 /// Where the watch tells what it sees; the loop cannot, it waits.
 struct Outlet {
-    tell: Tell,
+    readers: Readers,
     recorder: Option<SharedRecorder>,
     began: Instant,
     /// The run's time when watching began.
@@ -141,7 +141,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    fn tell(&self, desk: &Desk, notice: &Notice) {
+    fn tell(&self, desk: &Desk, notice: &RunNotice) {
         if let Some(recorder) = &self.recorder {
             let entry = Entry {
                 step: desk.step.load(Ordering::Relaxed),
@@ -152,7 +152,7 @@ impl Outlet {
             // The recorder counts what it loses, and people are told of the stall all the same.
             let _ = locked(recorder).happened(entry);
         }
-        (locked(&self.tell))(notice);
+        self.readers.tell(notice);
     }
 }
 
@@ -173,7 +173,7 @@ fn watch(desk: &Desk, span: Duration, outlet: &Outlet) {
             let loader = desk.waited_for();
             *locked(&desk.stalled) = Some(Stalled { loader: loader.clone(), since });
             desk.told.store(true, Ordering::Relaxed);
-            outlet.tell(desk, &Notice::Stalled { loader, waited, over: false });
+            outlet.tell(desk, &RunNotice::Stalled { loader, waited, over: false });
         }
     }
 }

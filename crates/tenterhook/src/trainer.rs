@@ -18,7 +18,7 @@ use crate::call::{Call, CallOptions};
 use crate::checkpoint::Best;
 use crate::config::ChangeRules;
 use crate::data::DataModule;
-use crate::journal::{Journal, Notice, Notices, Recording, Tell, telling};
+use crate::journal::{Journal, Notices, Readers, Recording, RunNotice};
 use crate::loops::Loop;
 use crate::module::Module;
 pub use crate::report::{Predictions, Report, RunError};
@@ -51,7 +51,7 @@ pub struct Trainer {
     lenient: bool,
     /// Where training stands, for the evaluations after it.
     progress: Progress,
-    notify: Tell,
+    notify: Readers,
     recording: Option<Recording>,
     interrupt: Interrupt,
     /// Somebody else has the handle, so a signal may come.
@@ -82,10 +82,10 @@ const LONGEST: usize = 2000;
 /// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a
 /// run.
 #[allow(clippy::disallowed_methods)] // the default output of a program without `with_notices`
-pub(crate) fn tell(notice: &Notice) {
+pub(crate) fn tell(notice: &RunNotice) {
     let text = printable::text(&notice.to_string(), LONGEST);
     let _ = match notice {
-        Notice::Printed(_) => writeln!(std::io::stdout(), "{text}"),
+        RunNotice::Printed(_) => writeln!(std::io::stdout(), "{text}"),
         _ => writeln!(std::io::stderr(), "tenterhook: {text}"),
     };
 }
@@ -132,7 +132,7 @@ impl Trainer {
             resume: ResumeOptions::default(),
             lenient: false,
             progress: Progress::default(),
-            notify: telling(tell),
+            notify: Readers::one(tell),
             recording: None,
             interrupt: Interrupt::new(),
             interruptible: false,
@@ -181,13 +181,21 @@ impl Trainer {
 
     /// Tells about contained failures and decisions in another way than on standard error.
     #[must_use]
-    pub fn with_notices(mut self, notify: impl FnMut(&Notice) + Send + 'static) -> Trainer {
-        self.notify = telling(notify);
+    pub fn with_notices(mut self, notify: impl FnMut(&RunNotice) + Send + 'static) -> Trainer {
+        self.notify = Readers::one(notify);
+        self
+    }
+
+    /// Lets another reader have all notices, besides the terminal (or what [`with_notices`](Trainer::with_notices) put in
+    /// its place), `events.jsonl` and hooks that receive `on_notice`.
+    #[must_use]
+    pub fn with_notice_reader(self, reader: impl FnMut(&RunNotice) + Send + 'static) -> Trainer {
+        self.notify.add(reader);
         self
     }
 
     /// Does not say at the start of `fit` which run it is: its id, commit, configuration hash, seed, versions, machine,
-    /// command and hooks ([`Notice::Began`]). `events.jsonl` of a run directory has it in any case.
+    /// command and hooks ([`RunNotice::Began`]). `events.jsonl` of a run directory has it in any case.
     #[must_use]
     pub fn without_introduction(mut self) -> Trainer {
         self.introduces = false;

@@ -1,7 +1,7 @@
 //! What hooks cost, in a table for people.
 
 use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
-use tenterhook::{Budget, Notice, OverBudget, Report};
+use tenterhook::{Budget, OverBudget, Report, RunNotice};
 
 use crate::progress::duration;
 use crate::table::{Side, clipped, plain, table};
@@ -32,7 +32,7 @@ pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
     if lines.is_empty() {
         return lines;
     }
-    let over = report.notices.iter().filter(|notice| matches!(notice, Notice::OverBudget(_)));
+    let over = report.notices.iter().filter(|notice| matches!(notice, RunNotice::OverBudget(_)));
     let indented = lines.into_iter().chain(over.map(ToString::to_string)).map(|line| format!("  {line}"));
     std::iter::once(title(&report.hook_costs)).chain(indented).collect()
 }

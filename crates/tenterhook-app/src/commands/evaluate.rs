@@ -7,7 +7,7 @@ use serde_json::json;
 use tenterhook::config::Resolved;
 use tenterhook::run::{Interrupt, RunDirectoryPlan, RunLock};
 use tenterhook::task::Program;
-use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
+use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
 
 use super::trust::{Act, resolve_of_run};
 use super::weights::Weights;
@@ -159,7 +159,7 @@ fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, St
 fn told(trainer: Trainer, output: Output) -> Trainer {
     trainer.with_notices(move |notice| {
         // Whoever sent a signal has been answered at once.
-        if !output.quiet && !matches!(notice, Notice::Interrupted { .. }) {
+        if !output.quiet && !matches!(notice, RunNotice::Interrupted { .. }) {
             tell(notice);
         }
     })

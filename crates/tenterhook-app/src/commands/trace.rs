@@ -144,6 +144,7 @@ const OURS_ALONE: &[&str] = &[
     "on_checkpoint_loaded",
     "on_log",
     "on_hook_disabled",
+    "on_notice",
     "change_lr",
     "weights",
     "load_weights",

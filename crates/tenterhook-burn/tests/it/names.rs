@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::optim::AdamWConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::{HookExt, ModuleResult, Notice, Tensors, closure};
+use tenterhook::{HookExt, ModuleResult, RunNotice, Tensors, closure};
 use tenterhook_burn::{BurnCx, BurnModule, Optimizer, Step};
 
 use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, to_train_on, trainer, weights};
@@ -106,7 +106,7 @@ fn a_parameter_without_a_gradient_is_reported_by_name_and_stays_as_it_is() {
         .notices
         .iter()
         .filter_map(|notice| match notice {
-            Notice::NoGradient { parameters } => Some(parameters.clone()),
+            RunNotice::NoGradient { parameters } => Some(parameters.clone()),
             _ => None,
         })
         .collect();

@@ -46,7 +46,7 @@ fn running_statistics_are_told_from_parameters_in_count_and_summary() {
     let lines = told.clone();
     let settings = Settings { max_epochs: Some(1), ..Settings::default() };
     let mut trainer = trainer(settings).with_notices(move |notice| {
-        if let Notice::Printed(line) = notice {
+        if let RunNotice::Printed(line) = notice {
             lines.lock().unwrap().push(line.clone());
         }
     });

@@ -9,7 +9,7 @@ use tenterhook::registry::Registry;
 use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
 use tenterhook::settings::Amount;
 use tenterhook::task::{Build, Task};
-use tenterhook::{AnyHook, BoxError, HookExt, Module, Notice, Settings, TensorMap, Trainer, closure};
+use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
 use tenterhook_tasks::LoaderOptions;
 use tenterhook_tasks::text::model::GptOptions;
 use tenterhook_tasks::text::{Text, TextTaskOptions};
@@ -90,7 +90,7 @@ fn train(observers: Vec<AnyHook>) -> Ended {
         trainer.add_hook(hook).unwrap();
     }
     let report = trainer.fit(&mut module, &mut data).unwrap();
-    let failed = report.notices.iter().find(|notice| matches!(notice, Notice::Contained(_)));
+    let failed = report.notices.iter().find(|notice| matches!(notice, RunNotice::Contained(_)));
     assert!(failed.is_none(), "{}", failed.unwrap());
     assert_eq!(report.progress.step, 6);
     let (weights, optimizers) = (module.weights().unwrap(), module.optimizer_state().unwrap());

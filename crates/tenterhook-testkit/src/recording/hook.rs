@@ -50,7 +50,8 @@ impl RecordingHook {
 impl Hook for RecordingHook {
     fn spec(&self) -> HookSpec {
         let spec = HookSpec::controller(&self.name).policy(self.policy).tier(self.tier);
-        Event::ALL.iter().copied().fold(spec, HookSpec::wants)
+        // Notices follow other events, and are no part of the order that scenarios record.
+        Event::ALL.iter().copied().filter(|event| *event != Event::Notice).fold(spec, HookSpec::wants)
     }
 
     fn deliver(&mut self, event: EventRef<'_>) -> Reply {

@@ -17,7 +17,7 @@ use super::store::{RealDisk, largest_number, tidy};
 use super::writer::{Done, Job, Weights, Writer};
 use crate::call::Call;
 use crate::data::DataState;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::loops::{Loop, Who, Window};
 use crate::module::{Module, Wanted};
 use crate::resume::ResumePoint;
@@ -340,7 +340,7 @@ impl<M: Module> Loop<M> {
         let Progress { step, epoch, .. } = self.state.progress;
         self.note_removed(step, epoch, finished);
         for text in aside {
-            self.note(Notice::Said { hook: "trainer".into(), text });
+            self.note(RunNotice::Said { hook: "trainer".into(), text });
         }
         Ok(())
     }
@@ -352,7 +352,7 @@ impl<M: Module> Loop<M> {
             self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
         }
         for error in kept {
-            self.note(Notice::Said { hook: "trainer".into(), text: error.to_string() });
+            self.note(RunNotice::Said { hook: "trainer".into(), text: error.to_string() });
         }
     }
 
@@ -395,7 +395,7 @@ impl<M: Module> Loop<M> {
             self.at(Who::Trainer, "save");
             return Err(self.failed(error, false));
         }
-        self.note(Notice::Unsaved { path, error });
+        self.note(RunNotice::Unsaved { path, error });
         Ok(())
     }
 }

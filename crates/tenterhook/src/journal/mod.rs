@@ -13,11 +13,11 @@ mod recording;
 
 pub(crate) use failures::Then;
 pub use failures::{FailureKind, Failures};
-pub use notice::Notice;
-pub(crate) use notice::{Notices, Tell, telling};
+pub use notice::RunNotice;
+pub(crate) use notice::{Notices, Readers};
 pub(crate) use recording::{Recording, SharedRecorder};
 
-use crate::run::Identity;
+use crate::run::{Happening, Identity};
 
 /// What is told and written down of a run, and by whom it is read.
 pub(crate) struct Journal {
@@ -29,13 +29,34 @@ pub(crate) struct Journal {
     pub(crate) told_not_finite: bool,
     /// Hooks that were disabled, and why, until the others receive `on_hook_disabled`.
     pub(crate) disabled: Vec<(String, String)>,
-    /// `on_hook_disabled` is being delivered, or waits for a save to end.
+    /// Notices that hooks have not received yet.
+    pub(crate) unread: Vec<UnreadNotice>,
+    /// `on_hook_disabled` or `on_notice` is being delivered, or waits for a save to end.
     pub(crate) held: bool,
+}
+
+/// A notice as hooks receive it.
+pub(crate) struct UnreadNotice {
+    pub(crate) text: String,
+    pub(crate) told: bool,
+    pub(crate) entry: serde_json::Value,
+}
+
+impl UnreadNotice {
+    pub(crate) fn new(notice: &RunNotice, told: bool) -> UnreadNotice {
+        let entry = serde_json::to_value(Happening::from(notice)).unwrap_or_default();
+        UnreadNotice { text: notice.to_string(), told, entry }
+    }
+
+    /// The kind, as in `events.jsonl`.
+    pub(crate) fn kind(&self) -> &str {
+        self.entry["event"].as_str().unwrap_or_default()
+    }
 }
 
 impl Journal {
     pub(crate) fn new(notices: Notices, recording: Option<Recording>) -> Journal {
-        let (identity, told_not_finite, disabled, held) = Default::default();
-        Journal { notices, recording, identity, told_not_finite, disabled, held }
+        let (identity, told_not_finite, disabled, unread, held) = Default::default();
+        Journal { notices, recording, identity, told_not_finite, disabled, unread, held }
     }
 }

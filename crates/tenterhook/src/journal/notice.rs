@@ -14,7 +14,7 @@ use crate::run::Introduction;
 /// Something a person or the run's journal should know.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Notice {
+pub enum RunNotice {
     /// A hook failed and the run went on.
     Contained(Contained),
     /// A hook took more than its budget.
@@ -82,10 +82,10 @@ pub enum Notice {
     Unwritten(BoxError),
 }
 
-impl std::fmt::Display for Notice {
+impl std::fmt::Display for RunNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Notice::Contained(contained @ Contained { failure, count, .. }) => {
+            RunNotice::Contained(contained @ Contained { failure, count, .. }) => {
                 let then = match Then::of(contained) {
                     Then::Disabled => "the hook is disabled from here on",
                     Then::Afterwards { .. } => "the run is ending already, and clean-up goes on",
@@ -94,17 +94,17 @@ impl std::fmt::Display for Notice {
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
             }
-            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => {
+            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => {
                 let then = if *disabled { "; it is disabled from here on" } else { "" };
                 let [share, budget] = [share, budget].map(|share| in_percent(*share));
                 write!(f, "hook `{hook}` takes {share} of the step time, and its budget is {budget}{then}")
             }
-            Notice::Refused(error) => write!(f, "{error}"),
-            Notice::Said { hook, text } => write!(f, "{hook}: {text}"),
-            Notice::Printed(line) => f.write_str(line),
-            Notice::Began(introduction) => write!(f, "{introduction}"),
-            Notice::WouldRefuse(error) => write!(f, "{error}"),
-            Notice::Changed(Changed { by, change }) => {
+            RunNotice::Refused(error) => write!(f, "{error}"),
+            RunNotice::Said { hook, text } => write!(f, "{hook}: {text}"),
+            RunNotice::Printed(line) => f.write_str(line),
+            RunNotice::Began(introduction) => write!(f, "{introduction}"),
+            RunNotice::WouldRefuse(error) => write!(f, "{error}"),
+            RunNotice::Changed(Changed { by, change }) => {
                 let (what, hook) = match change {
                     RosterRequest::Enable(hook) => ("enabled", hook),
                     RosterRequest::Disable(hook) => ("disabled", hook),
@@ -114,7 +114,7 @@ impl std::fmt::Display for Notice {
                 let by = by.as_ref().map(|by| format!(", as `{by}` asked")).unwrap_or_default();
                 write!(f, "hook `{hook}` was {what}{by}")
             }
-            Notice::NoGradient { parameters } => {
+            RunNotice::NoGradient { parameters } => {
                 write!(
                     f,
                     "no gradient reached `{}`: the loss does not depend on it, so it is not trained; use it in the \
@@ -122,31 +122,31 @@ impl std::fmt::Display for Notice {
                     parameters.join("`, `")
                 )
             }
-            Notice::NotFinite { loss, step, guarded } => {
+            RunNotice::NotFinite { loss, step, guarded } => {
                 write!(
                     f,
                     "the loss is {loss} at step {step}, where it was read; training continues with it"
                 )?;
                 if *guarded { Ok(()) } else { f.write_str("; the hook `nan_guard` finds where it began") }
             }
-            Notice::Stalled { loader, waited, over: false } => {
+            RunNotice::Stalled { loader, waited, over: false } => {
                 let waited = waited.as_secs_f64();
                 write!(f, "loader `{loader}` has given no batch for {waited:.1} s; training waits for it")
             }
-            Notice::Stalled { loader, waited, over: true } => {
+            RunNotice::Stalled { loader, waited, over: true } => {
                 let waited = waited.as_secs_f64();
                 write!(f, "loader `{loader}` is back after {waited:.1} s")
             }
-            Notice::Interrupted { signal } => {
+            RunNotice::Interrupted { signal } => {
                 write!(f, "{signal}: the run ends in good order when the current batch is done")
             }
-            Notice::Unsaved { error, .. } => {
+            RunNotice::Unsaved { error, .. } => {
                 write!(f, "{error}; the run goes on, and older checkpoints stay")
             }
-            Notice::Unwritten(error) => {
+            RunNotice::Unwritten(error) => {
                 write!(f, "{error}; the run goes on, and what cannot be written is counted")
             }
-            Notice::Decided { step, decided } => {
+            RunNotice::Decided { step, decided } => {
                 write!(
                     f,
                     "`{}` decided at {} (step {step}): {:?}",
@@ -172,17 +172,32 @@ fn in_percent(share: f64) -> String {
 /// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
 const KEPT: usize = 1000;
 
-/// How people are told. Shared with the thread that watches for stalls.
-pub(crate) type Tell = Arc<Mutex<Box<dyn FnMut(&Notice) + Send>>>;
+type Reader = Box<dyn FnMut(&RunNotice) + Send>;
 
-pub(crate) fn telling(tell: impl FnMut(&Notice) + Send + 'static) -> Tell {
-    Arc::new(Mutex::new(Box::new(tell)))
+/// Who reads notices besides hooks and the recorder: the terminal, or what a program puts in its place, and others. Shared
+/// with the thread that watches for stalls.
+#[derive(Clone)]
+pub(crate) struct Readers(Arc<Mutex<Vec<Reader>>>);
+
+impl Readers {
+    pub(crate) fn one(reader: impl FnMut(&RunNotice) + Send + 'static) -> Readers {
+        Readers(Arc::new(Mutex::new(vec![Box::new(reader)])))
+    }
+
+    pub(crate) fn add(&self, reader: impl FnMut(&RunNotice) + Send + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(reader));
+    }
+
+    pub(crate) fn tell(&self, notice: &RunNotice) {
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.iter_mut().for_each(|reader| reader(notice));
+    }
 }
 
 /// The notices of a call: told as they come, and the first of them kept for the report.
 pub(crate) struct Notices {
-    pub(crate) tell: Tell,
-    pub(crate) kept: Vec<Notice>,
+    pub(crate) readers: Readers,
+    pub(crate) kept: Vec<RunNotice>,
     pub(crate) not_kept: u64,
     pub(crate) failures: Failures,
     /// The kinds of contained failures that people know of: by whom, where, and whether it was a panic.
@@ -192,21 +207,21 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    pub(crate) fn new(tell: Tell) -> Notices {
+    pub(crate) fn new(readers: Readers) -> Notices {
         let (kept, not_kept, failures, known) = Default::default();
-        Notices { tell, kept, not_kept, failures, known, introduces: true }
+        Notices { readers, kept, not_kept, failures, known, introduces: true }
     }
 
     /// Tells people, and keeps nothing.
-    pub(crate) fn tell(&mut self, notice: &Notice) {
-        (self.tell.lock().unwrap_or_else(PoisonError::into_inner))(notice);
+    pub(crate) fn tell(&mut self, notice: &RunNotice) {
+        self.readers.tell(notice);
     }
 
     /// Whether people are to be told. A hook's failure is counted; after the first of its kind they are told only
     /// that the hook is disabled, and only the first keeps its backtrace.
-    pub(crate) fn is_told(&mut self, notice: &mut Notice) -> bool {
-        let Notice::Contained(contained) = notice else {
-            return notice.is_worth_telling() && (self.introduces || !matches!(notice, Notice::Began(_)));
+    pub(crate) fn is_told(&mut self, notice: &mut RunNotice) -> bool {
+        let RunNotice::Contained(contained) = notice else {
+            return notice.is_worth_telling() && (self.introduces || !matches!(notice, RunNotice::Began(_)));
         };
         let Failure { origin, place, panicked, .. } = &contained.failure;
         let is_first = self.known.insert((origin.to_string(), place, *panicked));
@@ -215,7 +230,7 @@ impl Notices {
         is_first || contained.disabled
     }
 
-    pub(crate) fn push(&mut self, notice: Notice, told: bool) {
+    pub(crate) fn push(&mut self, notice: RunNotice, told: bool) {
         if told {
             self.tell(&notice);
         }
@@ -227,24 +242,24 @@ impl Notices {
     }
 }
 
-impl Notice {
+impl RunNotice {
     /// Decisions and changes are the journal's business.
     fn is_worth_telling(&self) -> bool {
         match self {
-            Notice::Decided { .. } | Notice::Changed(_) => false,
-            Notice::Contained(_)
-            | Notice::Refused(_)
-            | Notice::OverBudget(_)
-            | Notice::WouldRefuse(_)
-            | Notice::Said { .. }
-            | Notice::Printed(_)
-            | Notice::Began(_)
-            | Notice::NoGradient { .. }
-            | Notice::NotFinite { .. }
-            | Notice::Stalled { .. }
-            | Notice::Interrupted { .. }
-            | Notice::Unsaved { .. }
-            | Notice::Unwritten(_) => true,
+            RunNotice::Decided { .. } | RunNotice::Changed(_) => false,
+            RunNotice::Contained(_)
+            | RunNotice::Refused(_)
+            | RunNotice::OverBudget(_)
+            | RunNotice::WouldRefuse(_)
+            | RunNotice::Said { .. }
+            | RunNotice::Printed(_)
+            | RunNotice::Began(_)
+            | RunNotice::NoGradient { .. }
+            | RunNotice::NotFinite { .. }
+            | RunNotice::Stalled { .. }
+            | RunNotice::Interrupted { .. }
+            | RunNotice::Unsaved { .. }
+            | RunNotice::Unwritten(_) => true,
         }
     }
 }

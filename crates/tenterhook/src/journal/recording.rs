@@ -10,8 +10,7 @@ use tenterhook_core::{Event, Failure, Histogram, Outcome, Phase, Progress, Stage
 use tenterhook_files::FilePosition;
 
 use crate::checkpoint::Best;
-use crate::journal::Notice;
-use crate::journal::Then;
+use crate::journal::{RunNotice, Then, UnreadNotice};
 use crate::loops::{Loop, Who};
 use crate::module::Module;
 use crate::run::{Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Recorder};
@@ -97,8 +96,11 @@ impl<M: Module> Loop<M> {
     }
 
     /// Tells people, and writes it down.
-    pub(crate) fn note(&mut self, mut notice: Notice) {
+    pub(crate) fn note(&mut self, mut notice: RunNotice) {
         let told = self.journal.notices.is_told(&mut notice);
+        if self.hooks.wants(Event::Notice) && !self.journal.held && !self.ending.closing {
+            self.journal.unread.push(UnreadNotice::new(&notice, told));
+        }
         if self.journal.recording.is_some() {
             self.record_happening(Happening::from(&notice));
         }
@@ -118,7 +120,7 @@ impl<M: Module> Loop<M> {
         self.loaders.watch.desk.at(&self.state.progress, evaluates);
         let elapsed = self.shared.elapsed();
         let recorder = self.journal.recording.as_ref().map(|recording| &recording.shared);
-        self.loaders.watch.begin(&self.journal.notices.tell, recorder, elapsed);
+        self.loaders.watch.begin(&self.journal.notices.readers, recorder, elapsed);
     }
 
     /// A loader has been waited for. Asked once per batch, so it must be cheap.
@@ -150,7 +152,7 @@ impl<M: Module> Loop<M> {
         let written = write(&mut **recording.recorder());
         if let Some(error) = written.err().filter(|_| recording.told.is_none()) {
             recording.told = Some(error.to_string());
-            self.journal.notices.push(Notice::Unwritten(error), true);
+            self.journal.notices.push(RunNotice::Unwritten(error), true);
         }
     }
 
@@ -176,12 +178,12 @@ impl<M: Module> Loop<M> {
                 self.count_on()?;
             }
             if let Some(introduction) = introduction {
-                self.note(Notice::Began(introduction));
+                self.note(RunNotice::Began(introduction));
             }
             if self.limits.trace_updates && self.state.stage == Stage::Fit {
                 let text =
                     "`trace_updates` is on, but without a run directory there is nowhere to write them";
-                self.note(Notice::Said { hook: "trainer".into(), text: text.into() });
+                self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
             }
             return Ok(());
         };
@@ -204,10 +206,10 @@ impl<M: Module> Loop<M> {
             self.take_over_checkpoints(&unreadable)?;
         }
         if let Some(lacks) = lacks {
-            self.note(Notice::Unwritten(lacks));
+            self.note(RunNotice::Unwritten(lacks));
         }
         if let Some(introduction) = introduction.filter(|_| stage == Stage::Fit) {
-            self.note(Notice::Began(introduction));
+            self.note(RunNotice::Began(introduction));
         }
         Ok(())
     }
@@ -312,7 +314,7 @@ impl<M: Module> Loop<M> {
             self.ending.signal = Some(signal.clone());
             self.checkpointer.hurry.store(true, Ordering::Relaxed);
             self.state.status = Status::Interrupted;
-            self.note(Notice::Interrupted { signal });
+            self.note(RunNotice::Interrupted { signal });
         }
     }
 

@@ -7,7 +7,7 @@ use tenterhook_core::{
 
 use super::{Loop, Who};
 use crate::checkpoint::Requested;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::module::Module;
 use crate::run::Happening;
 
@@ -27,20 +27,26 @@ impl<M: Module> Loop<M> {
         }
         if !self.shared.said.borrow().is_empty() {
             for (hook, text) in self.shared.said.take() {
-                self.note(Notice::Said { hook, text });
+                self.note(RunNotice::Said { hook, text });
             }
         }
         if !self.shared.printed.borrow().is_empty() {
             for (hook, line) in self.shared.printed.take() {
                 let began = self.begun();
-                self.journal.notices.tell(&Notice::Printed(line));
+                self.journal.notices.tell(&RunNotice::Printed(line));
                 self.charge_since(began, &hook, self.hooks.delivered_last());
             }
         }
-        if self.hooks.has_news() || !self.journal.disabled.is_empty() {
+        if self.hooks.has_news() || !self.journal.disabled.is_empty() || !self.journal.unread.is_empty() {
             return self.tell_news(module);
         }
         Ok(())
+    }
+
+    /// Delivers the notices that came up since the last event that a hook wanted.
+    #[inline]
+    pub(crate) fn deliver_notices(&mut self, module: &mut M) -> Result<(), Failure> {
+        if self.journal.unread.is_empty() { Ok(()) } else { self.tell_news(module) }
     }
 
     /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
@@ -51,7 +57,7 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         self.journal.held = true;
-        let told = self.tell_disabled(module);
+        let told = self.tell_disabled(module).and_then(|()| self.tell_unread(module));
         self.journal.held = false;
         told
     }
@@ -77,18 +83,28 @@ impl<M: Module> Loop<M> {
             if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
                 self.journal.disabled.push((hook.clone(), contained.failure.to_string()));
             }
-            self.note(Notice::Contained(contained));
+            self.note(RunNotice::Contained(contained));
         }
         for refused in self.hooks.take_refused() {
-            self.note(Notice::Refused(refused));
+            self.note(RunNotice::Refused(refused));
         }
         for changed in self.hooks.take_changed() {
             // After a failure nobody asks for it.
             if let Changed { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
                 self.journal.disabled.push((hook.clone(), format!("`{by}` asked for it")));
             }
-            self.note(Notice::Changed(changed));
+            self.note(RunNotice::Changed(changed));
         }
+    }
+
+    /// Delivers notices to hooks. Notices that come up meanwhile are not delivered: a hook that says something about each
+    /// would never end.
+    fn tell_unread(&mut self, module: &mut M) -> Result<(), Failure> {
+        for notice in std::mem::take(&mut self.journal.unread) {
+            let (text, told, entry) = (notice.text.as_str(), notice.told, &notice.entry);
+            emit!(self, module, Notice { kind: notice.kind(), text, told, entry });
+        }
+        Ok(())
     }
 
     /// Tells hooks which of them were disabled, and of those that are disabled in being told. Hooks that enable each other
@@ -129,7 +145,7 @@ impl<M: Module> Loop<M> {
     fn note_decision(&mut self, decided: &Decided) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
-        let notice = || Notice::Decided { step: self.state.progress.step, decided: decided.clone() };
+        let notice = || RunNotice::Decided { step: self.state.progress.step, decided: decided.clone() };
         if only(|request| matches!(request, Request::SwapWeights(_) | Request::SwapBack)) {
             self.record_happening(Happening::from(&notice()));
         } else if !(only(|request| matches!(request, Request::Save(_)))

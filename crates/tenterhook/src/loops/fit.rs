@@ -118,6 +118,7 @@ impl<M: Module> Call<'_, M> {
         self.finish_saves()?;
         self.run.judge_budgets_at_the_end();
         self.run.note_outcome();
+        self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
             event_rest!(self, TrainEnd);
         } else {
@@ -244,7 +245,7 @@ impl<M: Module> Call<'_, M> {
         self.run.leave_batch();
         self.run.judge_budgets(self.module)?;
         self.stop_when_time_is_over();
-        Ok(())
+        self.run.deliver_notices(self.module)
     }
 
     /// One micro-batch. `true` when the epoch was left before its step.

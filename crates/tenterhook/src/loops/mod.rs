@@ -31,7 +31,7 @@ use tenterhook_core::{
 use crate::accounts::Accounts;
 use crate::checkpoint::Checkpointer;
 use crate::data::{BatchData, of_loader, panic_in};
-use crate::journal::{Journal, Notice};
+use crate::journal::{Journal, RunNotice};
 use crate::module::Module;
 use crate::settings::Limits;
 use crate::stall::Watch;
@@ -219,7 +219,7 @@ impl<M: Module> Loop<M> {
         if !loss.is_finite() && !std::mem::replace(&mut self.journal.told_not_finite, true) {
             let guarded =
                 self.hooks.declared().iter().any(|spec| spec.provides.iter().any(|it| it == FINDS_NAN));
-            self.note(Notice::NotFinite { loss, step: self.state.progress.step, guarded });
+            self.note(RunNotice::NotFinite { loss, step: self.state.progress.step, guarded });
         }
     }
 

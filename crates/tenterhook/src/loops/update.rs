@@ -9,7 +9,7 @@ use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::loops::{Loop, Who};
 use crate::losses::Once;
 use crate::module::{Interval, Module, StepOutput};
@@ -144,7 +144,7 @@ impl<M: Module> Loop<M> {
         self.update.gradients_seen.push(optimizer);
         let parameters = module.without_gradient(optimizer);
         if !parameters.is_empty() {
-            self.note(Notice::NoGradient { parameters });
+            self.note(RunNotice::NoGradient { parameters });
         }
     }
 

@@ -5,7 +5,7 @@ use tenterhook_core::{HookInfo, HookSpec, Origin, Received, Tier};
 use super::exercise;
 use super::judgement::{NotExercised, NotJudged, Reason};
 use super::runs::Ran;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::trainer::{Report, Trainer};
 
 /// The hooks of a training, sorted.
@@ -99,7 +99,7 @@ impl Suspects {
 /// The first failure of a hook that was contained.
 fn failure_of(hook: &str, report: &Report) -> Option<String> {
     report.notices.iter().find_map(|notice| match notice {
-        Notice::Contained(contained) if contained.failure.origin == Origin::Hook(hook.to_owned()) => {
+        RunNotice::Contained(contained) if contained.failure.origin == Origin::Hook(hook.to_owned()) => {
             Some(contained.failure.to_string())
         }
         _ => None,

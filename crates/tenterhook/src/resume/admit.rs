@@ -6,7 +6,7 @@ use super::restore::in_state_of;
 use crate::call::Call;
 use crate::checkpoint::{Contents, largest_number, read};
 use crate::config;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::loops::Who;
 use crate::module::Module;
 
@@ -42,7 +42,7 @@ impl<M: Module> Call<'_, M> {
     /// Reports what changed since the checkpoint. Called when everything has been accepted.
     pub(crate) fn report_changes(&mut self) {
         for text in std::mem::take(&mut self.resume.changes) {
-            self.run.note(Notice::Said { hook: "trainer".into(), text });
+            self.run.note(RunNotice::Said { hook: "trainer".into(), text });
         }
     }
 

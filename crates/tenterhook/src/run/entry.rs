@@ -9,7 +9,7 @@ use tenterhook_core::{
 };
 
 use super::Introduction;
-use crate::journal::Notice;
+use crate::journal::RunNotice;
 use crate::journal::Then;
 
 /// Something that happened, and when.
@@ -171,37 +171,37 @@ pub enum Happening {
     Unknown,
 }
 
-impl From<&Notice> for Happening {
-    fn from(notice: &Notice) -> Happening {
+impl From<&RunNotice> for Happening {
+    fn from(notice: &RunNotice) -> Happening {
         match notice {
-            Notice::Contained(contained) => {
+            RunNotice::Contained(contained) => {
                 Happening::failed(&contained.failure, contained.count, Then::of(contained))
             }
-            Notice::Changed(changed) => {
+            RunNotice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
-            Notice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
                 hook: hook.clone(),
                 share: *share,
                 budget: *budget,
                 disabled: *disabled,
             },
-            Notice::Refused(error) => Happening::Refused { error: error.to_string() },
-            Notice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
-            Notice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
-            Notice::Began(introduction) => Happening::Run(introduction.clone()),
-            Notice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
-            Notice::Decided { decided, .. } => decision(decided),
-            Notice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
-            Notice::NotFinite { loss, .. } => Happening::NotFinite { loss: *loss },
-            Notice::Stalled { loader, waited, over } => {
+            RunNotice::Refused(error) => Happening::Refused { error: error.to_string() },
+            RunNotice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
+            RunNotice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
+            RunNotice::Began(introduction) => Happening::Run(introduction.clone()),
+            RunNotice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
+            RunNotice::Decided { decided, .. } => decision(decided),
+            RunNotice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
+            RunNotice::NotFinite { loss, .. } => Happening::NotFinite { loss: *loss },
+            RunNotice::Stalled { loader, waited, over } => {
                 Happening::Stall { loader: loader.clone(), seconds: waited.as_secs_f64(), over: *over }
             }
-            Notice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
-            Notice::Unsaved { path, error } => {
+            RunNotice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
+            RunNotice::Unsaved { path, error } => {
                 Happening::CheckpointFailed { path: path.clone(), error: error.to_string() }
             }
-            Notice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
+            RunNotice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
         }
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         let decision = Decision::stop("enough").and(Flow::SkipUpdate).request(Request::Validate);
         let decision = decision.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) });
         let decided = Decided { hook: "h".into(), event: Event::AfterBackward, decision };
-        let what = Happening::from(&Notice::Decided { step: 3, decided });
+        let what = Happening::from(&RunNotice::Decided { step: 3, decided });
         let entry = Entry { step: 3, epoch: 1, time: 0.5, what };
         assert_eq!(
             serde_json::to_value(entry).expect("it is JSON"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenterhook_core::Clock;
 
 use super::Trainer;
-use crate::journal::{Recording, telling};
+use crate::journal::{Readers, Recording};
 use crate::run::{Interrupt, RunDirectory, RunDirectoryPlan};
 
 /// A clock by which every training batch takes a second, so that whatever goes by time does so at the same batch in
@@ -52,7 +52,7 @@ impl Trainer {
             // With a limit of time, that of epochs is none unless it is set.
             self.settings.max_epochs.get_or_insert(-1);
         }
-        self.notify = telling(|_| {});
+        self.notify = Readers::one(|_| {});
         self.shared.run.rehearsal = true;
         let kept = RunDirectory::new(RunDirectoryPlan {
             runs_dir: directory.to_path_buf(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tenterhook::run::HookCosts;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec, Notice,
-    OverBudget, Overrun, Registration, Report, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
+    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec, OverBudget,
+    Overrun, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
 };
 
 use crate::clock::Hand;
@@ -40,8 +40,8 @@ fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
 }
 
 fn overruns(report: &Report) -> Vec<Overrun> {
-    let overrun = |notice: &Notice| match notice {
-        Notice::OverBudget(overrun) => Some(overrun.clone()),
+    let overrun = |notice: &RunNotice| match notice {
+        RunNotice::OverBudget(overrun) => Some(overrun.clone()),
         _ => None,
     };
     report.notices.iter().filter_map(overrun).collect()
@@ -90,7 +90,7 @@ fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it(
     assert_eq!((&lines[0]["hook"], &lines[0]["disabled"]), (&"slow".into(), &true.into()));
     assert!(is_a_tenth(lines[0]["share"].as_f64().unwrap()) && lines[0]["budget"] == 0.05, "{events}");
     assert_eq!((&lines[1]["change"]["disable"], &lines[1]["step"]), (&"slow".into(), &100.into()));
-    let said = Notice::OverBudget(told[0].clone()).to_string();
+    let said = RunNotice::OverBudget(told[0].clone()).to_string();
     assert_eq!(
         said,
         "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled from here on"
@@ -106,7 +106,7 @@ fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
     let told = overruns(&report);
     assert!(told.len() == 1 && is_a_tenth(told[0].share) && !told[0].disabled, "{told:?}");
     assert_eq!(calls.take().len(), 20);
-    let said = Notice::OverBudget(told[0].clone()).to_string();
+    let said = RunNotice::OverBudget(told[0].clone()).to_string();
     assert_eq!(said, "hook `slow` takes 10 % of the step time, and its budget is 5 %");
 }
 

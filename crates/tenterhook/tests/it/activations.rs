@@ -8,7 +8,7 @@ use tenterhook::hooks::{
     ActivationStoreOptions, ActivationTarget, ByteSize,
 };
 use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Notice, Phase, Report, Settings, TensorMap, Trainer};
+use tenterhook::{Phase, Report, RunNotice, Settings, TensorMap, Trainer};
 
 use crate::lab::{bits, data, epochs, trainer};
 use crate::nan_guard::python;
@@ -43,7 +43,7 @@ fn store(trainer: &Trainer) -> &ActivationStore {
 }
 
 fn contained(report: &Report) -> Vec<String> {
-    let contained = report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
+    let contained = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Contained(_)));
     contained.map(ToString::to_string).collect()
 }
 

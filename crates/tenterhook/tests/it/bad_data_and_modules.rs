@@ -7,8 +7,8 @@ use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
-    BoxError, Decision, Failure, Loader, NamedTensors, Notice, Origin, Policy, Registration, Request,
-    RunError, Settings, Split, StepOutput, Weights, closure,
+    BoxError, Decision, Failure, Loader, NamedTensors, Origin, Policy, Registration, Request, RunError,
+    RunNotice, Settings, Split, StepOutput, Weights, closure,
 };
 
 use crate::lab::{Lab, LabStrategy, bits, data, epochs, trainer};
@@ -156,8 +156,8 @@ fn from_step(step: u64, loss: f64) -> Lab {
     })
 }
 
-fn not_finite(notices: &[Notice]) -> Vec<String> {
-    let told = notices.iter().filter(|notice| matches!(notice, Notice::NotFinite { .. }));
+fn not_finite(notices: &[RunNotice]) -> Vec<String> {
+    let told = notices.iter().filter(|notice| matches!(notice, RunNotice::NotFinite { .. }));
     told.map(ToString::to_string).collect()
 }
 

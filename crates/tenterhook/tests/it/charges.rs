@@ -3,8 +3,8 @@
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Decision, HookResult, Notice, Observer, SaveCheckpoint, Settings, State, TrainBatchEnd, closure,
-    hook,
+    AnyHook, Decision, HookResult, Observer, RunNotice, SaveCheckpoint, Settings, State, TrainBatchEnd,
+    closure, hook,
 };
 
 use crate::accounts::taken;
@@ -70,7 +70,7 @@ fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
     let hand = Hand::at(0);
     let terminal = hand.clone();
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone()).with_notices(move |notice| {
-        if matches!(notice, Notice::Printed(_)) {
+        if matches!(notice, RunNotice::Printed(_)) {
             terminal.turn(2);
         }
     });

@@ -10,7 +10,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
-use tenterhook::{Clock, Notice, Report, Settings, Trainer, closure};
+use tenterhook::{Clock, Report, RunNotice, Settings, Trainer, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::tape::{Seen, Tape};
@@ -67,7 +67,7 @@ fn left_by(toml: &str) -> Vec<String> {
 }
 
 fn said(report: &Report) -> Vec<String> {
-    let of = |notice: &Notice| matches!(notice, Notice::Said { .. }).then(|| notice.to_string());
+    let of = |notice: &RunNotice| matches!(notice, RunNotice::Said { .. }).then(|| notice.to_string());
     report.notices.iter().filter_map(of).collect()
 }
 

@@ -3,8 +3,8 @@
 use tenterhook::settings::Amount;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Decision, Flow, Lr, Notice, OnError, Origin, Outcome, Policy, Registration, Request, RunError, Settings,
-    Status, Trainer, closure,
+    Decision, Flow, Lr, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
+    Settings, Status, Trainer, closure,
 };
 
 use crate::lab::{Lab, LabData, bits, data, epochs, trainer};
@@ -327,9 +327,9 @@ fn a_rate_set_just_before_the_update_is_the_one_it_uses_and_shows() {
 }
 
 /// Who decided what, of the notices.
-fn decisions(notices: &[Notice]) -> Vec<(&str, &Flow)> {
+fn decisions(notices: &[RunNotice]) -> Vec<(&str, &Flow)> {
     let decided = notices.iter().filter_map(|notice| match notice {
-        Notice::Decided { decided, .. } => Some((decided.hook.as_str(), decided.decision.flow())),
+        RunNotice::Decided { decided, .. } => Some((decided.hook.as_str(), decided.decision.flow())),
         _ => None,
     });
     decided.collect()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::hooks::{CheckpointOptions, ConsoleOptions, JsonlOptions};
 use tenterhook::toy::Toy;
-use tenterhook::{HookKind, Notice, OnError, Tier, Trainer, closure};
+use tenterhook::{HookKind, OnError, RunNotice, Tier, Trainer, closure};
 
 use crate::lab::{data, epochs};
 use crate::tape::Seen;
@@ -15,8 +15,8 @@ pub fn printing(root: &Path, settings: tenterhook::Settings) -> (Trainer, Seen<S
     let printed = seen.clone();
     let trainer = Trainer::new(settings).unwrap().with_checkpoints_in(root.join("checkpoints"));
     let trainer = trainer.with_notices(move |notice| match notice {
-        Notice::Printed(line) => printed.push(line.clone()),
-        Notice::Said { hook, text } => printed.push(format!("{hook}: {text}")),
+        RunNotice::Printed(line) => printed.push(line.clone()),
+        RunNotice::Said { hook, text } => printed.push(format!("{hook}: {text}")),
         _ => {}
     });
     (trainer, seen)

@@ -16,7 +16,7 @@ use tenterhook::run::ownership::Signer;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyTask};
 use tenterhook::{
-    Activation, Gradients, HookInfo, HookResult, Notice, Observer, Pattern, Report, TensorMap, Update,
+    Activation, Gradients, HookInfo, HookResult, Observer, Pattern, Report, RunNotice, TensorMap, Update,
     UpdateHook, hook,
 };
 
@@ -143,8 +143,9 @@ fn train(root: &Path, text: &str) -> Ran {
         ..RunDirectoryPlan::below(root.join("runs"))
     };
     let trainer = resolved.bare_trainer(&registry).unwrap();
-    let mut trainer =
-        trainer.with_run_directory(plan).with_notices(move |notice: &Notice| tell.push(notice.to_string()));
+    let mut trainer = trainer
+        .with_run_directory(plan)
+        .with_notices(move |notice: &RunNotice| tell.push(notice.to_string()));
     let listed = trainer.list_hooks();
     let report = resolved.program(&tasks, &registry).unwrap().fit(&mut trainer).unwrap();
     let directory = trainer.run_info().directory.clone().unwrap();

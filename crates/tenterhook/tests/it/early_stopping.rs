@@ -2,7 +2,7 @@
 
 use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions, Mode};
 use tenterhook::toy::Toy;
-use tenterhook::{Notice, Outcome, Report, Settings};
+use tenterhook::{Outcome, Report, RunNotice, Settings};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::tape::Tape;
@@ -44,7 +44,8 @@ fn a_missing_metric_that_need_not_be_there_is_told_once() {
     let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::of("val/accuracy") };
     let report = stuck(epochs(4), missing);
     assert_eq!(report.progress.epochs_done, 4);
-    let said: Vec<_> = report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. })).collect();
+    let said: Vec<_> =
+        report.notices.iter().filter(|notice| matches!(notice, RunNotice::Said { .. })).collect();
     assert_eq!(
         said.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [

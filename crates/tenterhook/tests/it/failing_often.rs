@@ -4,8 +4,8 @@
 use serde_json::Value;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    FailureKind, Failures, HookResult, Notice, Observer, OnError, Policy, Registration, RunError, Settings,
-    StepEnd, TrainBatchEnd, Trainer, closure, hook,
+    FailureKind, Failures, HookResult, Observer, OnError, Policy, Registration, RunError, RunNotice,
+    Settings, StepEnd, TrainBatchEnd, Trainer, closure, hook,
 };
 
 use crate::lab::{Lab, data, epochs};
@@ -34,7 +34,7 @@ fn failing(settings: Settings, policy: Policy, panics: bool) -> (Trainer, Seen<S
     let tell = told.clone();
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
-            if !matches!(notice, Notice::Began(_)) {
+            if !matches!(notice, RunNotice::Began(_)) {
                 tell.push(notice.to_string());
             }
         });

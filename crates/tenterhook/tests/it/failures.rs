@@ -4,8 +4,8 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Event, Failure, HookResult, LogOptions, Notice, Observer, Origin, Outcome, Policy, Registration, Report,
-    RunError, Settings, Status, TrainBatchEnd, Trainer, backtraces, closure, hook,
+    Event, Failure, HookResult, LogOptions, Observer, Origin, Outcome, Policy, Registration, Report,
+    RunError, RunNotice, Settings, Status, TrainBatchEnd, Trainer, backtraces, closure, hook,
 };
 
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
@@ -264,7 +264,7 @@ fn contained(policy: Policy, panics: bool) -> (Vec<bool>, usize) {
     let count = |source| bench.tape.sources("on_step_end").iter().filter(|of| *of == source).count();
     assert_eq!(count("hook:b"), 4, "the others get everything");
     let disabled = report.notices.iter().filter_map(|notice| match notice {
-        Notice::Contained(contained) => Some(contained.disabled),
+        RunNotice::Contained(contained) => Some(contained.disabled),
         _ => None,
     });
     (disabled.collect(), count("hook:a"))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tenterhook::registry::Registry;
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
-use tenterhook::{Notice, Report, Settings, Trainer, closure};
+use tenterhook::{Report, RunNotice, Settings, Trainer, closure};
 
 use crate::lab::{bits, data, epochs};
 use crate::run_directory::{latest, plan, run_json};
@@ -155,7 +155,7 @@ fn a_resumed_run_restores_what_its_sinks_have_lost() {
         let heard = Arc::clone(&said);
         let mut trainer = trainer(plan, &hooks).restoring(directory.join("checkpoints/epoch=1-step=5"));
         trainer = trainer.with_notices(move |notice| {
-            if let Notice::Said { hook, text } = notice {
+            if let RunNotice::Said { hook, text } = notice {
                 heard.lock().unwrap().push(format!("{hook}: {text}"));
             }
         });

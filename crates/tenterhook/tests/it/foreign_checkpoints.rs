@@ -13,7 +13,7 @@ use tenterhook::hooks::{
 use tenterhook::registry::Registry;
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, Notice, Trainer};
+use tenterhook::{FromOptions, RunNotice, Trainer};
 
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::plan;
@@ -131,7 +131,7 @@ fn a_directory_that_is_no_checkpoint_stays_and_that_is_told() {
     forge(&from, |state| state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "theirs".into());
     let (told, tell) = std::sync::mpsc::channel();
     let trainer = saving(root.path(), None, 3).restoring(&from).with_notices(move |notice| {
-        if let Notice::Said { text, .. } = notice {
+        if let RunNotice::Said { text, .. } = notice {
             told.send(text.clone()).unwrap();
         }
     });

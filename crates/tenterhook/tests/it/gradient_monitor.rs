@@ -7,7 +7,7 @@ use serde_json::Value;
 use tenterhook::hooks::{GradientMonitor, GradientMonitorOptions};
 use tenterhook::registry::Registry;
 use tenterhook::toy::Toy;
-use tenterhook::{Notice, Settings, Trainer, closure};
+use tenterhook::{RunNotice, Settings, Trainer, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
@@ -57,7 +57,8 @@ fn the_documented_configuration_runs_on_any_model() {
     let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
     let total = || vec!["grad_norm/total".to_owned()];
     assert_eq!(logged(root.path()), BTreeMap::from([(100, total()), (200, total())]), "the toy has neither");
-    let said: Vec<_> = report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. })).collect();
+    let said: Vec<_> =
+        report.notices.iter().filter(|notice| matches!(notice, RunNotice::Said { .. })).collect();
     let expected = "gradient_monitor: `param_filter`: no parameter matches `encoder`, `decoder`; there are: `weight`, `bias`";
     assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
 

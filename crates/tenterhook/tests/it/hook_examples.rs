@@ -20,7 +20,7 @@ fn train(text: &str) -> Result<(), String> {
     let mut trainer = trainer.with_checkpoints_in(directory.path().join("checkpoints")).with_notices(|_| {});
     let mut program = resolved.program(&tasks, &registry).map_err(|error| error.to_string())?;
     let report = program.fit(&mut trainer).map_err(|error| error.to_string())?;
-    let failed = report.notices.iter().filter(|notice| matches!(notice, tenterhook::Notice::Contained(_)));
+    let failed = report.notices.iter().filter(|notice| matches!(notice, tenterhook::RunNotice::Contained(_)));
     // Nobody here has a chat, and that is what the hook must say.
     let mut failed =
         failed.map(ToString::to_string).filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set"));

@@ -8,7 +8,7 @@ use tenterhook::data::{Batches, Dataset, Fingerprint, Loading, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::RunDirectoryPlan;
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{BoxError, Notice, RunError, Trainer};
+use tenterhook::{BoxError, RunError, RunNotice, Trainer};
 
 use crate::lab::{epochs, trainer};
 use crate::run_directory::{latest, run_json};
@@ -127,7 +127,7 @@ fn another_program_or_processor_is_told_and_not_refused() {
     edit_state(&from, |state| state["identity"]["processor"] = "abacus".into());
     let said = Arc::new(Mutex::new(Vec::new()));
     let told = said.clone();
-    let mut trainer = saving(root.path(), 2).restoring(&from).with_notices(move |notice: &Notice| {
+    let mut trainer = saving(root.path(), 2).restoring(&from).with_notices(move |notice: &RunNotice| {
         told.lock().unwrap().push(notice.to_string());
     });
     trainer.fit(&mut Toy::default(), &mut data(Some("one"), None)).unwrap();

@@ -7,7 +7,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStopp
 use tenterhook::module::SchedulerPlan;
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
-use tenterhook::{BoxError, Notice, Outcome, Report, Settings, Status, Trainer, closure};
+use tenterhook::{BoxError, Outcome, Report, RunNotice, Settings, Status, Trainer, closure};
 
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
 use crate::run_directory::{latest, recorded, run_json};
@@ -69,7 +69,7 @@ fn the_batch_completes_and_all_ends_happen_without_a_validation() {
     assert_eq!(after(&tape, "on_train_batch_end"), ENDS);
     assert_eq!(count(&tape, "on_validation_start"), 0);
     assert_eq!(tape.sources("teardown"), ["strategy", "data", "hook:all", "module"]);
-    let told: Vec<_> = report.notices.iter().map(Notice::to_string).collect();
+    let told: Vec<_> = report.notices.iter().map(RunNotice::to_string).collect();
     assert_eq!(told, ["SIGINT: the run ends in good order when the current batch is done"]);
 }
 

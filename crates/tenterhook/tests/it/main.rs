@@ -52,6 +52,7 @@ mod metrics;
 mod nan_guard;
 mod neutral_proofs;
 mod neutrality;
+mod notices;
 mod odd_failures;
 mod optimizers;
 mod own_loop;

@@ -7,7 +7,7 @@ use tenterhook::data::Loaders;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, NanAction, NanGuard, NanGuardOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{
-    BoxError, DataModule, Decision, Loader, Notice, Outcome, Report, RunError, Settings, Split, TensorMap,
+    BoxError, DataModule, Decision, Loader, Outcome, Report, RunError, RunNotice, Settings, Split, TensorMap,
     Trainer, closure,
 };
 
@@ -70,10 +70,12 @@ fn acting(action: NanAction) -> NanGuardOptions {
 }
 
 fn said(report: &Report) -> Vec<&str> {
-    let said = |notice: &'_ Notice| matches!(notice, Notice::Said { .. });
+    let said = |notice: &'_ RunNotice| matches!(notice, RunNotice::Said { .. });
     let texts = report.notices.iter().filter(|notice| said(notice));
     texts
-        .filter_map(|notice| if let Notice::Said { text, .. } = notice { Some(text.as_str()) } else { None })
+        .filter_map(
+            |notice| if let RunNotice::Said { text, .. } = notice { Some(text.as_str()) } else { None },
+        )
         .collect()
 }
 

@@ -11,8 +11,8 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{
-    BoxError, Decision, Gradients, HookResult, HookSpec, Notice, Observer, Origin, Outcome, Policy,
-    Registration, RunError, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure,
+    BoxError, Decision, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy, Registration,
+    RunError, RunNotice, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure,
     hook,
 };
 
@@ -341,7 +341,7 @@ fn who_panicked_in_an_event_gets_nothing_of_the_save_within_it_and_is_disabled_o
         let disabled = report
             .notices
             .iter()
-            .filter(|notice| matches!(notice, Notice::Contained(contained) if contained.disabled));
+            .filter(|notice| matches!(notice, RunNotice::Contained(contained) if contained.disabled));
         assert_eq!(disabled.count(), 1, "{at}");
     }
 }

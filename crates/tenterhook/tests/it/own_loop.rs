@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenterhook::prelude::*;
-use tenterhook::{Notice, OwnLoop};
+use tenterhook::{OwnLoop, RunNotice};
 
 fn step(hooks: &OwnLoop, loss: f64) -> Result<tenterhook::Verdict, tenterhook::Failure> {
     let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
@@ -63,7 +63,7 @@ fn failures_and_what_hooks_say_reach_whoever_takes_them_and_an_aborting_one_is_a
         closure::on_step_end("fails", fails),
     ])
     .unwrap();
-    let hooks = hooks.with_notices(move |notice: &Notice| taken.lock().unwrap().push(notice.to_string()));
+    let hooks = hooks.with_notices(move |notice: &RunNotice| taken.lock().unwrap().push(notice.to_string()));
     let _ = step(&hooks, 1.0).unwrap();
     let told = told.lock().unwrap();
     assert!(told.iter().any(|text| text == "says: hello"), "{told:?}");

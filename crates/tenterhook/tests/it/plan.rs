@@ -7,8 +7,8 @@ use tenterhook::hooks::{
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Controller, Decision, HookExt, HookResult, HookSpec, Notice, Observer, Origin, Outcome,
-    PlanError, Registration, RunError, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
+    AnyHook, Controller, Decision, HookExt, HookResult, HookSpec, Observer, Origin, Outcome, PlanError,
+    Registration, RunError, RunNotice, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -72,7 +72,7 @@ fn a_lenient_trainer_says_so_and_runs() {
     let told: Vec<_> = report
         .notices
         .iter()
-        .filter(|notice| matches!(notice, Notice::WouldRefuse(error) if !error.is_warning()))
+        .filter(|notice| matches!(notice, RunNotice::WouldRefuse(error) if !error.is_warning()))
         .map(ToString::to_string)
         .collect();
     assert_eq!(told, REFUSALS);
@@ -94,7 +94,7 @@ impl Observer for Curious {
 
 fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {
     let report = trainer.fit(module, &mut data(4, 1)).unwrap();
-    let told = report.notices.iter().filter(|notice| matches!(notice, Notice::WouldRefuse(_)));
+    let told = report.notices.iter().filter(|notice| matches!(notice, RunNotice::WouldRefuse(_)));
     told.map(ToString::to_string).collect()
 }
 
@@ -156,8 +156,8 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
     };
     let (validated, ended, told) = (noted("validated"), noted("epoch ended"), order.clone());
     let settings = Settings { val_check_interval: Some(Check::Amount(Amount::Count(2))), ..epochs(2) };
-    let mut trainer = trainer(settings).with_notices(move |notice: &Notice| {
-        if let Notice::WouldRefuse(refused) = notice {
+    let mut trainer = trainer(settings).with_notices(move |notice: &RunNotice| {
+        if let RunNotice::WouldRefuse(refused) = notice {
             told.lock().unwrap().push(refused.what.clone());
         }
     });

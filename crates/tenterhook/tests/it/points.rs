@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Activation, HookKind, HookResult, HookSpec, NamedTensors, Notice, Observer, Origin, Pattern, Phase,
-    Policy, RunError, Settings, Stage, StepOutput, closure, hook,
+    Activation, HookKind, HookResult, HookSpec, NamedTensors, Observer, Origin, Pattern, Phase, Policy,
+    RunError, RunNotice, Settings, Stage, StepOutput, closure, hook,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -250,7 +250,7 @@ fn a_panicking_forward_hook_is_contained_and_training_is_what_it_would_have_been
     assert_eq!(bits(&watched), bits(&alone));
     assert_eq!(names.take(), ["linear.product"], "it is not asked again");
     let contained = report.notices.iter().find_map(|notice| match notice {
-        Notice::Contained(contained) => Some(contained),
+        RunNotice::Contained(contained) => Some(contained),
         _ => None,
     });
     let contained = contained.expect("it is told");

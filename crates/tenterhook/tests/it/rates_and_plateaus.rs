@@ -9,7 +9,7 @@ use tenterhook::hooks::{
 };
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Notice, Report, Settings, Trainer, closure};
+use tenterhook::{Decision, Report, RunNotice, Settings, Trainer, closure};
 
 use crate::lab::{bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
@@ -26,7 +26,7 @@ fn metric_lines(root: &Path, name: &str) -> Vec<(u64, u64, f64)> {
 }
 
 fn said(report: &Report) -> Vec<String> {
-    let said = report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. }));
+    let said = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Said { .. }));
     said.map(ToString::to_string).collect()
 }
 

@@ -9,7 +9,7 @@ use tenterhook::data::Loading;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Jsonl, JsonlOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{FromOptions, Notice, RunError, Trainer};
+use tenterhook::{FromOptions, RunError, RunNotice, Trainer};
 
 use crate::foreign_checkpoints::forge;
 use crate::identity::data;
@@ -75,7 +75,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
             let told = said.clone();
             let trainer = recorded(root.path(), config, tape, true).restoring(&from);
             let mut trainer =
-                trainer.with_notices(move |notice: &Notice| told.lock().unwrap().push(notice.to_string()));
+                trainer.with_notices(move |notice: &RunNotice| told.lock().unwrap().push(notice.to_string()));
             if let Some(hook) = more {
                 trainer.add_hook(hook).unwrap();
             }

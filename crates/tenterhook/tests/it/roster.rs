@@ -2,8 +2,8 @@
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Decision, Gradients, HookInfo, HookKind, HookResult, HookSpec, Notice, Observer, OnError, Registration,
-    State, StepEnd, Tier, Trainer, Update, UpdateHook, closure, hook,
+    Decision, Gradients, HookInfo, HookKind, HookResult, HookSpec, Observer, OnError, Registration,
+    RunNotice, State, StepEnd, Tier, Trainer, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{bits, data, epochs, trainer};
@@ -45,7 +45,7 @@ fn counting(trainer: &mut Trainer) -> Seen<(u64, u64)> {
     seen
 }
 
-fn fit(trainer: &mut Trainer, steps: u64) -> Vec<Notice> {
+fn fit(trainer: &mut Trainer, steps: u64) -> Vec<RunNotice> {
     trainer.fit(&mut Toy::default(), &mut data(steps, 0)).unwrap().notices
 }
 
@@ -140,7 +140,7 @@ fn what_cannot_be_changed_is_noted_and_the_run_goes_on() {
     });
     let refused: Vec<_> = fit(&mut trainer, 2)
         .iter()
-        .filter(|notice| matches!(notice, Notice::Refused(_)))
+        .filter(|notice| matches!(notice, RunNotice::Refused(_)))
         .map(ToString::to_string)
         .collect();
     assert_eq!(
@@ -191,7 +191,7 @@ fn an_observer_cannot_change_training_through_another_hook() {
     let mut toy = Toy::default();
     let report = trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
     assert_eq!(bits(&toy), bits(&Toy::default()));
-    let refused = report.notices.iter().filter(|notice| matches!(notice, Notice::Refused(_)));
+    let refused = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Refused(_)));
     let refused: Vec<_> = refused.map(ToString::to_string).collect();
     assert_eq!(refused.len(), 2);
     assert!(refused[0].starts_with("observer `sly` asked for a change of update hook `zero`"), "{refused:?}");

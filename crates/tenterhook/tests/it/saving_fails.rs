@@ -8,7 +8,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
-use tenterhook::{Decision, Notice, Report, Request, RunError, SaveRequest, Settings, Trainer, closure};
+use tenterhook::{Decision, Report, Request, RunError, RunNotice, SaveRequest, Settings, Trainer, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::run_directory::plan;
@@ -65,7 +65,7 @@ fn with_warn_it_is_told_and_what_was_to_be_replaced_stays_until_a_later_one_is_d
     let (_above, root) = root();
     let settings = Settings { on_save_error: OnSaveError::Warn, ..epochs(3) };
     let (fitted, between) = second_fails(&root, settings);
-    let told: Vec<_> = fitted.unwrap().notices.iter().map(Notice::to_string).collect();
+    let told: Vec<_> = fitted.unwrap().notices.iter().map(RunNotice::to_string).collect();
     let unsaved = told.iter().filter(|notice| notice.contains("epoch=1-step=4")).collect::<Vec<_>>();
     assert_eq!(unsaved.len(), 1, "{told:?}");
     assert!(unsaved[0].ends_with("the run goes on, and older checkpoints stay"), "{unsaved:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenterhook::data::{Batches, Dataset, Loading, Sample};
 use tenterhook::settings::Time;
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{BoxError, Loader, Notice, Settings, Split, Trainer};
+use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, Trainer};
 
 use crate::lab::epochs;
 use crate::run_directory::{latest, plan};
@@ -100,7 +100,7 @@ fn told_of(
     let (tell, mut stalls) = (told.clone(), 0);
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
-            let Notice::Stalled { loader, over, .. } = notice else { return };
+            let RunNotice::Stalled { loader, over, .. } = notice else { return };
             tell.push((loader.clone(), *over));
             stalls += usize::from(!over);
             if stalls == times {
@@ -108,7 +108,7 @@ fn told_of(
             }
         });
     let report = trainer.fit(&mut Toy::default(), &mut data(gate)).unwrap();
-    assert!(report.notices.iter().any(|notice| matches!(notice, Notice::Stalled { over: true, .. })));
+    assert!(report.notices.iter().any(|notice| matches!(notice, RunNotice::Stalled { over: true, .. })));
     let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().happenings().unwrap();
     let written = happened.entries.iter().filter_map(|entry| match &entry.what {
         tenterhook::run::Happening::Stall { loader, seconds, over } => {

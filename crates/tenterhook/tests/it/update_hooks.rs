@@ -11,7 +11,7 @@ use tenterhook::hooks::{
 use tenterhook::registry::Registry;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyTask};
-use tenterhook::{AnyHook, Notice, Report, Settings, closure};
+use tenterhook::{AnyHook, Report, RunNotice, Settings, closure};
 
 use crate::lab::{bits, data, epochs, trainer};
 use crate::run_directory::{latest, plan};
@@ -163,12 +163,12 @@ struct Ran {
 
 impl Ran {
     fn said(&self) -> Vec<String> {
-        let said = self.report.notices.iter().filter(|notice| matches!(notice, Notice::Said { .. }));
+        let said = self.report.notices.iter().filter(|notice| matches!(notice, RunNotice::Said { .. }));
         said.map(ToString::to_string).collect()
     }
 
     fn failures(&self) -> Vec<String> {
-        let failed = self.report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
+        let failed = self.report.notices.iter().filter(|notice| matches!(notice, RunNotice::Contained(_)));
         failed.map(ToString::to_string).collect()
     }
 }

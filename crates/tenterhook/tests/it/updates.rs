@@ -2,8 +2,8 @@
 
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Decision, Gradients, HookKind, HookResult, HookSpec, Notice, Origin, Policy, RunError, Settings,
-    StepOutput, Update, UpdateHook, closure, hook,
+    AnyHook, Decision, Gradients, HookKind, HookResult, HookSpec, Origin, Policy, RunError, RunNotice,
+    Settings, StepOutput, Update, UpdateHook, closure, hook,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -229,7 +229,8 @@ fn a_panicking_update_hook_leaves_the_gradients_as_they_were() {
     let mut toy = Toy::default();
     let report = trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
     assert_eq!(bits(&toy), fitted(1, None));
-    let told = |notice: &Notice| matches!(notice, Notice::Contained(contained) if contained.failure.panicked);
+    let told =
+        |notice: &RunNotice| matches!(notice, RunNotice::Contained(contained) if contained.failure.panicked);
     assert_eq!(report.notices.iter().filter(|notice| told(notice)).count(), 1);
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tenterhook::checkpoint::{OnUnreadable, newest_whole};
 use tenterhook::config::Resolved;
 use tenterhook::run::Interrupt;
-use tenterhook::{Notice, Outcome, Report, RunError, Trainer};
+use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
 
 use super::super::evaluate::test_of_run;
 use super::super::going_on::GoingOn;
@@ -174,13 +174,13 @@ fn prepared(
     let bar = progress.bar();
     trainer.add_hook(progress).map_err(|error| error.to_string())?;
     Ok(trainer.with_notices(move |notice| {
-        if matches!(notice, Notice::Began(_)) {
+        if matches!(notice, RunNotice::Began(_)) {
             began.store(true, Ordering::Relaxed);
         }
         match &bar {
             _ if output.quiet => {}
             // Whoever sent the signal has been answered at once.
-            _ if matches!(notice, Notice::Interrupted { .. }) => {}
+            _ if matches!(notice, RunNotice::Interrupted { .. }) => {}
             Some(bar) => bar.suspend(|| tell(notice)),
             None => tell(notice),
         }

@@ -1,6 +1,6 @@
 //! Requirement: hook safety.
 
-use tenterhook::{Notice, Outcome};
+use tenterhook::{Outcome, RunNotice};
 
 use super::{Ran, train};
 
@@ -43,7 +43,7 @@ fn losses(ran: &Ran) -> Vec<(u64, &'static str, u64)> {
 }
 
 fn failures(ran: &Ran) -> Vec<String> {
-    let failed = ran.report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
+    let failed = ran.report.notices.iter().filter(|notice| matches!(notice, RunNotice::Contained(_)));
     failed.map(ToString::to_string).collect()
 }
 

@@ -12,7 +12,7 @@ use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, BoxError, Gradients, HookResult, HookSpec, Module, Notice, Phase, Progress, Report, Settings,
+    AnyHook, BoxError, Gradients, HookResult, HookSpec, Module, Phase, Progress, Report, RunNotice, Settings,
     TensorMap, Update, UpdateHook, closure, hook,
 };
 
@@ -184,7 +184,7 @@ proptest! {
 
 /// The failures that were contained.
 fn failures(report: &Report) -> Vec<String> {
-    let failed = report.notices.iter().filter(|notice| matches!(notice, Notice::Contained(_)));
+    let failed = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Contained(_)));
     // Nobody here has a chat, and that is what the hook must say.
     let all = failed.map(ToString::to_string);
     all.filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set")).collect()
