@@ -65,6 +65,25 @@ fn a_hook_that_receives_nothing_else_still_receives_notices() {
 }
 
 #[test]
+fn a_hook_that_fails_at_a_notice_is_judged_by_its_policy() {
+    for (policy, ends) in [(Policy::WARN, false), (Policy::DISABLE, false), (Policy::ABORT, true)] {
+        let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_introduction();
+        let fails = closure::on_notice("fails", |_| -> HookResult { Err("broken".into()) });
+        let how = tenterhook::Registration { policy: Some(policy), ..Default::default() };
+        trainer.register(fails, how).unwrap();
+        trainer.add_hook(closure::on_train_batch_end("says", |cx| cx.say("hello"))).unwrap();
+        let ran = trainer.fit(&mut Toy::default(), &mut data(3, 0));
+        assert_eq!(ran.is_err(), ends, "{policy:?}");
+        let told =
+            |report: &tenterhook::Report| report.failures.kinds.iter().map(|kind| kind.count).sum::<u64>();
+        match ran {
+            Ok(report) => assert_eq!(told(&report), 3, "one for each notice, and none for its own failures"),
+            Err(error) => assert!(error.to_string().contains("hook `fails` failed in on_notice"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn a_further_reader_has_what_the_first_one_has() {
     let (first, second) = (Texts::default(), Texts::default());
     let keep = |texts: &Texts| {
