@@ -79,8 +79,7 @@ pub enum Compared<'a> {
 #[derive(Clone, Debug)]
 enum Test {
     Compare(Term, Comparison, Term),
-    Both(Box<Test>, Box<Test>),
-    Either(Box<Test>, Box<Test>),
+    Joined(Box<Test>, Logic, Box<Test>),
     Not(Box<Test>),
 }
 
@@ -92,6 +91,12 @@ enum Term {
     Name(String),
     Minus(Box<Term>),
     Calculated(Box<Term>, Calculation, Box<Term>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logic {
+    And,
+    Or,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,24 +131,32 @@ impl Condition {
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
-        self.0.names(&mut names);
+        for (left, _, right) in self.0.compared() {
+            left.names(&mut names);
+            if !left.has_name() || !matches!(right, Term::Name(_)) {
+                right.names(&mut names);
+            }
+        }
         names
     }
 
     /// Its comparisons, as they are written, and whether the sides of each can be compared at the moment. A
     /// bare word that is not the name of anything counts as text.
     pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Sides)> {
-        let mut comparisons = Vec::new();
-        self.0.comparisons(lookup, &mut comparisons);
-        comparisons
+        let written = |left, sign, right| Condition(Test::Compare(left, sign, right)).to_string();
+        let compared = self.0.compared().into_iter();
+        let compared = compared.map(|(left, sign, right)| {
+            (written(left.clone(), sign, right.clone()), sides(left, right, lookup))
+        });
+        compared.collect()
     }
 
     /// What a name is compared with, in the order in which it is written.
     #[must_use]
     pub fn compared_with(&self, name: &str) -> Vec<Compared<'_>> {
-        let mut others = Vec::new();
-        self.0.compared_with(name, &mut others);
-        others
+        let both = self.0.compared().into_iter().flat_map(|(left, _, right)| [(left, right), (right, left)]);
+        let of_name = both.filter(|(one, _)| matches!(one, Term::Name(own) if own == name));
+        of_name.map(|(_, other)| other.compared()).collect()
     }
 }
 
@@ -151,59 +164,20 @@ impl Test {
     fn holds(&self, lookup: Lookup<'_>) -> bool {
         match self {
             Test::Compare(left, comparison, right) => compare(left, *comparison, right, lookup),
-            Test::Both(left, right) => left.holds(lookup) && right.holds(lookup),
-            Test::Either(left, right) => left.holds(lookup) || right.holds(lookup),
+            Test::Joined(left, Logic::And, right) => left.holds(lookup) && right.holds(lookup),
+            Test::Joined(left, Logic::Or, right) => left.holds(lookup) || right.holds(lookup),
             Test::Not(test) => !test.holds(lookup),
         }
     }
 
-    fn names<'a>(&'a self, names: &mut Vec<&'a str>) {
+    /// All comparisons, in the order in which they are written.
+    fn compared(&self) -> Vec<(&Term, Comparison, &Term)> {
         match self {
-            Test::Compare(left, _, right) => {
-                left.names(names);
-                if !left.has_name() || !matches!(right, Term::Name(_)) {
-                    right.names(names);
-                }
-            }
-            Test::Both(left, right) | Test::Either(left, right) => {
-                left.names(names);
-                right.names(names);
-            }
-            Test::Not(test) => test.names(names),
+            Test::Compare(left, comparison, right) => vec![(left, *comparison, right)],
+            Test::Joined(left, _, right) => [left.compared(), right.compared()].concat(),
+            Test::Not(test) => test.compared(),
         }
     }
-
-    fn comparisons(&self, lookup: Lookup<'_>, found: &mut Vec<(String, Sides)>) {
-        match self {
-            Test::Compare(left, _, right) => found.push((written(self), sides(left, right, lookup))),
-            Test::Both(left, right) | Test::Either(left, right) => {
-                left.comparisons(lookup, found);
-                right.comparisons(lookup, found);
-            }
-            Test::Not(test) => test.comparisons(lookup, found),
-        }
-    }
-
-    fn compared_with<'a>(&'a self, name: &str, others: &mut Vec<Compared<'a>>) {
-        match self {
-            Test::Compare(left, _, right) => {
-                for (one, other) in [(left, right), (right, left)] {
-                    if matches!(one, Term::Name(own) if own == name) {
-                        others.push(other.compared());
-                    }
-                }
-            }
-            Test::Both(left, right) | Test::Either(left, right) => {
-                left.compared_with(name, others);
-                right.compared_with(name, others);
-            }
-            Test::Not(test) => test.compared_with(name, others),
-        }
-    }
-}
-
-fn written(test: &Test) -> String {
-    Condition(test.clone()).to_string()
 }
 
 fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Sides {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Calculation, Comparison, Condition, Term, Test};
+use super::{Calculation, Comparison, Condition, Logic, Term, Test};
 
 /// More than anybody writes, and few enough for any stack.
 const MOST_WORDS: usize = 500;
@@ -43,13 +43,47 @@ enum Token {
     Text(String),
     /// A name or a bare word.
     Word(String),
-    Compare(Comparison),
-    Calculate(Calculation),
-    And,
-    Or,
+    Between(Sign),
     Not,
     Open,
     Close,
+}
+
+/// What stands between two parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Sign {
+    Join(Logic),
+    Compare(Comparison),
+    Calculate(Calculation),
+}
+
+/// How strongly `not` holds together, and what is not taken apart; [`Sign::strength`] has the rest.
+pub(super) const NOT: u8 = 3;
+pub(super) const SINGLE: u8 = 7;
+
+impl Sign {
+    /// How strongly it holds its two sides together.
+    pub(super) fn strength(self) -> u8 {
+        match self {
+            Sign::Join(Logic::Or) => 1,
+            Sign::Join(Logic::And) => 2,
+            Sign::Compare(_) => 4,
+            Sign::Calculate(Calculation::Plus | Calculation::Minus) => 5,
+            Sign::Calculate(Calculation::Times | Calculation::Modulo) => 6,
+        }
+    }
+
+    /// As it is written.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Sign::Join(Logic::Or) => "or",
+            Sign::Join(Logic::And) => "and",
+            sign => {
+                let written = SIGNS.iter().find(|(_, token)| *token == Token::Between(sign));
+                written.map_or("", |(text, _)| text)
+            }
+        }
+    }
 }
 
 impl FromStr for Condition {
@@ -109,8 +143,8 @@ fn token(text: &str, first: char) -> Result<(Token, usize), String> {
         });
     }
     let token = match word {
-        "and" => Token::And,
-        "or" => Token::Or,
+        "and" => Token::Between(Sign::Join(Logic::And)),
+        "or" => Token::Between(Sign::Join(Logic::Or)),
         "not" => Token::Not,
         "inf" => Token::Number(f64::INFINITY),
         "nan" => Token::Number(f64::NAN),
@@ -124,19 +158,19 @@ fn token(text: &str, first: char) -> Result<(Token, usize), String> {
 
 /// Longer signs before those they begin with.
 const SIGNS: &[(&str, Token)] = &[
-    ("<=", Token::Compare(Comparison::LessOrEqual)),
-    (">=", Token::Compare(Comparison::GreaterOrEqual)),
-    ("==", Token::Compare(Comparison::Equal)),
-    ("!=", Token::Compare(Comparison::NotEqual)),
-    ("<", Token::Compare(Comparison::Less)),
-    (">", Token::Compare(Comparison::Greater)),
-    ("&&", Token::And),
-    ("||", Token::Or),
+    ("<=", Token::Between(Sign::Compare(Comparison::LessOrEqual))),
+    (">=", Token::Between(Sign::Compare(Comparison::GreaterOrEqual))),
+    ("==", Token::Between(Sign::Compare(Comparison::Equal))),
+    ("!=", Token::Between(Sign::Compare(Comparison::NotEqual))),
+    ("<", Token::Between(Sign::Compare(Comparison::Less))),
+    (">", Token::Between(Sign::Compare(Comparison::Greater))),
+    ("&&", Token::Between(Sign::Join(Logic::And))),
+    ("||", Token::Between(Sign::Join(Logic::Or))),
     ("!", Token::Not),
-    ("+", Token::Calculate(Calculation::Plus)),
-    ("-", Token::Calculate(Calculation::Minus)),
-    ("*", Token::Calculate(Calculation::Times)),
-    ("%", Token::Calculate(Calculation::Modulo)),
+    ("+", Token::Between(Sign::Calculate(Calculation::Plus))),
+    ("-", Token::Between(Sign::Calculate(Calculation::Minus))),
+    ("*", Token::Between(Sign::Calculate(Calculation::Times))),
+    ("%", Token::Between(Sign::Calculate(Calculation::Modulo))),
     ("(", Token::Open),
     (")", Token::Close),
 ];
@@ -177,13 +211,13 @@ impl Parser {
         if self.tokens.is_empty() {
             return Err((0, format!("it is empty; {EXAMPLE}")));
         }
-        let parsed = self.either()?;
+        let parsed = self.part(0)?;
         if self.peek().is_none() {
             return test(0, parsed);
         }
         let problem = match (self.peek(), parsed) {
             (Some(Token::Close), _) => "there is no `(` for this `)`; take it away".to_owned(),
-            (Some(Token::Compare(_)), _) => ONE_BY_ONE.to_owned(),
+            (Some(Token::Between(Sign::Compare(_))), _) => ONE_BY_ONE.to_owned(),
             (_, Parsed::Test(_)) => {
                 "write `and` or `or` in between, or quote a text of several words".to_owned()
             }
@@ -200,80 +234,29 @@ impl Parser {
         self.tokens.get(self.next).map_or(self.end, |(at, _)| *at)
     }
 
-    fn takes(&mut self, token: &Token) -> bool {
-        let is_next = self.peek() == Some(token);
-        self.next += usize::from(is_next);
-        is_next
-    }
-
-    fn either(&mut self) -> Result<Parsed, Wrong> {
-        self.joined(&Token::Or, Parser::both, Test::Either)
-    }
-
-    fn both(&mut self) -> Result<Parsed, Wrong> {
-        self.joined(&Token::And, Parser::negated, Test::Both)
-    }
-
-    fn joined(
-        &mut self,
-        by: &Token,
-        part: fn(&mut Parser) -> Result<Parsed, Wrong>,
-        join: fn(Box<Test>, Box<Test>) -> Test,
-    ) -> Result<Parsed, Wrong> {
+    /// Reads what holds together at least this strongly.
+    fn part(&mut self, least: u8) -> Result<Parsed, Wrong> {
         let at = self.at();
-        let mut left = part(self)?;
-        while self.takes(by) {
-            let right_at = self.at();
-            let right = part(self)?;
-            left = Parsed::Test(join(Box::new(test(at, left)?), Box::new(test(right_at, right)?)));
-        }
-        Ok(left)
-    }
-
-    fn negated(&mut self) -> Result<Parsed, Wrong> {
-        if !self.takes(&Token::Not) {
-            return self.comparison();
-        }
-        let at = self.at();
-        let inner = self.deeper(Parser::negated)?;
-        Ok(Parsed::Test(Test::Not(Box::new(test(at, inner)?))))
-    }
-
-    fn comparison(&mut self) -> Result<Parsed, Wrong> {
-        let at = self.at();
-        let left = self.sum()?;
-        let Some(Token::Compare(comparison)) = self.peek().cloned() else { return Ok(left) };
-        let left = term(at, left)?;
-        self.next += 1;
-        let right_at = self.at();
-        let right = self.sum()?;
-        Ok(Parsed::Test(Test::Compare(left, comparison, term(right_at, right)?)))
-    }
-
-    fn sum(&mut self) -> Result<Parsed, Wrong> {
-        self.calculated(&[Calculation::Plus, Calculation::Minus], Parser::product)
-    }
-
-    fn product(&mut self) -> Result<Parsed, Wrong> {
-        self.calculated(&[Calculation::Times, Calculation::Modulo], Parser::single)
-    }
-
-    fn calculated(
-        &mut self,
-        with: &[Calculation],
-        part: fn(&mut Parser) -> Result<Parsed, Wrong>,
-    ) -> Result<Parsed, Wrong> {
-        let at = self.at();
-        let mut left = part(self)?;
-        while let Some(Token::Calculate(calculation)) = self.peek().cloned() {
-            if !with.contains(&calculation) {
+        let (mut left, mut most) = match self.peek() {
+            Some(Token::Not) if least <= NOT => {
+                self.next += 1;
+                let at = self.at();
+                let inner = self.deeper(|parser| parser.part(NOT))?;
+                (Parsed::Test(Test::Not(Box::new(test(at, inner)?))), NOT - 1)
+            }
+            _ => (self.single()?, SINGLE),
+        };
+        while let Some(Token::Between(sign)) = self.peek() {
+            let (sign, strength) = (*sign, sign.strength());
+            if strength < least || strength > most {
                 break;
             }
             self.next += 1;
             let right_at = self.at();
-            let right = part(self)?;
-            let (left_term, right) = (number(at, left)?, number(right_at, right)?);
-            left = Parsed::Term(Term::Calculated(Box::new(left_term), calculation, Box::new(right)));
+            let right = self.part(strength + 1)?;
+            left = joined(sign, (at, left), (right_at, right))?;
+            // Comparisons are not chained.
+            most = if matches!(sign, Sign::Compare(_)) { strength - 1 } else { strength };
         }
         Ok(left)
     }
@@ -286,7 +269,7 @@ impl Parser {
             Some(Token::Number(number)) => Ok(Parsed::Term(Term::Number(number))),
             Some(Token::Text(text)) => Ok(Parsed::Term(Term::Text(text))),
             Some(Token::Word(word)) => Ok(Parsed::Term(Term::Name(word))),
-            Some(Token::Calculate(Calculation::Minus)) => {
+            Some(Token::Between(Sign::Calculate(Calculation::Minus))) => {
                 let inner = self.deeper(Parser::single)?;
                 Ok(Parsed::Term(match number(at, inner)? {
                     Term::Number(number) => Term::Number(-number),
@@ -294,18 +277,22 @@ impl Parser {
                 }))
             }
             Some(Token::Open) => {
-                let inner = self.deeper(Parser::either)?;
-                if self.takes(&Token::Close) {
-                    return Ok(inner);
-                }
-                let chained = matches!(self.peek(), Some(Token::Compare(_)));
-                Err((self.at(), if chained { ONE_BY_ONE } else { "a `)` is missing here" }.to_owned()))
+                let inner = self.deeper(|parser| parser.part(0))?;
+                let problem = match self.peek() {
+                    Some(Token::Close) => {
+                        self.next += 1;
+                        return Ok(inner);
+                    }
+                    Some(Token::Between(Sign::Compare(_))) => ONE_BY_ONE,
+                    _ => "a `)` is missing here",
+                };
+                Err((self.at(), problem.to_owned()))
             }
             _ => Err((at, format!("a name, a number or a text should stand here; {EXAMPLE}"))),
         }
     }
 
-    fn deeper(&mut self, part: fn(&mut Parser) -> Result<Parsed, Wrong>) -> Result<Parsed, Wrong> {
+    fn deeper(&mut self, part: impl FnOnce(&mut Parser) -> Result<Parsed, Wrong>) -> Result<Parsed, Wrong> {
         if self.depth == DEEPEST {
             return Err((self.at(), format!("it is nested more than {DEEPEST} deep; write a simpler one")));
         }
@@ -314,6 +301,23 @@ impl Parser {
         self.depth -= 1;
         parsed
     }
+}
+
+/// What a sign makes of its two sides, each with its place.
+fn joined(sign: Sign, left: (usize, Parsed), right: (usize, Parsed)) -> Result<Parsed, Wrong> {
+    Ok(match sign {
+        Sign::Join(logic) => {
+            let (left, right) = (test(left.0, left.1)?, test(right.0, right.1)?);
+            Parsed::Test(Test::Joined(Box::new(left), logic, Box::new(right)))
+        }
+        Sign::Compare(comparison) => {
+            Parsed::Test(Test::Compare(term(left.0, left.1)?, comparison, term(right.0, right.1)?))
+        }
+        Sign::Calculate(calculation) => {
+            let (left, right) = (number(left.0, left.1)?, number(right.0, right.1)?);
+            Parsed::Term(Term::Calculated(Box::new(left), calculation, Box::new(right)))
+        }
+    })
 }
 
 fn test(at: usize, parsed: Parsed) -> Result<Test, Wrong> {
