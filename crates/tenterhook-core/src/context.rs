@@ -26,27 +26,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use crate::entries::Entries;
-use crate::event::Event;
+pub use crate::event_ref::{Context, EventRef};
 use crate::failure::Failure;
 use crate::metrics::Histogram;
 use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Phase, Stage};
 use crate::tensor::{Scalar, Tensor, Tensors};
 
-/// What every event's context is: a moment of the run that can be offered to a hook.
-pub trait Context {
-    /// The event this is the context of.
-    const EVENT: Event;
-    /// The moment it happens at.
-    fn moment(&self) -> &Moment<'_>;
-    /// The batch it is about, if it is about one.
-    fn batch(&self) -> Option<&Batch<'_>>;
-    /// The event with its context, as hooks of every kind receive it.
-    fn event(&self) -> EventRef<'_>;
-}
-
 macro_rules! contexts {
-    ($($(#[$doc:meta])* $Event:ident { $($(#[$field_doc:meta])* $field:ident: $Field:ty,)* })*) => {$(
+    ($($($(#[$doc:meta])* $Event:ident),+: $fields:tt)*) => {
+        $($(contexts! { @one [$($doc)*] $Event $fields })+)*
+    };
+    (@one [$($doc:meta)*] $Event:ident { $($(#[$field_doc:meta])* $field:ident: $Field:ty,)* }) => {
+        #[doc = concat!("See [`Event::", stringify!($Event), "`](crate::Event::", stringify!($Event), ").")]
         $(#[$doc])*
         #[non_exhaustive]
         pub struct $Event<'a> {
@@ -74,96 +66,73 @@ macro_rules! contexts {
                 $Event { moment, $($field),* }
             }
 
-            fn batch_if_any(&self) -> Option<&Batch<'a>> {
+            pub(crate) fn batch_if_any(&self) -> Option<&Batch<'a>> {
                 contexts!(@batch self $($field)*)
             }
         }
-    )*};
+    };
     (@batch $context:ident batch $($rest:ident)*) => { Some(&$context.batch) };
     (@batch $context:ident $($rest:ident)*) => { None };
 }
 
+// Events that show the same are listed together.
 contexts! {
-    /// See [`Event::Setup`].
-    Setup {
+    Setup: {
         /// The call that is being set up.
         stage: Stage,
         /// The full configuration.
         config: &'a Value,
     }
-    /// See [`Event::Teardown`].
-    Teardown {
+    Teardown: {
         /// The call that is being torn down.
         stage: Stage,
         /// How it ended.
         outcome: &'a Outcome,
     }
-    /// See [`Event::FitStart`].
-    FitStart {
+    FitStart, TrainStart: {
         /// The full configuration.
         config: &'a Value,
     }
-    /// See [`Event::FitEnd`].
-    FitEnd {
+    FitEnd, TrainEnd: {
         /// How it ended.
         outcome: &'a Outcome,
     }
-    /// See [`Event::SanityCheckStart`].
-    SanityCheckStart {}
-    /// See [`Event::SanityCheckEnd`].
-    SanityCheckEnd {}
-    /// See [`Event::TrainStart`].
-    TrainStart {
-        /// The full configuration.
-        config: &'a Value,
-    }
-    /// See [`Event::TrainEnd`].
-    TrainEnd {
-        /// How it ended.
-        outcome: &'a Outcome,
-    }
-    /// See [`Event::TrainEpochStart`].
-    TrainEpochStart {}
-    /// See [`Event::TrainEpochEnd`]. The epoch's metrics are in `cx.metrics()`.
-    TrainEpochEnd {}
-    /// See [`Event::TrainBatchStart`].
-    TrainBatchStart {
+    SanityCheckStart, SanityCheckEnd, TrainEpochStart, ValidationStart, ValidationEpochStart,
+    ValidationEpochEnd, ValidationEnd, TestStart, TestEpochStart, TestEpochEnd, TestEnd, PredictStart,
+    PredictEpochStart, PredictEpochEnd, PredictEnd: {}
+    /// The epoch's metrics are in `cx.metrics()`.
+    TrainEpochEnd: {}
+    TrainBatchStart: {
         /// The batch.
         batch: Batch<'a>,
         /// How long the loop waited for it.
         wait: Duration,
     }
-    /// See [`Event::TrainBatchEnd`].
-    TrainBatchEnd {
+    TrainBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
         /// Its loss, undivided; `None` when the step yielded none or was skipped.
         loss: Option<Scalar<'a>>,
     }
-    /// See [`Event::BeforeForward`].
-    BeforeForward {
+    BeforeForward, ValidationBatchStart, TestBatchStart, PredictBatchStart: {
         /// The batch.
         batch: Batch<'a>,
     }
-    /// See [`Event::AfterForward`].
-    AfterForward {
+    AfterForward: {
         /// The batch.
         batch: Batch<'a>,
         /// How long the module's step took.
         duration: Duration,
     }
-    /// See [`Event::BeforeZeroGrad`].
-    BeforeZeroGrad {
+    BeforeZeroGrad: {
         /// The gradients of the last window.
         gradients: Tensors<'a>,
     }
-    /// See [`Event::BeforeBackward`].
-    BeforeBackward {
+    BeforeBackward: {
         /// The loss, undivided.
         loss: Scalar<'a>,
     }
-    /// See [`Event::AfterBackward`].
-    AfterBackward {
+    AfterBackward: {
         /// The loss, undivided.
         loss: Scalar<'a>,
         /// The gradients accumulated in this window so far.
@@ -171,15 +140,13 @@ contexts! {
         /// How long the backward pass took.
         duration: Duration,
     }
-    /// See [`Event::BeforeOptimizerStep`].
-    BeforeOptimizerStep {
+    BeforeOptimizerStep: {
         /// Which optimizer is about to step.
         optimizer: usize,
         /// The gradients, before update hooks and clipping.
         gradients: Tensors<'a>,
     }
-    /// See [`Event::GradientClip`].
-    GradientClip {
+    GradientClip: {
         /// Which optimizer is about to step.
         optimizer: usize,
         /// The norm after update hooks and before clipping.
@@ -191,8 +158,7 @@ contexts! {
         /// The gradients as the optimizer will use them.
         gradients: Tensors<'a>,
     }
-    /// See [`Event::AfterOptimizerStep`].
-    AfterOptimizerStep {
+    AfterOptimizerStep: {
         /// Which optimizer has stepped.
         optimizer: usize,
         /// The gradients it used.
@@ -200,8 +166,7 @@ contexts! {
         /// How long clipping and the update took.
         duration: Duration,
     }
-    /// See [`Event::StepEnd`].
-    StepEnd {
+    StepEnd: {
         /// The loss of the batch that completed the step, undivided.
         loss: Scalar<'a>,
         /// The norm of all gradients, after update hooks and before clipping; NaN where every receiver
@@ -213,72 +178,24 @@ contexts! {
         /// The learning rate that the next update will use.
         next_lr: f64,
     }
-    /// See [`Event::Activation`]. The module is in the middle of its step, so the moment shows no parameters.
-    Activation {
+    /// The module is in the middle of its step, so the moment shows no parameters.
+    Activation: {
         /// The point's name, such as `blocks.3.mlp`.
         point: &'a str,
         /// Its values: one tensor, of the point's name, which is also [`tensor`](Activation::tensor).
         values: Tensors<'a>,
     }
-    /// See [`Event::ValidationStart`].
-    ValidationStart {}
-    /// See [`Event::ValidationEpochStart`].
-    ValidationEpochStart {}
-    /// See [`Event::ValidationBatchStart`].
-    ValidationBatchStart {
+    ValidationBatchEnd, TestBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
-    }
-    /// See [`Event::ValidationBatchEnd`].
-    ValidationBatchEnd {
-        /// The batch.
-        batch: Batch<'a>,
-        /// Its loss: what the module's step logged as `val/loss`.
+        /// Its loss: what the module's step logged as `val/loss` or `test/loss`.
         loss: Option<f64>,
         /// What the module's step logged for this batch, by name.
         batch_metrics: &'a BTreeMap<String, f64>,
         /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
         outputs: Tensors<'a>,
     }
-    /// See [`Event::ValidationEpochEnd`].
-    ValidationEpochEnd {}
-    /// See [`Event::ValidationEnd`].
-    ValidationEnd {}
-    /// See [`Event::TestStart`].
-    TestStart {}
-    /// See [`Event::TestEpochStart`].
-    TestEpochStart {}
-    /// See [`Event::TestBatchStart`].
-    TestBatchStart {
-        /// The batch.
-        batch: Batch<'a>,
-    }
-    /// See [`Event::TestBatchEnd`].
-    TestBatchEnd {
-        /// The batch.
-        batch: Batch<'a>,
-        /// Its loss: what the module's step logged as `test/loss`.
-        loss: Option<f64>,
-        /// What the module's step logged for this batch, by name.
-        batch_metrics: &'a BTreeMap<String, f64>,
-        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
-        outputs: Tensors<'a>,
-    }
-    /// See [`Event::TestEpochEnd`].
-    TestEpochEnd {}
-    /// See [`Event::TestEnd`].
-    TestEnd {}
-    /// See [`Event::PredictStart`].
-    PredictStart {}
-    /// See [`Event::PredictEpochStart`].
-    PredictEpochStart {}
-    /// See [`Event::PredictBatchStart`].
-    PredictBatchStart {
-        /// The batch.
-        batch: Batch<'a>,
-    }
-    /// See [`Event::PredictBatchEnd`].
-    PredictBatchEnd {
+    PredictBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
         /// What the module predicted.
@@ -290,23 +207,13 @@ contexts! {
         /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
         outputs: Tensors<'a>,
     }
-    /// See [`Event::PredictEpochEnd`].
-    PredictEpochEnd {}
-    /// See [`Event::PredictEnd`].
-    PredictEnd {}
-    /// See [`Event::SaveCheckpoint`].
-    SaveCheckpoint {
+    SaveCheckpoint, LoadCheckpoint: {
         /// The checkpoint's free entries.
         entries: &'a Entries,
     }
-    /// See [`Event::LoadCheckpoint`].
-    LoadCheckpoint {
-        /// The checkpoint's free entries.
-        entries: &'a Entries,
-    }
-    /// See [`Event::CheckpointSaved`]. Step, epoch and metrics of the checkpoint are the fields that begin with
+    /// Step, epoch and metrics of the checkpoint are the fields that begin with
     /// `saved_`; those of the moment (`cx.step`, `cx.metrics()`) may be later.
-    CheckpointSaved {
+    CheckpointSaved: {
         /// The completed steps at the save.
         saved_step: u64,
         /// The epoch of the save, from 0.
@@ -326,16 +233,15 @@ contexts! {
         /// directory that shows a clean end.
         again: bool,
     }
-    /// See [`Event::CheckpointLoaded`].
-    CheckpointLoaded {
+    CheckpointLoaded: {
         /// The checkpoint.
         path: &'a Path,
         /// The directory it lies in.
         root: &'a Path,
     }
-    /// See [`Event::Log`]. The numbers are those of one line of `metrics.jsonl`, brought over once for all who pass
+    /// The numbers are those of one line of `metrics.jsonl`, brought over once for all who pass
     /// them on; what is logged here belongs to the next.
-    Log {
+    Log: {
         /// The loop in which they were logged.
         of: Phase,
         /// They are those of a whole epoch, or of the end of training.
@@ -347,8 +253,7 @@ contexts! {
         /// The histograms, by name.
         histograms: &'a BTreeMap<String, Histogram>,
     }
-    /// See [`Event::Notice`].
-    Notice {
+    Notice: {
         /// The kind of notice, as in `events.jsonl`: `said`, `decision`, `failure`, `stall`, …
         kind: &'a str,
         /// What people read.
@@ -358,15 +263,13 @@ contexts! {
         /// The notice as it stands in `events.jsonl`.
         entry: &'a Value,
     }
-    /// See [`Event::HookDisabled`].
-    HookDisabled {
+    HookDisabled: {
         /// The hook's name.
         hook: &'a str,
         /// Why.
         reason: &'a str,
     }
-    /// See [`Event::Exception`].
-    Exception {
+    Exception: {
         /// What failed, and where it came from.
         failure: &'a Failure,
     }
@@ -410,61 +313,6 @@ pub(crate) const fn same_text(a: &str, b: &str) -> bool {
     }
     a.len() == b.len()
 }
-
-macro_rules! define_event_ref {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
-        /// An event with its context: what is delivered to a hook.
-        #[derive(Clone, Copy)]
-        #[non_exhaustive]
-        pub enum EventRef<'a> {
-            $($(#[$doc])* $Event(&'a $Event<'a>),)*
-        }
-
-        impl<'a> EventRef<'a> {
-            /// Which event it is.
-            #[must_use]
-            pub fn event(self) -> Event {
-                match self {
-                    $(EventRef::$Event(_) => Event::$Event,)*
-                }
-            }
-
-            /// The moment it happens at.
-            #[must_use]
-            pub fn moment(self) -> &'a Moment<'a> {
-                match self {
-                    $(EventRef::$Event(cx) => &cx.moment,)*
-                }
-            }
-
-            /// The batch it is about, if it is about one.
-            #[must_use]
-            pub fn batch(self) -> Option<&'a Batch<'a>> {
-                match self {
-                    $(EventRef::$Event(cx) => cx.batch_if_any(),)*
-                }
-            }
-        }
-
-        $(
-            impl Context for $Event<'_> {
-                const EVENT: Event = Event::$Event;
-                fn moment(&self) -> &Moment<'_> {
-                    &self.moment
-                }
-                fn batch(&self) -> Option<&Batch<'_>> {
-                    self.batch_if_any()
-                }
-                #[inline]
-                fn event(&self) -> EventRef<'_> {
-                    EventRef::$Event(self)
-                }
-            }
-        )*
-    };
-}
-
-for_each_event!(define_event_ref);
 
 /// How gradients are clipped.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

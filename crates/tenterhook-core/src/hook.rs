@@ -43,6 +43,73 @@ impl From<()> for Decision {
     }
 }
 
+/// What a hook declares besides the arguments of the attribute.
+macro_rules! declaring {
+    () => {
+        /// Declares what depends on the hook's options: its name, its place, its policy, what it reads and writes. The
+        /// given value holds what the attribute says.
+        fn declare(&self, spec: HookSpec) -> HookSpec {
+            spec
+        }
+    };
+}
+
+/// What a checkpoint keeps of a hook of any kind.
+macro_rules! keeping_state {
+    () => {
+        /// Its own state, for a checkpoint. Every hook is asked.
+        fn state_dict(&self) -> HookResult<State> {
+            Ok(State::empty())
+        }
+
+        /// Its own state, from a checkpoint.
+        fn load_state_dict(&mut self, _state: &State) -> HookResult {
+            Ok(())
+        }
+
+        /// Whether it could load this state; it must change nothing. Asked before `setup` where the hook's errors end
+        /// the run, so that a resume is refused before any hook is called. What this does not find,
+        /// `load_state_dict` refuses after `setup`. `#[hook(state = "..")]` writes both.
+        fn check_state_dict(&self, _state: &State) -> HookResult {
+            Ok(())
+        }
+    };
+}
+
+/// What the runner asks of a hook that receives events, besides its handlers.
+macro_rules! watching {
+    () => {
+        keeping_state! {}
+
+        /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
+        /// every activation that is shown, so it must be cheap.
+        fn wants_point(&self, _point: &str) -> bool {
+            true
+        }
+
+        /// Whether it looks at activations now. Asked once per step of the module, after the events of the
+        /// batch's start, and again before it is shown one: where no hook does, a module builds not even the
+        /// names of its points. An answer that changes within a step counts from the next one on.
+        fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
+            true
+        }
+
+        /// The call is over and everything is torn down: waits for what was handed to a worker thread. Asked once,
+        /// of every hook, disabled ones too; an error is a failure like any other.
+        fn finish(&mut self) -> HookResult {
+            Ok(())
+        }
+
+        /// What became of what it handed to a worker thread in this call, where it has one. Asked after
+        /// `finish`, for the summary.
+        fn sent(&self) -> Option<Sent> {
+            None
+        }
+    };
+}
+
+pub(crate) use {declaring, keeping_state};
+
 /// A hook as the runner calls it: one method for all events.
 ///
 /// Authors write [`Observer`], [`Controller`] or [`UpdateHook`](crate::UpdateHook), and `#[hook]` implements this trait. By
@@ -69,40 +136,7 @@ pub trait Hook: Any + Send {
         Ok(())
     }
 
-    /// As [`Observer::wants_point`].
-    fn wants_point(&self, _point: &str) -> bool {
-        true
-    }
-
-    /// As [`Observer::listens`].
-    fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
-        true
-    }
-
-    /// As [`Observer::state_dict`].
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::empty())
-    }
-
-    /// As [`Observer::load_state_dict`].
-    fn load_state_dict(&mut self, _state: &State) -> HookResult {
-        Ok(())
-    }
-
-    /// As [`Observer::check_state_dict`].
-    fn check_state_dict(&self, _state: &State) -> HookResult {
-        Ok(())
-    }
-
-    /// As [`Observer::finish`].
-    fn finish(&mut self) -> HookResult {
-        Ok(())
-    }
-
-    /// As [`Observer::sent`].
-    fn sent(&self) -> Option<Sent> {
-        None
-    }
+    watching! {}
 
     /// The hook that a wrapper wraps.
     fn wrapped(&self) -> Option<&dyn Hook> {
@@ -119,59 +153,6 @@ impl dyn Hook {
         }
         (hook as &dyn Any).downcast_ref()
     }
-}
-
-/// The methods of observers and controllers that are not handlers.
-macro_rules! other_methods {
-    () => {
-        /// Declares what depends on the hook's options: its name, its place, what it reads and writes. The given value
-        /// holds what the attribute says.
-        fn declare(&self, spec: HookSpec) -> HookSpec {
-            spec
-        }
-
-        /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
-        /// every activation that is shown, so it must be cheap.
-        fn wants_point(&self, _point: &str) -> bool {
-            true
-        }
-
-        /// Whether it looks at activations now. Asked once per step of the module, after the events of the
-        /// batch's start, and again before it is shown one: where no hook does, a module builds not even the
-        /// names of its points. An answer that changes within a step counts from the next one on.
-        fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
-            true
-        }
-
-        /// Its own state, for a checkpoint. Every hook is asked.
-        fn state_dict(&self) -> HookResult<State> {
-            Ok(State::empty())
-        }
-
-        /// Its own state, from a checkpoint.
-        fn load_state_dict(&mut self, _state: &State) -> HookResult {
-            Ok(())
-        }
-
-        /// Whether it could load this state; it must change nothing. Asked before `setup` where the hook's errors end
-        /// the run, so that a resume is refused before any hook is called. What this does not find,
-        /// `load_state_dict` refuses after `setup`. `#[hook(state = "..")]` writes both.
-        fn check_state_dict(&self, _state: &State) -> HookResult {
-            Ok(())
-        }
-
-        /// The call is over and everything is torn down: waits for what was handed to a worker thread. Asked once,
-        /// of every hook, disabled ones too; an error is a failure like any other.
-        fn finish(&mut self) -> HookResult {
-            Ok(())
-        }
-
-        /// What became of what it handed to a worker thread in this call, where it has one. Asked after
-        /// `finish`, for the summary.
-        fn sent(&self) -> Option<Sent> {
-            None
-        }
-    };
 }
 
 macro_rules! decided {
@@ -201,7 +182,8 @@ macro_rules! define_kinds {
         /// }
         /// ```
         pub trait Observer: Send + 'static {
-            other_methods! {}
+            declaring! {}
+            watching! {}
             $(
                 $(#[$doc])*
                 fn $handler(&mut self, _cx: &$Event<'_>) -> HookResult {
@@ -228,7 +210,8 @@ macro_rules! define_kinds {
         /// }
         /// ```
         pub trait Controller: Send + 'static {
-            other_methods! {}
+            declaring! {}
+            watching! {}
             $(
                 $(#[$doc])*
                 fn $handler(&mut self, _cx: &$Event<'_>) -> decided!($mode) {

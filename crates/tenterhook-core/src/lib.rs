@@ -38,6 +38,7 @@ pub mod context;
 mod effect;
 mod entries;
 mod event;
+mod event_ref;
 pub mod failure;
 pub mod flow;
 pub mod hook;

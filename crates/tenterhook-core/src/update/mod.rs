@@ -9,7 +9,7 @@ mod engine;
 mod gradients;
 mod trace;
 
-use crate::hook::{Hook, HookResult};
+use crate::hook::{Hook, HookResult, declaring, keeping_state};
 use crate::moment::Moment;
 use crate::spec::HookSpec;
 use crate::state::State;
@@ -40,29 +40,12 @@ pub use trace::Touched;
 /// }
 /// ```
 pub trait UpdateHook: Send + 'static {
-    /// Declares what depends on the hook's options: its name, its policy, what it reads and writes. The given value
-    /// holds what the attribute says.
-    fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec
-    }
+    declaring! {}
 
     /// Changes what it wants to change. On an error or a panic all its changes are undone.
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult;
 
-    /// Its own state, for a checkpoint.
-    fn state_dict(&self) -> HookResult<State> {
-        Ok(State::empty())
-    }
-
-    /// Its own state, from a checkpoint.
-    fn load_state_dict(&mut self, _state: &State) -> HookResult {
-        Ok(())
-    }
-
-    /// Whether it could load this state; it must change nothing. Asked before any hook is called.
-    fn check_state_dict(&self, _state: &State) -> HookResult {
-        Ok(())
-    }
+    keeping_state! {}
 }
 
 /// Where an update hook stands: the moment, and the optimizer that is about to step.
