@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::values::Values;
 use crate::progress::Phase;
 
 /// How values logged during an epoch become one.
@@ -60,19 +61,19 @@ impl LogOptions {
 
 /// What an epoch's values have come to so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Running {
-    pub(super) reduce: Reduce,
+struct Running {
+    reduce: Reduce,
     #[serde(with = "crate::number")]
-    pub(super) value: f64,
+    value: f64,
     #[serde(with = "crate::number")]
-    pub(super) weight: f64,
-    pub(super) also_on_step: bool,
+    weight: f64,
+    also_on_step: bool,
     /// With several evaluation loaders: the name without the loader.
-    pub(super) mean_of: Option<String>,
+    mean_of: Option<String>,
 }
 
 impl Running {
-    pub(super) fn add(&mut self, value: f64, weight: f64) {
+    fn add(&mut self, value: f64, weight: f64) {
         match self.reduce {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
@@ -85,7 +86,7 @@ impl Running {
         self.weight += weight;
     }
 
-    pub(super) fn start(reduce: Reduce) -> f64 {
+    fn start(reduce: Reduce) -> f64 {
         match reduce {
             Reduce::Mean | Reduce::Sum | Reduce::Last => 0.0,
             Reduce::Min => f64::INFINITY,
@@ -93,15 +94,89 @@ impl Running {
         }
     }
 
-    pub(super) fn result(&self) -> f64 {
+    fn result(&self) -> f64 {
         if self.reduce == Reduce::Mean { self.value / self.weight } else { self.value }
+    }
+
+    /// Makes it visible. It is the epoch's or the evaluation's, also where a hook has logged for it.
+    fn publish(&self, name: &str, values: &mut Values) -> f64 {
+        let by_hook = std::mem::replace(&mut values.place.by_hook, false);
+        let result = self.result();
+        values.show(name, result);
+        if self.also_on_step {
+            values.show(&format!("{name}_epoch"), result);
+        }
+        values.place.by_hook = by_hook;
+        result
     }
 }
 
-/// The values being aggregated: training's stay while a validation has its own.
+/// The values being aggregated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Epoch {
-    pub(super) running: BTreeMap<String, Running>,
+    running: BTreeMap<String, Running>,
     /// The epoch has ended: what is logged from here on is visible at once.
-    pub(super) closed: bool,
+    closed: bool,
+}
+
+/// What training aggregates, which waits while an evaluation aggregates its own.
+#[derive(Default)]
+pub(super) struct Epochs {
+    pub(super) train: Epoch,
+    pub(super) evaluate: Option<Epoch>,
+    /// The loader that evaluation batches come from, when there are several.
+    pub(super) loader: Option<String>,
+}
+
+impl Epochs {
+    /// Logs a value with its weight for the epoch or the evaluation that is under way.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        (value, weight): (f64, f64),
+        options: LogOptions,
+        values: &mut Values,
+    ) {
+        let of_loader = self.loader.as_ref().map(|loader| format!("{name}/{loader}"));
+        let full = of_loader.as_deref().unwrap_or(name);
+        if options.on_step {
+            values.show(full, value);
+            values.show(&format!("{full}_step"), value);
+        }
+        let epoch = self.evaluate.as_mut().unwrap_or(&mut self.train);
+        if !epoch.running.contains_key(full) {
+            let running = Running {
+                reduce: options.reduce,
+                value: Running::start(options.reduce),
+                weight: 0.0,
+                also_on_step: options.on_step,
+                mean_of: of_loader.is_some().then(|| name.to_owned()),
+            };
+            epoch.running.insert(full.to_owned(), running);
+        }
+        if let Some(running) = epoch.running.get_mut(full) {
+            running.add(value, weight);
+            if epoch.closed {
+                running.publish(full, values);
+            }
+        }
+    }
+
+    /// The last batch has been seen: makes the aggregates visible; with several loaders also their mean under the plain name.
+    pub(super) fn close(&mut self, values: &mut Values) {
+        let epoch = self.evaluate.as_mut().unwrap_or(&mut self.train);
+        epoch.closed = true;
+        let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for (name, running) in &epoch.running {
+            let result = running.publish(name, values);
+            if let Some(plain) = &running.mean_of {
+                let (sum, loaders) = means.entry(plain).or_default();
+                *sum += result;
+                *loaders += 1.0;
+            }
+        }
+        for (plain, (sum, loaders)) in means {
+            values.show(plain, sum / loaders);
+        }
+    }
 }

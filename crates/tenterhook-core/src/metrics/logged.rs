@@ -79,29 +79,30 @@ impl Logged<'_> {
 
     /// What was logged for this step, or else the last loss there was.
     fn train_loss(self) -> Option<Latest> {
-        let (logged, step) = (self.stored(TRAIN_LOSS), self.metrics.step.get());
+        let (logged, step) = (self.stored(TRAIN_LOSS), self.metrics.values.borrow().step);
         if logged.is_some_and(|logged| logged.step == step) {
             return logged;
         }
-        let place = self.metrics.place.get();
+        let place = self.metrics.values.borrow().place;
         let read = self.losses.latest().map(|value| Latest { value, changed: false, step, place });
         read.or(logged)
     }
 
     fn stored(self, name: &str) -> Option<Latest> {
-        let observed = self.observing.then(|| self.metrics.observed.borrow().get(name).copied());
-        observed.flatten().or_else(|| self.metrics.latest.borrow().get(name).copied())
+        let values = self.metrics.values.borrow();
+        let observed = values.observed.get(name).filter(|_| self.observing);
+        observed.or_else(|| values.latest.get(name)).copied()
     }
 
     /// How often anything was logged.
     pub(super) fn count(self) -> u64 {
-        self.metrics.place.get().number
+        self.metrics.values.borrow().place.number
     }
 
     pub(super) fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {
-        let (latest, observed) = (self.metrics.latest.borrow(), self.metrics.observed.borrow());
+        let values = self.metrics.values.borrow();
         // What only observers see is newer, and so comes last.
-        let all = latest.iter().chain(observed.iter().filter(|_| self.observing));
+        let all = values.latest.iter().chain(values.observed.iter().filter(|_| self.observing));
         let chosen = all.filter(|(_, latest)| is_chosen(latest));
         chosen.map(|(name, latest)| (name.clone(), latest.value)).collect()
     }
