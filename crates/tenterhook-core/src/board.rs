@@ -262,7 +262,7 @@ mod tests {
         let (observer, controller) = (0, 1);
         let run = shared();
         let by = |hook| {
-            run.current.set(hook);
+            run.turn.hook.set(hook);
             Places { shared: &run }
         };
         by(controller).put(BEST, 0.5);

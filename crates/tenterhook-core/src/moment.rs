@@ -79,18 +79,25 @@ pub struct Shared {
     pub(crate) in_hooks: Cell<Duration>,
     /// The part of it that was spent looking at activations.
     pub(crate) at_points: Cell<Duration>,
-    /// The hook that is running now.
-    pub(crate) current: Cell<usize>,
-    /// What became of the event that was offered last.
+    /// Whose turn it is.
+    pub(crate) turn: Turn,
+}
+
+/// The hook that is running now, and what becomes of the event that it is offered.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The hook's number.
+    pub(crate) hook: Cell<usize>,
     pub(crate) passage: Cell<Passage>,
-    /// When a gate opened for it, where account is kept.
+    /// When a gate opened for the event, where account is kept.
     pub(crate) opened_at: Cell<u64>,
 }
 
 /// What became of an event that was offered to a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Passage {
     /// Nobody keeps account of it.
+    #[default]
     Unwatched,
     /// No gate has said anything about it.
     Straight,
@@ -116,35 +123,31 @@ impl Shared {
             printed: RefCell::default(),
             in_hooks: Cell::default(),
             at_points: Cell::default(),
-            current: Cell::new(0),
-            passage: Cell::new(Passage::Unwatched),
-            opened_at: Cell::default(),
+            turn: Turn::default(),
         }
     }
-}
 
-impl Shared {
     /// Whether the hook that is running now is an observer.
     pub(crate) fn observing(&self) -> bool {
-        self.roster.observes(self.current.get())
+        self.roster.observes(self.turn.hook.get())
     }
 
     /// A gate has let the event through: the hook's time begins. Gates that stand behind it begin nothing.
     pub(crate) fn let_through(&self) {
-        if self.passage.get() == Passage::Straight {
-            self.passage.set(Passage::Opened);
-            self.opened_at.set(self.clock.nanos());
+        if self.turn.passage.get() == Passage::Straight {
+            self.turn.passage.set(Passage::Opened);
+            self.turn.opened_at.set(self.clock.nanos());
         }
     }
 
     /// The event does not come through to its hook.
     pub(crate) fn hold_back(&self) {
-        self.passage.set(Passage::HeldBack);
+        self.turn.passage.set(Passage::HeldBack);
     }
 
     /// Says something to people, as the hook that is running now.
     pub(crate) fn say(&self, text: String) {
-        let hook = self.roster.name(self.current.get()).to_owned();
+        let hook = self.roster.name(self.turn.hook.get()).to_owned();
         self.said.borrow_mut().push((hook, text));
     }
 
@@ -303,7 +306,7 @@ impl<'a> Moment<'a> {
     /// read from: the others change training.
     #[must_use]
     pub fn hooks(&self) -> Requests<'a> {
-        Requests { roster: &self.shared.roster, by: Some(self.shared.current.get()) }
+        Requests { roster: &self.shared.roster, by: Some(self.shared.turn.hook.get()) }
     }
 
     /// For a hook that does its work now and then, of its own accord: whether it does so now, which is what it is given. As
@@ -322,7 +325,7 @@ impl<'a> Moment<'a> {
     /// The name that the hook which is running now is registered under.
     #[must_use]
     pub fn hook_name(&self) -> Ref<'a, str> {
-        self.shared.roster.name(self.shared.current.get())
+        self.shared.roster.name(self.shared.turn.hook.get())
     }
 
     /// This hook's own random stream. Drawing from it shifts nobody else's.

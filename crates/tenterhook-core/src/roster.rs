@@ -126,7 +126,9 @@ impl Roster {
     /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
-        self.hooks.borrow().iter().flatten().cloned().collect()
+        let mut all: Vec<_> = self.hooks.borrow().iter().flatten().cloned().collect();
+        all.sort_by_key(|hook| hook.kind == HookKind::Update);
+        all
     }
 
     /// The list as the module sees it.

@@ -2,25 +2,18 @@
 //!
 //! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of an event and once
 //! after each, so the time between hooks is charged to none of them. A call behind a gate is timed by itself, and the time of a
-//! closed gate counts for its hook. `begin_steps` and `end_steps` separate step time from the rest: shares and budgets are of step
-//! time, so that long validations do not hide a hook that doubles every step.
+//! closed gate counts for its hook.
 //!
 //! Reads from the engine are counted per thread where they happen (`ledger.rs`), and the runner files the difference after each
-//! hook. Work that the loop does for a hook outside of its turn (saves, decisions, printed lines, losses that are read because a
-//! hook declares it) is charged by the loop. Budgets are judged between batches by the lower end of the estimate, since one timed
-//! call stands for up to 31. A rehearsal keeps no account: its clock counts batches.
+//! hook. A rehearsal keeps no account: its clock counts batches.
 
-use std::time::Duration;
-
-use super::standing::Standing;
-use super::{Changed, HookRunner, Walk};
-use crate::account::{ALL_TIMED, Cost, HookCost, Materialised, OverBudget, Overrun, Tally};
+use super::{HookRunner, Walk};
+use crate::account::{ALL_TIMED, Materialised, Tally};
 use crate::context::Context;
 use crate::event::Event;
 use crate::hook::Reply;
 use crate::ledger;
 use crate::moment::{Passage, Shared};
-use crate::roster::{Change, HookKind, RosterRequest};
 
 /// Every event, and after them what update hooks do.
 const PLACES: usize = Event::COUNT + 1;
@@ -102,9 +95,9 @@ fn is_frequent(place: usize) -> bool {
 pub(super) struct Account {
     calls: [u64; PLACES],
     tallies: [Option<Box<Tally>>; PLACES],
-    read: Materialised,
+    pub(super) read: Materialised,
     /// It has been told that the hook is over its budget.
-    told: bool,
+    pub(super) told: bool,
 }
 
 impl Default for Account {
@@ -132,7 +125,7 @@ impl Account {
     /// A hook has had its turn, and gates may have stood before it. Whether it was called.
     pub(super) fn had_its_turn(&mut self, place: usize, watch: &mut Watch, shared: &Shared) -> bool {
         let read = watch.read;
-        match shared.passage.get() {
+        match shared.turn.passage.get() {
             Passage::HeldBack => {
                 watch.held_back(self, place, shared);
                 if read != ledger::so_far() {
@@ -153,12 +146,12 @@ impl Account {
     }
 
     /// What it took.
-    fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.tallies.iter().flatten().map(|tally| tally.total()).sum()
     }
 
     /// What it took of training steps, and how far that may be from the truth where it is an estimate.
-    fn in_steps(&self, under_way: bool) -> (u64, f64) {
+    pub(super) fn in_steps(&self, under_way: bool) -> (u64, f64) {
         let tallies = || self.tallies.iter().flatten();
         let variance: f64 = tallies().map(|tally| tally.variance()).sum();
         (tallies().map(|tally| tally.in_steps(under_way)).sum(), 2.0 * variance.sqrt())
@@ -182,6 +175,21 @@ impl Account {
         if worked > 0 {
             self.worked(place, worked);
         }
+    }
+
+    /// The last call took so much longer.
+    pub(super) fn lengthen(&mut self, place: usize, nanos: u64) {
+        let call = self.calls[place];
+        self.tally(place).lengthen(call, nanos);
+    }
+
+    /// How often the hook was called at each place, and how long that took where any call was timed.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u64, Option<&Tally>)> {
+        self.calls.into_iter().zip(self.tallies.iter().map(Option::as_deref))
+    }
+
+    pub(super) fn tallies(&mut self) -> impl Iterator<Item = &mut Tally> {
+        self.tallies.iter_mut().filter_map(Option::as_deref_mut)
     }
 
     /// So long was worked for the hook besides its calls.
@@ -227,7 +235,7 @@ impl Watch {
 
     /// A call that came through a gate, and is timed because of that, is over: it stands for itself.
     fn came_through(&mut self, account: &mut Account, place: usize, shared: &Shared) {
-        let (opened, now) = (shared.opened_at.get(), shared.clock.nanos());
+        let (opened, now) = (shared.turn.opened_at.get(), shared.clock.nanos());
         if self.runs() {
             self.gate(account, place, opened);
         }
@@ -243,20 +251,9 @@ impl Watch {
 }
 
 impl HookRunner {
-    /// Whether account is kept of what hooks cost; it is, unless this says otherwise.
-    pub fn account(&mut self, on: bool) {
-        self.accounting.on = on;
-    }
-
-    /// Whether account is kept.
-    #[inline]
-    #[must_use]
-    pub fn keeps_account(&self) -> bool {
-        self.accounting.on
-    }
-
     /// As [`HookRunner::walk`] does it, and counts who has received the event and what that made materialise. Looks
-    /// closely where the clock is read, or where it is to be known afterwards who has received what.
+    /// closely where the clock is read, where it is to be known afterwards who has received what, and where the plan still
+    /// lists a disabled hook.
     #[inline]
     pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
         &mut self,
@@ -265,24 +262,22 @@ impl HookRunner {
         watch: &mut Watch,
     ) -> Reply {
         let (place, shared) = (C::EVENT as usize, cx.moment().shared);
-        let receivers = self.plan.receivers(C::EVENT);
-        let receivers = &receivers[..walk.end.min(receivers.len())];
         watch.read = ledger::so_far();
         let on = !CLOSELY || self.accounting.on;
         let untouched = if on { Passage::Straight } else { Passage::Unwatched };
-        shared.passage.set(untouched);
-        let stale = self.stale;
-        while let Some(&id) = receivers.get(walk.next) {
+        shared.turn.passage.set(untouched);
+        let stale = self.planned.stale;
+        for &id in walk.rest(self.planned.plan.receivers(C::EVENT)) {
             walk.next += 1;
             let slot = &mut self.slots[id];
             if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
                 continue;
             }
-            shared.current.set(id);
+            shared.turn.hook.set(id);
             let reply = slot.offer(cx);
             let account = &mut slot.standing.account;
             let mut called = true;
-            if shared.passage.get() == untouched {
+            if shared.turn.passage.get() == untouched {
                 if on {
                     account.called(place, watch.read);
                 }
@@ -293,7 +288,7 @@ impl HookRunner {
             } else {
                 called = account.had_its_turn(place, watch, shared);
                 watch.read = ledger::so_far();
-                shared.passage.set(untouched);
+                shared.turn.passage.set(untouched);
             }
             if CLOSELY
                 && called
@@ -312,143 +307,8 @@ impl HookRunner {
         if !self.accounting.on {
             return;
         }
-        let id = self.plan.receivers(event)[at];
+        let id = self.plan().receivers(event)[at];
         let account = &mut self.slots[id].standing.account;
         account.had_its_turn(event as usize, watch, shared);
-    }
-
-    /// The time that somebody else spent for a hook, such as saving what it asked for: its last call took longer by it.
-    pub fn charge(&mut self, hook: &str, event: Event, spent: Duration) {
-        let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
-        let on = self.accounting.on;
-        if let Some(standing) = self.standing_mut(hook).filter(|_| on) {
-            let call = standing.account.calls[event as usize];
-            standing.account.tally(event as usize).lengthen(call, nanos);
-        }
-    }
-
-    /// What all hooks together have taken so far.
-    #[must_use]
-    pub fn taken(&self) -> Duration {
-        let slots = self.slots.iter().map(|slot| &slot.standing);
-        let all = slots.chain(self.updates.iter().map(|slot| &slot.standing));
-        Duration::from_nanos(all.map(|standing| standing.account.total()).sum())
-    }
-
-    /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
-    /// those hooks is charged: without the others it would have been the same.
-    pub fn charge_losses(&mut self, count: u64) {
-        if !self.accounting.on {
-            return;
-        }
-        let slots = self.slots.iter_mut().map(|slot| &mut slot.standing);
-        let all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
-        for standing in all.filter(|standing| standing.wants_losses) {
-            standing.account.read.scalars += count;
-        }
-    }
-
-    /// Training steps begin, or go on after something else: what hooks take from here on is a part of them. Without a
-    /// word about steps everything is.
-    pub fn begin_steps(&mut self) {
-        if !std::mem::replace(&mut self.accounting.in_steps, true) {
-            self.tallies().for_each(Tally::begin_steps);
-        }
-    }
-
-    /// Training steps have not begun, pause for something else, or are over.
-    pub fn end_steps(&mut self) {
-        if std::mem::replace(&mut self.accounting.in_steps, false) {
-            self.tallies().for_each(Tally::end_steps);
-        }
-    }
-
-    fn tallies(&mut self) -> impl Iterator<Item = &mut Tally> {
-        let slots = self.slots.iter_mut().map(|slot| &mut slot.standing);
-        let all = slots.chain(self.updates.iter_mut().map(|slot| &mut slot.standing));
-        all.flat_map(|standing| standing.account.tallies.iter_mut().flatten()).map(|tally| &mut **tally)
-    }
-
-    /// What every hook has cost so far, in registration order; those that were removed come first.
-    #[must_use]
-    pub fn costs(&self) -> Vec<HookCost> {
-        let slots = self.slots.iter().map(|slot| (&slot.standing, slot.spec.kind(), slot.is_live()));
-        let updates =
-            self.updates.iter().map(|slot| (&slot.standing, HookKind::Update, slot.standing.enabled));
-        let mut all: Vec<_> = slots.chain(updates).collect();
-        all.sort_by_key(|(standing, ..)| standing.number);
-        let in_steps = self.accounting.in_steps;
-        let costs = all.into_iter().map(|(standing, kind, enabled)| standing.cost(kind, enabled, in_steps));
-        self.departed.iter().cloned().chain(costs).collect()
-    }
-
-    /// Whether any hook has a budget.
-    #[inline]
-    #[must_use]
-    pub fn has_budgets(&self) -> bool {
-        self.budgeted
-    }
-
-    /// Looks whether hooks have kept to their budgets, now that training steps have taken so long. Each is told of
-    /// once. Once training is over, none is disabled any more.
-    pub fn judge_budgets(&mut self, spent: Duration, trained: bool) -> Vec<Overrun> {
-        let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
-        let over = |standing: &Standing| {
-            let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
-            let (taken, doubt) = standing.account.in_steps(in_steps);
-            let share = Duration::from_nanos(taken).as_secs_f64() / spent;
-            // An estimate that may be off by so much must be over by more.
-            let surely = share - doubt / 1e9 / spent;
-            (surely > budget.share).then(|| (standing.name.clone(), share, budget))
-        };
-        let over: Vec<_> = self.standings().filter_map(over).collect();
-        let mut overruns = Vec::new();
-        for (hook, share, budget) in over {
-            let disabled = !trained && budget.over == OverBudget::Disable && self.may_go(&hook);
-            if let Some(standing) = self.standing_mut(&hook) {
-                standing.account.told = true;
-            }
-            if disabled && self.disable(&hook).is_ok() {
-                self.changed.push(Changed { by: None, change: RosterRequest::Disable(hook.clone()) });
-            }
-            overruns.push(Overrun { hook, share, budget: budget.share, disabled });
-        }
-        overruns
-    }
-
-    /// Whether training would be the same without this hook.
-    fn may_go(&self, hook: &str) -> bool {
-        let steers = self.list().into_iter().any(|info| info.name == hook && info.kind.steers());
-        !steers && self.steering_reader_of(&Change::Disable(hook.to_owned())).is_none()
-    }
-}
-
-impl Standing {
-    pub(super) fn cost(&self, kind: HookKind, enabled: bool, in_steps: bool) -> HookCost {
-        let names = Event::ALL.iter().map(|event| event.handler()).chain(["update"]);
-        let mut all = Tally::default();
-        let mut by_event = Vec::new();
-        for ((name, tally), calls) in names.zip(&self.account.tallies).zip(self.account.calls) {
-            if let Some(tally) = tally {
-                all.take_in(tally);
-            }
-            if calls > 0 || tally.is_some() {
-                by_event.push((
-                    name,
-                    tally
-                        .as_ref()
-                        .map_or(Cost { calls, ..Cost::default() }, |tally| tally.cost(calls, in_steps)),
-                ));
-            }
-        }
-        HookCost {
-            hook: self.name.clone(),
-            kind,
-            enabled,
-            failures: self.failures,
-            cost: all.cost(self.account.calls.iter().sum(), in_steps),
-            read: self.account.read,
-            by_event,
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! The end of a call: hooks wait for what they handed to worker threads, and say what became of it.
 
 use super::HookRunner;
-use super::slots::UpdateSlot;
-use super::standing::{Mishap, Standing, attempt};
+use super::slot::{Presence, Teardown};
+use super::standing::{Mishap, attempt};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::moment::Shared;
@@ -16,41 +16,43 @@ impl HookRunner {
     /// Lets every hook finish, disabled and removed ones too, whatever fails on the way; those that were removed leave then.
     /// The failures that would have aborted are returned; the others are contained.
     pub fn finish(&mut self, progress: &Progress, shared: &Shared) -> Vec<Failure> {
-        let (mut failures, mut given_up) = (Vec::new(), Vec::new());
-        let mut judge = |standing: &mut Standing, mishap: Mishap| {
-            let at = (progress.epoch, progress.step);
-            match standing.judge(mishap, "finish", at, &mut self.contained) {
-                Ok(false) => {}
-                Ok(true) => given_up.push(standing.give_up()),
-                Err(failure) => failures.push(failure),
-            }
-        };
+        let mut failures = Vec::new();
         self.sent.clear();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.removed || slot.leaving) {
-            let began = self.accounting.on.then(|| shared.clock.nanos());
-            let finished = attempt(|| slot.hook.finish());
-            let waited = began.map_or(0, |began| shared.clock.nanos().saturating_sub(began));
-            if waited > NOTHING {
-                slot.standing.account.worked(Event::Teardown as usize, waited);
-            }
-            let sent = attempt(|| Ok(slot.hook.sent()));
-            let left = if std::mem::take(&mut slot.leaving) { dropped(slot.take_hook()) } else { Ok(()) };
-            slot.set_up = false;
-            let (sent, unsaid) = sent.map_or_else(|mishap| (None, Some(mishap)), |sent| (sent, None));
-            self.sent.extend(sent.map(|sent| (slot.standing.name.clone(), sent)));
-            for mishap in [finished.err(), unsaid, left.err()].into_iter().flatten() {
-                judge(&mut slot.standing, mishap);
+        for id in 0..self.slots.len() {
+            for mishap in self.finish_one(id, shared).into_iter().flatten() {
+                failures.extend(self.judge(id, mishap, "finish", (progress.epoch, progress.step)).err());
             }
         }
-        for UpdateSlot { mut standing, hook, .. } in self.leaving.drain(..) {
-            if let Err(mishap) = dropped(hook) {
-                judge(&mut standing, mishap);
-            }
-        }
-        self.changed.append(&mut given_up);
         self.in_call = false;
         self.replan();
         failures
+    }
+
+    /// Lets one hook finish. What went wrong when it finished, said what it had sent, or left.
+    fn finish_one(&mut self, id: usize, shared: &Shared) -> [Option<Mishap>; 3] {
+        let (on, slot) = (self.accounting.on, &mut self.slots[id]);
+        if slot.presence == Presence::Removed {
+            return Default::default();
+        }
+        let began = on.then(|| shared.clock.nanos());
+        let finished = attempt(|| slot.hook.finish());
+        let waited = began.map_or(0, |began| shared.clock.nanos().saturating_sub(began));
+        if waited > NOTHING {
+            slot.standing.account.worked(Event::Teardown as usize, waited);
+        }
+        let sent = attempt(|| Ok(slot.hook.sent()));
+        let mut left = None;
+        if slot.presence == Presence::Leaving {
+            slot.presence = Presence::Removed;
+            let hook = slot.take_hook();
+            left = attempt(|| Ok(drop(hook))).err();
+        }
+        if slot.teardown == Teardown::Due {
+            slot.teardown = Teardown::Open;
+        }
+        let (sent, unsaid) = sent.map_or_else(|mishap| (None, Some(mishap)), |sent| (sent, None));
+        self.sent.extend(sent.map(|sent| (slot.standing.name.clone(), sent)));
+        [finished.err(), unsaid, left]
     }
 
     /// What became of what hooks handed to worker threads in the call that is over, by the hook's name, in registration order.
@@ -58,11 +60,4 @@ impl HookRunner {
     pub fn sent(&self) -> &[(String, Sent)] {
         &self.sent
     }
-}
-
-fn dropped<T>(hook: T) -> Result<(), Mishap> {
-    attempt(|| {
-        drop(hook);
-        Ok(())
-    })
 }

@@ -2,22 +2,13 @@
 
 use super::HookRunner;
 use super::accounting::{UPDATE, Watch};
-use super::slots::UpdateSlot;
 use super::standing::attempt;
 use crate::failure::Failure;
-use crate::hook::HookResult;
 use crate::ledger;
 use crate::moment::Passage;
 use crate::update::{Gradients, GradientsMut, Touched, Update};
 
 impl HookRunner {
-    /// Whether any update hook would run. Without one the gradients are not touched at all.
-    #[inline]
-    #[must_use]
-    pub fn updates_gradients(&self) -> bool {
-        self.updates.iter().any(UpdateSlot::is_live)
-    }
-
     /// Notes what update hooks do to which gradient from now on, or no longer does.
     pub fn trace_updates(&mut self, on: bool) {
         self.traced = on.then(Vec::new);
@@ -37,53 +28,29 @@ impl HookRunner {
 
     fn update_all(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         let shared = cx.moment.shared;
-        let first = self.slots.len();
         let on = self.accounting.on;
         let mut watch = Watch::begin(self.accounting.weight(UPDATE), shared);
-        for (at, slot) in self.updates.iter_mut().enumerate().filter(|(_, slot)| slot.is_live()) {
-            shared.current.set(first + at);
+        for next in 0..self.planned.updates.len() {
+            let id = self.planned.updates[next];
+            let slot = &mut self.slots[id];
+            shared.turn.hook.set(id);
             let mut gradients = Gradients::new(engine);
             watch.read = ledger::so_far();
             if on {
-                shared.passage.set(Passage::Straight);
+                shared.turn.passage.set(Passage::Straight);
             }
             let changed = attempt(|| slot.change(&mut gradients, cx));
             if on {
                 slot.standing.account.had_its_turn(UPDATE, &mut watch, shared);
             }
-            match changed {
-                Ok(()) => {
-                    if let Some(traced) = &mut self.traced {
-                        traced.extend(gradients.touched(&slot.standing.name, cx));
-                    }
-                }
-                Err(mishap) => {
-                    gradients.undo();
-                    self.unpublished.set(true);
-                    let at = (cx.epoch, cx.step);
-                    let disabled = slot.standing.judge(mishap, "update", at, &mut self.contained)?;
-                    if disabled {
-                        self.changed.push(slot.standing.give_up());
-                        self.stale = true;
-                    }
-                }
+            if let Err(mishap) = changed {
+                gradients.undo();
+                self.planned.stale |= self.judge(id, mishap, "update", (cx.epoch, cx.step))?;
+            } else if let Some(traced) = &mut self.traced {
+                traced.extend(gradients.touched(&slot.standing.name, cx));
             }
         }
         self.settle(&cx.moment);
         Ok(())
-    }
-}
-
-impl UpdateSlot {
-    /// Lets the hook change the gradients, and looks at what it left.
-    fn change(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
-        self.hook.update(gradients, cx)?;
-        if let Some(refused) = gradients.refused() {
-            return Err(refused.into());
-        }
-        match self.spec.check_finite.then(|| gradients.not_finite()).flatten() {
-            Some(wrong) => Err(wrong.into()),
-            None => Ok(()),
-        }
     }
 }

@@ -3,44 +3,42 @@
 //! It needs no trainer. Somebody who keeps his own loop asks [`HookRunner::wants`], builds the
 //! event's context behind it and calls [`HookRunner::deliver`].
 
+mod absent;
 mod accounting;
+mod costs;
 mod finishing;
 mod gradients;
 mod permits;
+mod planned;
 mod points;
 mod received;
-mod resuming;
+mod slot;
 mod slots;
 mod standing;
 mod states;
-mod wanting;
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::HookCost;
 use crate::context::Context;
 use crate::event::Event;
 use crate::failure::{BoxError, Contained, Failure, Policy};
 use crate::flow::Decision;
 use crate::hook::{Reply, Said};
 use crate::moment::Moment;
-use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 use crate::sent::Sent;
 use crate::update::Touched;
 
+use absent::Absent;
+pub use absent::RunnerState;
 use accounting::{Accounting, Watch};
 pub use permits::RosterError;
+use planned::Planned;
 pub use received::Received;
-use resuming::Awaited;
-pub use resuming::RunnerState;
+use slot::Slot;
 pub use slots::Registration;
-use slots::{Slot, UpdateSlot};
 use standing::{Mishap, Standing};
 pub use states::HookStates;
 
@@ -48,49 +46,31 @@ pub use states::HookStates;
 #[derive(Default)]
 pub struct HookRunner {
     slots: Vec<Slot>,
-    updates: Vec<UpdateSlot>,
-    /// How many hooks were ever registered.
-    registered: usize,
+    planned: Planned,
+    news: News,
+    accounting: Accounting,
+    absent: Absent,
     /// What update hooks did, where that is to be noted.
     traced: Option<Vec<Touched>>,
-    plan: Plan,
-    decisions: Vec<Decided>,
-    contained: Vec<Contained>,
-    refused: Vec<RosterError>,
-    changed: Vec<Changed>,
-    /// Some controller or update hook judges every loss.
-    judging: bool,
-    /// Some observer reads every loss.
-    reading: bool,
-    /// Some hook reads the norm of the gradients when a step has ended.
-    norm_read: bool,
-    /// Some hook wants the time spent in hooks.
-    measuring: bool,
-    /// Some hook has a budget.
-    budgeted: bool,
-    accounting: Accounting,
+    /// What each hook has received, where that is to be noted.
+    received: Option<Vec<Received>>,
     /// The event that was delivered last.
     delivered: Option<Event>,
-    /// What removed update hooks had cost.
-    departed: Vec<HookCost>,
     /// What ends the run, and waits until the module's step is over.
     aborted: Option<Failure>,
     /// A call is under way: who is removed now leaves when it is over.
     in_call: bool,
-    /// Update hooks that were removed in this call, and leave when it is over.
-    leaving: Vec<UpdateSlot>,
     /// What became of what hooks handed to worker threads in the last call.
     sent: Vec<(String, Sent)>,
-    /// A hook was disabled and is in the plan still, which follows when no delivery is under way.
-    stale: bool,
-    /// What each hook has received, where that is to be noted.
-    received: Option<Vec<Received>>,
-    /// The hooks have not been told yet who is registered.
-    unpublished: Cell<bool>,
-    /// The names of hooks that were removed.
-    gone: BTreeSet<String>,
-    /// What hooks had that were added while the run went on, until they are added again.
-    awaited: BTreeMap<String, Awaited>,
+}
+
+/// What happened since the loop last asked.
+#[derive(Default)]
+struct News {
+    decisions: Vec<Decided>,
+    contained: Vec<Contained>,
+    refused: Vec<RosterError>,
+    changed: Vec<Changed>,
 }
 
 /// A decision, and whose it is.
@@ -113,6 +93,12 @@ pub struct Changed {
     pub change: RosterRequest,
 }
 
+impl Changed {
+    fn disabled(hook: &str) -> Changed {
+        Changed { by: None, change: RosterRequest::Disable(hook.to_owned()) }
+    }
+}
+
 /// Which of an event's receivers a delivery is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -130,29 +116,14 @@ struct Walk {
     end: usize,
 }
 
+impl Walk {
+    /// The receivers that are still to come.
+    fn rest<'a>(&self, receivers: &'a [usize]) -> &'a [usize] {
+        receivers.get(self.next..self.end.min(receivers.len())).unwrap_or_default()
+    }
+}
+
 impl HookRunner {
-    /// Whether anybody wants the event. An event nobody wants should build no payload.
-    #[inline]
-    #[must_use]
-    pub fn wants(&self, event: Event) -> bool {
-        self.plan.wants(event)
-    }
-
-    /// Whether anybody wants the event at this step: where all who want it declare that they fire every
-    /// so many steps, nobody does in between. For payloads that take work to build.
-    #[inline]
-    #[must_use]
-    pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
-        self.plan.wants(event) && self.plan.is_due(event, progress.current_step())
-    }
-
-    /// Whether anybody reads the norm of the gradients at the end of this step, so that they must be held until then.
-    #[inline]
-    #[must_use]
-    pub fn reads_grad_norm(&self, progress: &Progress) -> bool {
-        self.norm_read && self.wants_at(Event::StepEnd, progress)
-    }
-
     /// Delivers an event to all hooks that want it. An error ends the run; every other failure is contained and counted.
     #[inline]
     pub fn deliver<C: Context>(&mut self, cx: &C) -> Result<(), Failure> {
@@ -167,7 +138,7 @@ impl HookRunner {
     }
 
     fn walk_over(&self, event: Event, part: Part) -> Walk {
-        let (end, monitors) = (self.plan.receivers(event).len(), self.plan.monitors_from(event));
+        let (end, monitors) = (self.plan().receivers(event).len(), self.plan().monitors_from(event));
         match part {
             Part::All => Walk { next: 0, end },
             Part::BeforeModule => Walk { next: 0, end: monitors },
@@ -178,7 +149,7 @@ impl HookRunner {
     /// The failure is boxed: most deliveries reach every hook, and a large result costs as much as the rest of one.
     fn deliver_rest<C: Context>(&mut self, cx: &C, walk: &mut Walk) -> Result<(), Box<Failure>> {
         self.publish_changes(cx.moment().shared);
-        if self.accounting.on || self.measuring || self.received.is_some() {
+        if self.planned.watched {
             return self.measured(cx.moment(), |runner| runner.deliver_from::<C, true>(cx, walk));
         }
         self.deliver_from::<C, false>(cx, walk)
@@ -187,7 +158,7 @@ impl HookRunner {
     /// Lets hooks run, and adds the time they take to the time in hooks, if any hook wants to know it.
     #[inline]
     fn measured<T>(&mut self, moment: &Moment<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
-        let began = self.measuring.then(|| moment.elapsed());
+        let began = self.measures_hooks().then(|| moment.elapsed());
         let result = run(self);
         if let Some(began) = began {
             let in_hooks = &moment.shared.in_hooks;
@@ -239,25 +210,22 @@ impl HookRunner {
     }
 
     /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
-    /// who they are, so they are looked up once.
+    /// who they are, so they are looked up once. What is rare or noted is left to the closer loop.
     fn walk<C: Context, const NOTED: bool>(&mut self, cx: &C, walk: &mut Walk, watch: &mut Watch) -> Reply {
-        if NOTED && (watch.runs() || self.received.is_some()) {
+        if self.planned.stale || NOTED && (watch.runs() || self.received.is_some()) {
             return self.walk_counting::<C, true>(cx, walk, watch);
         }
         if NOTED && self.accounting.on {
             return self.walk_counting::<C, false>(cx, walk, watch);
         }
-        let (current, stale) = (&cx.moment().shared.current, self.stale);
-        let slots = self.slots.as_mut_slice();
-        let receivers = self.plan.receivers(C::EVENT);
-        let receivers = &receivers[..walk.end.min(receivers.len())];
-        while let Some(&id) = receivers.get(walk.next) {
+        let (turn, slots) = (&cx.moment().shared.turn, self.slots.as_mut_slice());
+        for &id in walk.rest(self.planned.plan.receivers(C::EVENT)) {
             walk.next += 1;
             let slot = &mut slots[id];
-            if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
+            if slot.had_its_teardown(C::EVENT) {
                 continue;
             }
-            current.set(id);
+            turn.hook.set(id);
             slot.offer(cx)?;
         }
         Ok(())
@@ -272,7 +240,7 @@ impl HookRunner {
         at: usize,
         interrupted: std::thread::Result<Reply>,
     ) -> Result<(), Box<Failure>> {
-        let id = self.plan.receivers(event)[at];
+        let id = self.plan().receivers(event)[at];
         let mishap = match interrupted {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(said)) => match *said {
@@ -281,7 +249,7 @@ impl HookRunner {
                 }
                 Said::Decided(decision) => {
                     let hook = self.slots[id].standing.name.clone();
-                    self.decisions.push(Decided { hook, event, decision });
+                    self.news.decisions.push(Decided { hook, event, decision });
                     return Ok(());
                 }
                 Said::Failed(error) => Mishap::error(error),
@@ -293,14 +261,32 @@ impl HookRunner {
 
     fn fail(&mut self, id: usize, event: Event, moment: &Moment<'_>, mishap: Mishap) -> Result<(), Failure> {
         let standing = &mut self.slots[id].standing;
-        self.unpublished.set(true);
+        self.planned.unpublished.set(true);
         let position = (moment.epoch, moment.step);
-        if standing.judge(mishap, event.handler(), position, &mut self.contained)? {
+        if standing.judge(mishap, event.handler(), position, &mut self.news.contained)? {
             // The plan follows with the other changes, when the event has reached everyone.
             moment.shared.roster.ask(None, Change::Disable(standing.name.clone()));
-            self.stale = true;
+            self.planned.stale = true;
         }
         Ok(())
+    }
+
+    /// Judges what went wrong in a hook outside of an event. Whether the hook is disabled, which the plan must follow.
+    fn judge(
+        &mut self,
+        id: usize,
+        mishap: Mishap,
+        place: &'static str,
+        at: (u64, u64),
+    ) -> Result<bool, Failure> {
+        self.planned.unpublished.set(true);
+        let standing = &mut self.slots[id].standing;
+        let disabled = standing.judge(mishap, place, at, &mut self.news.contained)?;
+        if disabled {
+            standing.enabled = false;
+            self.news.changed.push(Changed::disabled(&standing.name));
+        }
+        Ok(disabled)
     }
 
     /// What a hook decided cannot be done: that is a failure of the hook, in the event that it answered.
@@ -308,31 +294,25 @@ impl HookRunner {
         &mut self,
         hook: &str,
         event: Event,
-        (epoch, step): (u64, u64),
+        at: (u64, u64),
         error: BoxError,
     ) -> Result<(), Failure> {
-        let mut contained = Vec::new();
-        let Some(standing) = self.standing_mut(hook) else {
+        let mishap = Mishap::error(error);
+        let Some(id) = self.slots.iter().position(|slot| slot.is_called(hook)) else {
             // It has been removed since.
             let mut gone = Standing::new(hook.to_owned(), Policy::WARN);
-            gone.judge(Mishap::error(error), event.handler(), (epoch, step), &mut self.contained)?;
-            return Ok(());
+            return gone.judge(mishap, event.handler(), at, &mut self.news.contained).map(|_| ());
         };
-        let judged = standing.judge(Mishap::error(error), event.handler(), (epoch, step), &mut contained);
-        let disabled = matches!(judged, Ok(true)).then(|| standing.give_up());
-        self.unpublished.set(true);
-        self.contained.append(&mut contained);
-        if let Some(changed) = disabled {
-            self.changed.push(changed);
+        if self.judge(id, mishap, event.handler(), at)? {
             self.replan();
         }
-        judged.map(|_| ())
+        Ok(())
     }
 
     /// Carries out the changes that hooks, and the module after them, asked for, now that the event has reached them.
     #[inline]
     pub fn settle(&mut self, moment: &Moment<'_>) {
-        if self.stale || moment.shared.roster.has_requests() {
+        if self.planned.stale || moment.shared.roster.has_requests() {
             self.change(moment);
         }
     }
@@ -343,8 +323,8 @@ impl HookRunner {
             let by = asked.by.and_then(|by| moment.shared.roster.info(by));
             let (name, change) = (by.as_ref().map(|by| by.name.clone()), asked.change.in_words());
             match self.permit(by, &asked.change).and_then(|()| self.apply(asked.change)) {
-                Ok(()) => self.changed.push(Changed { by: name, change }),
-                Err(refused) => self.refused.push(refused),
+                Ok(()) => self.news.changed.push(Changed { by: name, change }),
+                Err(refused) => self.news.refused.push(refused),
             }
         }
         self.replan();
@@ -353,14 +333,14 @@ impl HookRunner {
 
     /// What was decided since the last call.
     pub fn take_decisions(&mut self) -> Vec<Decided> {
-        std::mem::take(&mut self.decisions)
+        std::mem::take(&mut self.news.decisions)
     }
 
     /// Whether anything was decided since it was last taken.
     #[inline]
     #[must_use]
     pub fn has_decisions(&self) -> bool {
-        !self.decisions.is_empty()
+        !self.news.decisions.is_empty()
     }
 
     /// Whether there are contained failures, and changes of the list of hooks that were made or refused,
@@ -368,21 +348,22 @@ impl HookRunner {
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !(self.contained.is_empty() && self.refused.is_empty() && self.changed.is_empty())
+        let News { contained, refused, changed, .. } = &self.news;
+        !(contained.is_empty() && refused.is_empty() && changed.is_empty())
     }
 
     /// The changes of the list of hooks that were made since the last call.
     pub fn take_changed(&mut self) -> Vec<Changed> {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.news.changed)
     }
 
     /// The failures that were contained since the last call.
     pub fn take_contained(&mut self) -> Vec<Contained> {
-        std::mem::take(&mut self.contained)
+        std::mem::take(&mut self.news.contained)
     }
 
     /// The requests to change the list of hooks that could not be carried out since the last call.
     pub fn take_refused(&mut self) -> Vec<RosterError> {
-        std::mem::take(&mut self.refused)
+        std::mem::take(&mut self.news.refused)
     }
 }

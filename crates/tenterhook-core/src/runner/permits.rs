@@ -115,13 +115,9 @@ impl HookRunner {
     pub(super) fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
         let written = match change {
             Change::Add(hook) => hook.spec(),
-            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
-                &self.slots.iter().find(|slot| slot.is_called(name))?.spec
-            }
+            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => &self.find(name)?.spec,
         };
-        let slots = self.slots.iter().filter(|slot| !slot.removed).map(|slot| &slot.spec);
-        let updates = self.updates.iter().map(|slot| &slot.spec);
-        let mut readers = slots.chain(updates).filter(|spec| spec.steers());
+        let mut readers = self.present().map(|slot| &slot.spec).filter(|spec| spec.steers());
         readers.find_map(|spec| {
             let what = spec.reads_from(written)?.to_owned();
             Some((spec.name.clone(), spec.kind(), what))

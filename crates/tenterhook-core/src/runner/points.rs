@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::HookRunner;
+use super::slot::Slot;
 use crate::context::Activation;
 use crate::event::Event;
 use crate::failure::Failure;
@@ -21,8 +22,8 @@ impl HookRunner {
     #[inline]
     #[must_use]
     pub fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        self.plan.wants(Event::Activation)
-            && (phase != Phase::Train || self.plan.is_due(Event::Activation, progress.current_step()))
+        self.plan().wants(Event::Activation)
+            && (phase != Phase::Train || self.plan().is_due(Event::Activation, progress.current_step()))
             && self.any_listener(|hook| hook.listens(phase, progress))
     }
 
@@ -33,8 +34,18 @@ impl HookRunner {
         self.any_listener(|hook| hook.listens(phase, progress) && hook.wants_point(point))
     }
 
+    /// The hooks that want the activation of this name, in the plan's order. One that panics over the question is
+    /// not among them.
+    #[must_use]
+    pub fn hooks_wanting(&self, point: &str) -> Vec<&str> {
+        let receivers = self.plan().receivers(Event::Activation).iter().map(|id| &self.slots[*id]);
+        let wants =
+            |slot: &&Slot| catch_unwind(AssertUnwindSafe(|| slot.hook.wants_point(point))).unwrap_or(false);
+        receivers.filter(wants).map(|slot| slot.standing.name.as_str()).collect()
+    }
+
     fn any_listener(&self, wanted: impl Fn(&dyn Hook) -> bool) -> bool {
-        let mut receivers = self.plan.receivers(Event::Activation).iter();
+        let mut receivers = self.plan().receivers(Event::Activation).iter();
         let asked = || receivers.any(|id| wanted(&*self.slots[*id].hook));
         // One that cannot say panics again where its panic is judged.
         catch_unwind(AssertUnwindSafe(asked)).unwrap_or(true)

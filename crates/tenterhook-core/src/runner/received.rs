@@ -20,13 +20,14 @@ impl HookRunner {
     /// From now on notes who receives what.
     pub fn note_received(&mut self) {
         self.received.get_or_insert_default();
+        self.replan();
     }
 
     /// What a hook has received since [`HookRunner::note_received`]; nothing is known of update hooks.
     #[must_use]
     pub fn received(&self, name: &str) -> Option<Received> {
         let noted = self.received.as_ref()?;
-        let id = self.slots.iter().position(|slot| slot.is_called(name))?;
+        let id = self.slots.iter().position(|slot| slot.is_called(name) && !slot.is_update())?;
         let wanted = self.slots[id].spec.events;
         Some(Received { wanted, ..noted.get(id).copied().unwrap_or_default() })
     }

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Changed;
 use super::accounting::Account;
 use crate::account::Budget;
 use crate::backtraces::{self, Panicked, Trace};
 use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message, speakable};
 use crate::hook::HookResult;
-use crate::roster::RosterRequest;
+use crate::roster::HookInfo;
+use crate::spec::HookSpec;
 
 pub(super) struct Standing {
     pub(super) name: String,
@@ -23,8 +23,6 @@ pub(super) struct Standing {
     pub(super) given_up: bool,
     /// Every loss is read for it.
     pub(super) wants_losses: bool,
-    /// How many were registered before it.
-    pub(super) number: usize,
     pub(super) budget: Option<Budget>,
     pub(super) account: Box<Account>,
 }
@@ -72,7 +70,6 @@ impl Standing {
             failures: 0,
             given_up: false,
             wants_losses: false,
-            number: 0,
             budget: None,
             account: Box::default(),
         }
@@ -106,9 +103,17 @@ impl Standing {
         Failure { origin: Origin::Hook(self.name.clone()), place, epoch, step, panicked, error, trace }
     }
 
-    /// Disables it after a failure, where that needs not wait for an event to reach everyone.
-    pub(super) fn give_up(&mut self) -> Changed {
-        self.enabled = false;
-        Changed { by: None, change: RosterRequest::Disable(self.name.clone()) }
+    pub(super) fn info(&self, spec: &HookSpec) -> HookInfo {
+        let Standing { name, policy, enabled, failures, budget, .. } = self;
+        HookInfo {
+            name: name.clone(),
+            kind: spec.kind(),
+            tier: spec.tier,
+            ranks: spec.ranks,
+            enabled: *enabled,
+            on_error: policy.on_error,
+            failures: *failures,
+            budget: *budget,
+        }
     }
 }

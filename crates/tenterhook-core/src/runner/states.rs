@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::HookRunner;
-use super::standing::{Mishap, Standing, attempt};
+use super::slot::Slot;
+use super::standing::{Standing, attempt};
 use crate::effect::Effect;
 use crate::failure::{Failure, OnError};
-use crate::hook::HookResult;
+use crate::hook::{Hook, HookResult};
 use crate::named::NamedTensors;
 use crate::progress::Progress;
 use crate::state::State;
@@ -15,30 +16,16 @@ use crate::state::State;
 /// The states of all hooks, by name.
 pub type HookStates = BTreeMap<String, State>;
 
-/// A hook that has a state, by its number.
-#[derive(Clone, Copy)]
-enum Numbered {
-    Slot(usize),
-    Update(usize),
-}
-
 impl HookRunner {
     /// The state of every hook, by name. An error or a panic is judged by the hook's policy, like any other.
     pub fn states(&mut self, at: &Progress) -> Result<HookStates, Failure> {
         let mut states = HookStates::new();
         for id in self.state_order() {
-            let slot = &mut self.slots[id];
-            let name = slot.standing.name.clone();
-            let asked = attempt(|| slot.hook.state_dict());
-            states.insert(name, self.judged(Numbered::Slot(id), "state_dict", at, asked)?);
+            let state = self.asked(id, "state_dict", at, |hook| hook.state_dict())?;
+            states.insert(self.slots[id].standing.name.clone(), state.unwrap_or_else(State::empty));
         }
-        for id in 0..self.updates.len() {
-            let slot = &mut self.updates[id];
-            let name = slot.standing.name.clone();
-            let asked = attempt(|| slot.hook.state_dict());
-            states.insert(name, self.judged(Numbered::Update(id), "state_dict", at, asked)?);
-        }
-        states.extend(self.awaited.iter().map(|(name, awaited)| (name.clone(), awaited.state.clone())));
+        let awaited = self.absent.awaited.iter();
+        states.extend(awaited.map(|(name, awaited)| (name.clone(), awaited.state.clone())));
         Ok(states)
     }
 
@@ -51,103 +38,83 @@ impl HookRunner {
         };
         // Of several the last counts, as where each leaves its name in a checkpoint.
         let Some(id) = self.state_order().into_iter().rfind(keeps) else { return Ok(None) };
-        let slot = &mut self.slots[id];
-        let asked = attempt(|| slot.hook.state_dict());
-        let state = self.judged(Numbered::Slot(id), "state_dict", at, asked)?;
-        Ok(Some(state.tensors).filter(|tensors| !tensors.is_empty()))
+        let state = self.asked(id, "state_dict", at, |hook| hook.state_dict())?;
+        Ok(state.map(|state| state.tensors).filter(|tensors| !tensors.is_empty()))
     }
 
     /// The directories in which hooks declare to save checkpoints ([`Effect::SaveCheckpoints`]), by hook.
     #[must_use]
     pub fn checkpoint_directories(&self) -> Vec<(String, PathBuf)> {
-        let mut all = Vec::new();
-        for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            for effect in &slot.spec.effects {
-                if let Effect::SaveCheckpoints(path) = effect {
-                    all.push((slot.standing.name.clone(), path.clone()));
-                }
-            }
-        }
-        all
+        let slots = self.state_order().into_iter().map(|id| &self.slots[id]);
+        let directories =
+            slots.flat_map(|slot| slot.spec.effects.iter().map(|effect| (&slot.spec.name, effect)));
+        let save = directories.filter_map(|(name, effect)| match effect {
+            Effect::SaveCheckpoints(path) => Some((name.clone(), path.clone())),
+            _ => None,
+        });
+        save.collect()
     }
 
     /// The names under which states are kept: of every hook that is asked for one.
     #[must_use]
     pub fn stateful(&self) -> Vec<String> {
-        let slots = self.state_order().into_iter().map(|id| &self.slots[id].standing);
-        let updates = self.updates.iter().map(|slot| &slot.standing);
-        slots.chain(updates).map(|standing| standing.name.clone()).collect()
+        self.state_order().into_iter().map(|id| self.slots[id].standing.name.clone()).collect()
     }
 
     /// Whether every hook whose errors end the run could load its state ([`Hook::check_state_dict`]). Nothing changes.
     ///
     /// [`Hook::check_state_dict`]: crate::Hook::check_state_dict
     pub fn check_states(&self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
-        let check = |standing: &Standing, check: &dyn Fn(&State) -> HookResult| {
-            let state = states.get(&standing.name).filter(|state| !state.is_empty());
-            let Some(state) = state.filter(|_| standing.policy.on_error == OnError::Abort) else {
-                return Ok(());
-            };
-            let failed = |mishap| standing.failure(mishap, "load_state_dict", (at.epoch, at.step));
-            attempt(|| check(state)).map_err(failed)
-        };
-        for slot in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            check(&slot.standing, &|state| slot.hook.check_state_dict(state))?;
-        }
-        self.updates
-            .iter()
-            .try_for_each(|slot| check(&slot.standing, &|state| slot.hook.check_state_dict(state)))
-    }
-
-    /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
-    pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
-        let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());
-        for id in self.state_order() {
-            let slot = &mut self.slots[id];
-            if let Some(state) = kept(&slot.standing.name) {
-                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
-                self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
-            }
-        }
-        for id in 0..self.updates.len() {
-            let slot = &mut self.updates[id];
-            if let Some(state) = kept(&slot.standing.name) {
-                let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
-                self.judged(Numbered::Update(id), "load_state_dict", at, told)?;
+        for Slot { standing, hook, .. } in self.state_order().into_iter().map(|id| &self.slots[id]) {
+            if let Some(state) = kept(states, standing)
+                && standing.policy.on_error == OnError::Abort
+            {
+                let failed = |mishap| standing.failure(mishap, "load_state_dict", (at.epoch, at.step));
+                attempt(|| hook.check_state_dict(state)).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    /// Every hook is asked for its state, a disabled one too, in the order of delivery.
-    fn state_order(&self) -> Vec<usize> {
-        let present = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        let mut order: Vec<_> = present.map(|(id, slot)| (slot.spec.tier, id)).collect();
-        order.sort_by_key(|(tier, _)| *tier);
-        order.into_iter().map(|(_, id)| id).collect()
+    /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
+    pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
+        for id in self.state_order() {
+            if let Some(state) = kept(states, &self.slots[id].standing) {
+                self.asked(id, "load_state_dict", at, |hook| hook.load_state_dict(state))?;
+            }
+        }
+        Ok(())
     }
 
-    /// The state of a hook outside of an event, or none when it failed and its policy goes on.
-    fn judged(
+    /// Every hook is asked for its state, a disabled one too, in the order of delivery, and update hooks after it.
+    fn state_order(&self) -> Vec<usize> {
+        let present = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_present());
+        let mut order: Vec<_> = present.map(|(id, _)| id).collect();
+        order.sort_by_key(|id| (self.slots[*id].is_update(), self.slots[*id].spec.tier));
+        order
+    }
+
+    /// Asks a hook something outside of an event. Nothing comes of it where it failed and its policy goes on.
+    fn asked<T>(
         &mut self,
-        of: Numbered,
+        id: usize,
         place: &'static str,
         at: &Progress,
-        result: Result<State, Mishap>,
-    ) -> Result<State, Failure> {
-        let mishap = match result {
-            Ok(state) => return Ok(state),
+        ask: impl FnOnce(&mut dyn Hook) -> HookResult<T>,
+    ) -> Result<Option<T>, Failure> {
+        let hook = &mut *self.slots[id].hook;
+        let mishap = match attempt(|| ask(hook)) {
+            Ok(answer) => return Ok(Some(answer)),
             Err(mishap) => mishap,
         };
-        let standing = match of {
-            Numbered::Slot(id) => &mut self.slots[id].standing,
-            Numbered::Update(id) => &mut self.updates[id].standing,
-        };
-        self.unpublished.set(true);
-        if standing.judge(mishap, place, (at.epoch, at.step), &mut self.contained)? {
-            self.changed.push(standing.give_up());
+        if self.judge(id, mishap, place, (at.epoch, at.step))? {
             self.replan();
         }
-        Ok(State::empty())
+        Ok(None)
     }
+}
+
+/// The state of this hook, where it has one.
+fn kept<'a>(states: &'a HookStates, of: &Standing) -> Option<&'a State> {
+    states.get(&of.name).filter(|state| !state.is_empty())
 }

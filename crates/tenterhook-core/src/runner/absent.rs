@@ -1,14 +1,33 @@
-//! What a checkpoint keeps of the runner besides the hooks' own states: the status of each hook.
+//! Hooks that are not there: removed ones, and those of a checkpoint that are still to be added. What a checkpoint keeps of
+//! the runner besides the hooks' own states: the status of each hook.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::HookRunner;
+use super::slot::Slot;
+use super::standing::Standing;
 use super::states::HookStates;
 use crate::failure::Failure;
 use crate::moment::Shared;
 use crate::progress::Progress;
+use crate::state::State;
+
+/// The hooks that are not registered now.
+#[derive(Default)]
+pub(super) struct Absent {
+    /// The names of those that were removed.
+    pub(super) removed: BTreeSet<String>,
+    /// What hooks had that were added while the run went on, until they are added again.
+    pub(super) awaited: BTreeMap<String, Awaited>,
+}
+
+/// What a hook that was added while the run went on had.
+pub(super) struct Awaited {
+    stood: Stood,
+    pub(super) state: State,
+}
 
 /// The runner as a checkpoint holds it, apart from the hooks' own states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,19 +68,16 @@ impl HookRunner {
     /// The status of every hook.
     #[must_use]
     pub fn state(&self) -> RunnerState {
-        let gone = self.gone.iter().map(|name| (name.clone(), Stood { removed: true, ..Stood::default() }));
-        let present = self.standings().map(|standing| {
-            let stood = Stood {
-                registered: standing.registered,
-                enabled: standing.enabled,
-                failures: standing.failures,
-                added: standing.added,
-                removed: false,
-            };
-            (standing.name.clone(), stood)
+        let Absent { removed, awaited } = &self.absent;
+        let removed = removed.iter().map(|name| (name, Stood { removed: true, ..Stood::default() }));
+        let awaited = awaited.iter().map(|(name, awaited)| (name, awaited.stood));
+        let present = self.present().map(|slot| &slot.standing).map(|standing| {
+            let Standing { name, registered, enabled, failures, added, .. } = standing;
+            let (registered, enabled, failures, added) = (*registered, *enabled, *failures, *added);
+            (name, Stood { registered, enabled, failures, added, removed: false })
         });
-        let awaited = self.awaited.iter().map(|(name, awaited)| (name.clone(), awaited.stood));
-        RunnerState { standings: gone.chain(awaited).chain(present).collect() }
+        let all = removed.chain(awaited).chain(present);
+        RunnerState { standings: all.map(|(name, stood)| (name.clone(), stood)).collect() }
     }
 
     /// Gives the hooks their states and standing back. What was registered in another way than then, enabled or not,
@@ -79,14 +95,14 @@ impl HookRunner {
             if stood.removed {
                 // It may not have been registered this time.
                 let _ = self.remove(name);
-            } else if let Some(standing) = self.standing_mut(name) {
+            } else if let Some(Slot { standing, .. }) = self.find_mut(name) {
                 if standing.registered == stood.registered {
                     standing.enabled = stood.enabled && !standing.given_up && !barred.contains(name);
                 }
                 standing.failures = standing.failures.max(stood.failures);
             } else if stood.added {
-                let state = hooks.get(name).cloned();
-                self.awaited.insert(name.clone(), (*stood, state.unwrap_or_else(crate::State::empty)).into());
+                let state = hooks.get(name).cloned().unwrap_or_else(State::empty);
+                self.absent.awaited.insert(name.clone(), Awaited { stood: *stood, state });
             }
         }
         self.replan();
@@ -97,35 +113,20 @@ impl HookRunner {
 
     /// The hooks that are registered as disabled and have effects outside of the run directory.
     fn barred(&self) -> Vec<String> {
-        let slots = self.slots.iter().filter(|slot| !slot.removed);
-        let slots = slots.map(|slot| (&slot.standing, &slot.spec));
-        let all = slots.chain(self.updates.iter().map(|slot| (&slot.standing, &slot.spec)));
-        let barred = all.filter(|(standing, spec)| !standing.registered && !spec.effects.is_empty());
-        barred.map(|(standing, _)| standing.name.clone()).collect()
+        let bars = |slot: &&Slot| !slot.standing.registered && !slot.spec.effects.is_empty();
+        self.present().filter(bars).map(|slot| slot.standing.name.clone()).collect()
     }
 
     /// A hook that was added while the run went on has been added again: it gets back what it had.
     pub(super) fn take_up(&mut self, name: &str) {
-        let Some(Awaited { stood, state }) = self.awaited.remove(name) else { return };
+        let Some(Awaited { stood, state }) = self.absent.awaited.remove(name) else { return };
         let enabled = stood.enabled && !self.barred().iter().any(|barred| barred == name);
-        if let Some(standing) = self.standing_mut(name) {
+        if let Some(Slot { standing, .. }) = self.find_mut(name) {
             (standing.enabled, standing.failures) = (enabled, stood.failures);
         }
         let states = HookStates::from([(name.to_owned(), state)]);
         if let Err(failure) = self.load_states(&states, &Progress::default()) {
             self.aborted.get_or_insert(failure);
         }
-    }
-}
-
-/// What a hook that was added while the run went on had, until it is added again.
-pub(super) struct Awaited {
-    stood: Stood,
-    pub(super) state: crate::State,
-}
-
-impl From<(Stood, crate::State)> for Awaited {
-    fn from((stood, state): (Stood, crate::State)) -> Awaited {
-        Awaited { stood, state }
     }
 }
