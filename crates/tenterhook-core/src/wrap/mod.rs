@@ -45,24 +45,6 @@ pub trait Gate: Send + 'static {
     fn load(&mut self, _state: &serde_json::Value) {}
 }
 
-impl Gate for Box<dyn Gate> {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        (**self).open(event, moment)
-    }
-    fn declare(&self, spec: HookSpec) -> HookSpec {
-        (**self).declare(spec)
-    }
-    fn passes_every_epoch(&self) -> bool {
-        (**self).passes_every_epoch()
-    }
-    fn state(&self) -> serde_json::Value {
-        (**self).state()
-    }
-    fn load(&mut self, state: &serde_json::Value) {
-        (**self).load(state);
-    }
-}
-
 /// A gate that a hook stands behind.
 pub(crate) struct Door<G> {
     gate: G,

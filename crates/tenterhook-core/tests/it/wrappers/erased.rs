@@ -1,7 +1,7 @@
 //! Gates before hooks whose type is forgotten do what the wrappers do.
 
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::wrap::{After, Every, Gate, Once, Sampled};
+use tenterhook_core::wrap::{After, Every, Once, Sampled};
 use tenterhook_core::{
     AnyHook, Cadence, Decision, HookExt, HookKind, OnError, Registration, Tier, TrainBatchStart, closure,
 };
@@ -30,9 +30,8 @@ fn a_boxed_hook_behind_a_gate_gets_what_a_wrapped_one_gets() {
         passed_boxed(|hook| hook.gated(Once::default()).gated(After::new(Cadence::Epochs(1)))),
         passed(|hook| hook.once().after("1 epoch").unwrap())
     );
-    let boxed: Vec<Box<dyn Gate>> = vec![Box::new(Sampled::new(0.5)), Box::new(steps(2))];
     assert_eq!(
-        passed_boxed(|hook| boxed.into_iter().fold(hook, AnyHook::gated)),
+        passed_boxed(|hook| hook.gated(Sampled::new(0.5)).gated(steps(2))),
         passed(|hook| hook.sampled(0.5).every("2 steps").unwrap())
     );
 }
@@ -40,7 +39,7 @@ fn a_boxed_hook_behind_a_gate_gets_what_a_wrapped_one_gets() {
 #[test]
 fn a_gate_changes_nothing_else_of_a_boxed_hook() {
     let mut bench = Bench::new();
-    let gated = AnyHook::new(Recorder::default()).gated(Box::new(steps(2)) as Box<dyn Gate>);
+    let gated = AnyHook::new(Recorder::default()).gated(steps(2));
     bench.runner.register(gated, Registration::default()).unwrap();
     let stops = |_: &TrainBatchStart<'_>| Decision::CONTINUE;
     let controller = AnyHook::new(closure::on_train_batch_start("stops", stops)).gated(Once::default());
