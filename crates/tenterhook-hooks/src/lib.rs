@@ -52,7 +52,6 @@ mod secret;
 mod sink;
 mod stages;
 mod stopwatch;
-mod table;
 mod tensor_file;
 mod tensorboard;
 mod text;
