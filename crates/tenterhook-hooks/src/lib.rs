@@ -11,6 +11,7 @@ mod activation_stats;
 mod activation_store;
 mod byte_size;
 mod checkpoint;
+mod checks;
 mod chosen;
 mod clip_by_norm;
 mod clip_by_value;
@@ -56,7 +57,6 @@ mod tensor_file;
 mod tensorboard;
 mod text;
 mod throughput;
-mod time;
 mod timer;
 #[cfg(feature = "upload")]
 mod upload;
