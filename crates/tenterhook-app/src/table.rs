@@ -1,34 +1,7 @@
 //! Tables of text, and text that is safe to print.
 
 use tenterhook::printable;
-
-/// On which side a column's text stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Left,
-    Right,
-}
-
-/// Rows as lines whose columns stand below each other, two spaces apart. A row may be short.
-pub(crate) fn table(rows: &[Vec<String>], sides: &[Side]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().enumerate().map(|(column, cell)| {
-            let width = widths[column];
-            match sides.get(column) {
-                Some(Side::Right) => format!("{cell:>width$}"),
-                _ => format!("{cell:<width$}"),
-            }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
-}
+pub(crate) use tenterhook::printable::{Side, table};
 
 /// Text from a file on one line, without anything that a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
@@ -79,13 +52,6 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_stand_below_each_other_whatever_their_signs() {
-        let rows = [vec!["a".into(), "×10".into(), "x".into()], vec!["long".into(), "1".into()]];
-        assert_eq!(table(&rows, &[Side::Left, Side::Right]), ["a     ×10  x", "long    1"]);
-        assert!(table(&[], &[]).is_empty());
-    }
 
     #[test]
     fn sizes_are_written_for_people() {

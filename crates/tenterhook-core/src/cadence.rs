@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::time_span::{TimeSpan, as_text};
+
 /// A distance in the course of training. Units are part of it, so no integer is ever bare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
@@ -36,19 +38,15 @@ impl FromStr for Cadence {
         let (number, unit) = trimmed.split_at(unit_at);
         let number: u64 =
             number.trim().parse().map_err(|_| error("it does not begin with a whole number"))?;
-        if number == 0 {
-            return Err(error("zero is not a distance"));
-        }
-        let seconds = |factor| Cadence::Time(Duration::from_secs(number.saturating_mul(factor)));
-        Ok(match unit.trim() {
+        let cadence = match unit.trim() {
             "step" | "steps" => Cadence::Steps(number),
             "epoch" | "epochs" => Cadence::Epochs(number),
             "batch" | "batches" => Cadence::Batches(number),
-            "s" | "sec" | "second" | "seconds" => seconds(1),
-            "min" | "minute" | "minutes" => seconds(60),
-            "h" | "hour" | "hours" => seconds(3600),
-            _ => return Err(error("its unit is unknown")),
-        })
+            _ => Cadence::Time(trimmed.parse::<TimeSpan>().map_err(|_| error("its unit is unknown"))?.0),
+        };
+        let zero =
+            [Cadence::Steps(0), Cadence::Epochs(0), Cadence::Batches(0), Cadence::Time(Duration::ZERO)];
+        if zero.contains(&cadence) { Err(error("zero is not a distance")) } else { Ok(cadence) }
     }
 }
 
@@ -59,32 +57,13 @@ impl std::fmt::Display for Cadence {
             Cadence::Epochs(n) => (*n, "epoch"),
             Cadence::Batches(1) => return f.write_str("1 batch"),
             Cadence::Batches(n) => return write!(f, "{n} batches"),
-            Cadence::Time(time) => {
-                let (seconds, minute, hour) = (time.as_secs(), 60, 3600);
-                return match seconds {
-                    0 => f.write_str("0 s"),
-                    _ if seconds.is_multiple_of(hour) => write!(f, "{} h", seconds / hour),
-                    _ if seconds.is_multiple_of(minute) => write!(f, "{} min", seconds / minute),
-                    _ => write!(f, "{seconds} s"),
-                };
-            }
+            Cadence::Time(time) => return TimeSpan(*time).fmt(f),
         };
         write!(f, "{number} {unit}{}", if number == 1 { "" } else { "s" })
     }
 }
 
-impl serde::Serialize for Cadence {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Cadence {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cadence, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+as_text!(Cadence);
 
 #[cfg(feature = "schemars")]
 impl schemars::JsonSchema for Cadence {
@@ -95,7 +74,11 @@ impl schemars::JsonSchema for Cadence {
         schemars::json_schema!({
             "description": "A distance in the course of training, such as \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\".",
             "type": "string",
-            "pattern": "^\\s*0*[1-9][0-9]*\\s*(steps?|epochs?|batch|batches|s|sec|seconds?|min|minutes?|h|hours?)\\s*$",
+            "pattern": concat!(
+                r"^\s*(0*[1-9][0-9]*\s*(steps?|epochs?|batch|batches)\s*|(?=[0-9])(?=.*[1-9])",
+                crate::time_span::units!(),
+                ")$"
+            ),
         })
     }
 }
@@ -110,6 +93,7 @@ mod tests {
         assert_eq!("1 epoch".parse(), Ok(Cadence::Epochs(1)));
         assert_eq!("32batches".parse(), Ok(Cadence::Batches(32)));
         assert_eq!(" 5 min ".parse(), Ok(Cadence::Time(Duration::from_mins(5))));
+        assert_eq!("1h 30m".parse(), Ok(Cadence::Time(Duration::from_mins(90))));
         for text in ["1 step", "2 epochs", "1 batch", "3 batches", "90 s", "5 min", "2 h"] {
             assert_eq!(text.parse::<Cadence>().expect(text).to_string(), text);
             let read: Cadence = serde_json::from_value(text.into()).expect(text);
@@ -125,6 +109,7 @@ mod tests {
             ("1.5 epochs", "it does not begin with a whole number"),
             ("0 steps", "zero is not a distance"),
             ("3 moons", "its unit is unknown"),
+            ("0 ms", "zero is not a distance"),
         ] {
             let error = text.parse::<Cadence>().expect_err(text).to_string();
             assert!(error.contains(problem) && error.contains("\"100 steps\""), "{error}");

@@ -60,6 +60,7 @@ mod sent;
 pub mod spec;
 pub mod state;
 pub mod tensor;
+mod time_span;
 pub mod update;
 pub mod wrap;
 
@@ -91,5 +92,6 @@ pub use tensor::{
     DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,
 };
 pub use tenterhook_macros::hook;
+pub use time_span::{TimeSpan, TimeSpanError};
 pub use update::{Gradient, Gradients, GradientsMut, Update, UpdateError, UpdateHook};
 pub use wrap::HookExt;

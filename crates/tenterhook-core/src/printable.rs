@@ -87,11 +87,49 @@ pub fn json(text: &str) -> String {
     shown
 }
 
+/// On which side a column's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// As words do.
+    Left,
+    /// As numbers do.
+    Right,
+}
+
+/// Rows as lines whose columns stand below each other, two spaces apart. A row may be short.
+#[must_use]
+pub fn table(rows: &[Vec<String>], sides: &[Side]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = widths[column];
+            match sides.get(column) {
+                Some(Side::Right) => format!("{cell:>width$}"),
+                _ => format!("{cell:<width$}"),
+            }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_their_signs() {
+        let rows = [vec!["a".into(), "×10".into(), "x".into()], vec!["long".into(), "1".into()]];
+        assert_eq!(table(&rows, &[Side::Left, Side::Right]), ["a     ×10  x", "long    1"]);
+        assert!(table(&[], &[]).is_empty());
+    }
 
     /// Sets the title, clears the screen, reverses the direction, and so on.
     const HARMFUL: &str = "\u{1b}]0;title\u{7}\r\u{8}\u{7f}\u{9b}2J\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}";

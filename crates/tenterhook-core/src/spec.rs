@@ -260,6 +260,12 @@ impl HookSpec {
         self
     }
 
+    /// It wants this event only if `wanted`: otherwise its options leave nothing to do there.
+    #[must_use]
+    pub fn wants_if(self, event: Event, wanted: bool) -> HookSpec {
+        if wanted { self } else { self.idle(Events::NONE.with(event)) }
+    }
+
     /// It runs on these ranks.
     #[must_use]
     pub fn ranks(mut self, ranks: Ranks) -> HookSpec {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tenterhook_core::{Gradients, Moment, OptionError, Pattern, Update};
 
+use crate::checks;
 use crate::text::listed;
 
 /// What a hook without a choice works on.
@@ -38,10 +39,8 @@ struct Lookout {
 impl Chosen {
     /// By these patterns, which are the value of `params`.
     pub(crate) fn new(params: &[String]) -> Result<Chosen, OptionError> {
-        if params.is_empty() {
-            return Err(OptionError::new("params", "`params` is empty")
-                .fix("name parameters by patterns, such as \"**.bias\", or \"**\" for all of them"));
-        }
+        let fix = "name parameters by patterns, such as \"**.bias\", or \"**\" for all of them";
+        checks::filled("params", params.is_empty(), fix)?;
         let wrong = |error| OptionError::new("params", format!("`params`: {error}"));
         let patterns = params.iter().map(|text| text.parse().map_err(wrong));
         Ok(Chosen { patterns: patterns.collect::<Result<_, _>>()?, lookout: Some(Lookout::default()) })

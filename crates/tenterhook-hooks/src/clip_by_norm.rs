@@ -6,6 +6,7 @@ use tenterhook_core::{
     ClipRule, FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook,
 };
 
+use crate::checks;
 use crate::chosen::{Chosen, everything, is_limit};
 
 /// The options of [`ClipByNorm`].
@@ -79,10 +80,7 @@ impl ClipByNorm {
     /// With these options, which are checked.
     pub fn new(options: ClipByNormOptions) -> Result<ClipByNorm, OptionError> {
         let max_norm = options.max_norm;
-        if !is_limit(max_norm) {
-            return Err(OptionError::new("max_norm", format!("`max_norm` is {max_norm}"))
-                .fix("it must be above 0 and finite, in 32 bits"));
-        }
+        checks::fits("max_norm", max_norm, is_limit(max_norm), "it must be above 0 and finite, in 32 bits")?;
         Ok(ClipByNorm { chosen: Chosen::new(&options.params)?, options })
     }
 }

@@ -6,6 +6,7 @@ use tenterhook_core::{
     ClipRule, FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook,
 };
 
+use crate::checks;
 use crate::chosen::{Chosen, everything, is_limit};
 
 /// The options of [`ClipByValue`].
@@ -71,10 +72,7 @@ impl ClipByValue {
     /// With these options, which are checked.
     pub fn new(options: ClipByValueOptions) -> Result<ClipByValue, OptionError> {
         let limit = options.limit;
-        if !is_limit(limit) {
-            return Err(OptionError::new("limit", format!("`limit` is {limit}"))
-                .fix("it must be above 0 and finite, in 32 bits"));
-        }
+        checks::fits("limit", limit, is_limit(limit), "it must be above 0 and finite, in 32 bits")?;
         Ok(ClipByValue { chosen: Chosen::new(&options.params)?, options })
     }
 }

@@ -10,7 +10,7 @@ use tenterhook_core::{
     hook,
 };
 
-use crate::text;
+use crate::{checks, text};
 
 /// The options of [`Console`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -69,10 +69,8 @@ impl FromOptions for Console {
     const EXAMPLE: &str = "log_every_n_batches = 5";
 
     fn from_options(options: ConsoleOptions) -> Result<Console, OptionError> {
-        if options.log_every_n_batches == 0 {
-            return Err(OptionError::new("log_every_n_batches", "`log_every_n_batches` must be 1 or more")
-                .fix("to print nothing, write `enabled = false`"));
-        }
+        let none = |error: OptionError| error.fix("to print nothing, write `enabled = false`");
+        checks::one_or_more("log_every_n_batches", options.log_every_n_batches).map_err(none)?;
         let mark = Mark::default();
         Ok(Console { options, lrs: Vec::new(), lrs_of: 0, epoch: mark, batch: mark, evaluation: mark })
     }

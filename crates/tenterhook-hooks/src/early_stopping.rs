@@ -7,6 +7,7 @@ use tenterhook_core::{
     Status, Tier, TrainEpochEnd, ValidationEnd, hook,
 };
 
+use crate::checks;
 use crate::mode::Mode;
 use crate::text::{many, six as number};
 
@@ -84,15 +85,9 @@ impl EarlyStoppingOptions {
 
     /// Which direction is better by these options, or what is wrong with them.
     fn check(&self) -> Result<Mode, OptionError> {
-        if self.monitor.is_empty() {
-            return Err(
-                OptionError::new("monitor", "`monitor` is empty").fix("name a metric, such as \"val/loss\"")
-            );
-        }
-        if !(self.min_delta >= 0.0 && self.min_delta.is_finite()) {
-            return Err(OptionError::new("min_delta", format!("`min_delta` is {}", self.min_delta))
-                .fix("it must be 0 or more"));
-        }
+        checks::filled("monitor", self.monitor.is_empty(), "name a metric, such as \"val/loss\"")?;
+        let fits = self.min_delta >= 0.0 && self.min_delta.is_finite();
+        checks::fits("min_delta", self.min_delta, fits, "it must be 0 or more")?;
         for (key, threshold) in [
             ("stopping_threshold", self.stopping_threshold),
             ("divergence_threshold", self.divergence_threshold),

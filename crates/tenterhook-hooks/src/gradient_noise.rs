@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::random::Stream;
 use tenterhook_core::{FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
+use crate::checks;
 use crate::chosen::{Chosen, everything};
 
 /// The options of [`GradientNoise`].
@@ -81,10 +82,7 @@ impl GradientNoise {
     /// With these options, which are checked.
     pub fn new(options: GradientNoiseOptions) -> Result<GradientNoise, OptionError> {
         for (key, value) in [("std", options.std), ("decay", options.decay)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(OptionError::new(key, format!("`{key}` is {value}"))
-                    .fix("it must be 0 or more, and finite"));
-            }
+            checks::fits(key, value, value >= 0.0 && value.is_finite(), "it must be 0 or more, and finite")?;
         }
         Ok(GradientNoise { chosen: Chosen::new(&options.params)?, options })
     }

@@ -2,38 +2,35 @@
 
 use std::ops::{Deref, DerefMut};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tenterhook_core::{HookResult, Moment, State};
+use serde::{Deserialize, Serialize, Serializer};
+use tenterhook_core::Moment;
 
-/// The version of the states of the hooks that keep them here.
-const VERSION: u32 = 1;
-
-/// The memory of a hook. It knows whether it comes from a checkpoint of the training that goes on.
-#[derive(Clone, Debug, Default)]
+/// The memory of a hook, its `state`. It knows whether it comes from a checkpoint of the training that continues.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "M")]
 pub(crate) struct Kept<M> {
     memory: M,
     loaded: bool,
 }
 
-impl<M: Default + Serialize + DeserializeOwned> Kept<M> {
-    /// At `on_train_start`: whether training goes on where a checkpoint left it. If it does not, the memory is
+impl<M> Kept<M> {
+    /// At `on_train_start`: whether training continues where a checkpoint left it. If it does not, the memory is
     /// that of another training, or none.
     pub(crate) fn goes_on(&mut self, cx: &Moment<'_>) -> bool {
         std::mem::take(&mut self.loaded) && cx.total_batches > 0
     }
+}
 
-    pub(crate) fn state(&self) -> HookResult<State> {
-        Ok(State::of(VERSION, &self.memory)?)
+impl<M> From<M> for Kept<M> {
+    /// As it is read from a checkpoint.
+    fn from(memory: M) -> Kept<M> {
+        Kept { memory, loaded: true }
     }
+}
 
-    pub(crate) fn check(&self, state: &State) -> HookResult {
-        Ok(state.check(VERSION, &self.memory)?)
-    }
-
-    pub(crate) fn load(&mut self, state: &State) -> HookResult {
-        (self.memory, self.loaded) = (state.read(VERSION)?, true);
-        Ok(())
+impl<M: Serialize> Serialize for Kept<M> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.memory.serialize(serializer)
     }
 }
 

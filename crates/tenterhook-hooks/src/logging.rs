@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, HookSpec, Mark, Moment,
-    Observer, OptionError, Phase, Stage, State, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    Observer, OptionError, Phase, Stage, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
     TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
 };
 
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
-use crate::text;
+use crate::{checks, text};
 
 /// The options of [`Logging`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,10 +79,8 @@ impl FromOptions for Logging {
     const EXAMPLE: &str = "log_every_n_epochs = 2";
 
     fn from_options(options: LoggingOptions) -> Result<Logging, OptionError> {
-        if options.log_every_n_epochs == 0 {
-            return Err(OptionError::new("log_every_n_epochs", "`log_every_n_epochs` must be 1 or more")
-                .fix("to be told nothing, write `enabled = false`"));
-        }
+        let none = |error: OptionError| error.fix("to be told nothing, write `enabled = false`");
+        checks::one_or_more("log_every_n_epochs", options.log_every_n_epochs).map_err(none)?;
         let (memory, evaluation) = Default::default();
         Ok(Logging { options, memory, evaluation })
     }
@@ -123,7 +121,7 @@ fn start(cx: &TrainStart<'_>) -> String {
     text
 }
 
-#[hook(tier = "built_in")]
+#[hook(tier = "built_in", state = "memory")]
 impl Observer for Logging {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_epochs;
@@ -232,18 +230,6 @@ impl Observer for Logging {
         let time = text::duration(self.time(cx));
         cx.say(format!("failed after {} and {time}: {}", text::many(cx.step, "step"), cx.failure));
         Ok(())
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        self.memory.state()
-    }
-
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        self.memory.check(state)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory.load(state)
     }
 }
 

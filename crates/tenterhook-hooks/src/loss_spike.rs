@@ -7,6 +7,8 @@ use tenterhook_core::{
     TrainBatchEnd, hook,
 };
 
+use crate::checks;
+
 /// The options of [`LossSpike`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -95,19 +97,9 @@ impl LossSpike {
     /// With these options, which are checked.
     pub fn new(options: LossSpikeOptions) -> Result<LossSpike, OptionError> {
         let LossSpikeOptions { threshold, factor, min_lr, .. } = options;
-        if !threshold.is_finite() {
-            return Err(OptionError::new("threshold", format!("`threshold` is {threshold}"))
-                .fix("it must be a number"));
-        }
-        if !(factor > 0.0 && factor < 1.0) {
-            return Err(OptionError::new("factor", format!("`factor` is {factor}"))
-                .fix("it must lie between 0 and 1"));
-        }
-        if !(min_lr.is_finite() && min_lr >= 0.0) {
-            return Err(
-                OptionError::new("min_lr", format!("`min_lr` is {min_lr}")).fix("it must be 0 or more")
-            );
-        }
+        checks::fits("threshold", threshold, threshold.is_finite(), "it must be a number")?;
+        checks::fits("factor", factor, factor > 0.0 && factor < 1.0, "it must lie between 0 and 1")?;
+        checks::fits("min_lr", min_lr, min_lr.is_finite() && min_lr >= 0.0, "it must be 0 or more")?;
         Ok(LossSpike { options, memory: Memory::default() })
     }
 

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::OptimizerSource;
 use tenterhook_core::{
-    BeforeOptimizerStep, Event, Events, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError,
-    ParamGroup, Tier, TrainEpochStart, TrainStart, hook,
+    BeforeOptimizerStep, Event, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, ParamGroup,
+    Tier, TrainEpochStart, TrainStart, hook,
 };
 
 /// How often learning rates are logged.
@@ -107,20 +107,14 @@ impl LrMonitor {
     }
 }
 
-impl LrMonitor {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        Events::NONE.with(match self.options.frequency {
-            LrFrequency::Step => Event::TrainEpochStart,
-            LrFrequency::Epoch => Event::BeforeOptimizerStep,
-        })
-    }
-}
-
 #[hook]
 impl Observer for LrMonitor {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
+        let by_step = self.options.frequency == LrFrequency::Step;
+        let spec = spec
+            .tier(Tier::BuiltIn)
+            .wants_if(Event::BeforeOptimizerStep, by_step)
+            .wants_if(Event::TrainEpochStart, !by_step);
         let momentum = self.options.log_momentum.then_some("momentum/*/**");
         let weight_decay = self.options.log_weight_decay.then_some("weight_decay/*/**");
         ["lr/*/**"].into_iter().chain(momentum).chain(weight_decay).fold(spec, HookSpec::writes)

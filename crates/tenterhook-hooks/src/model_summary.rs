@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook_core::printable::{Side, table};
 use tenterhook_core::{FitStart, FromOptions, HookResult, Observer, OptionError, Tensor, Tensors, hook};
 
-use crate::{table, text};
+use crate::text;
 
 /// The options of [`ModelSummary`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,7 +126,7 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
             let share = format!("{:.1} %", group.parameters as f64 / whole.parameters as f64 * 100.0);
             rows.push(vec![group.name.clone(), group.shape(), text::count(group.parameters), share]);
         }
-        lines = table::lines(&rows);
+        lines = table(&rows, &[Side::Left, Side::Right, Side::Right, Side::Right]);
     }
     let types = types.iter().map(|(name, group)| {
         format!("{name} {} ({})", text::count(group.parameters), text::bytes(group.bytes))

@@ -2,9 +2,6 @@
 
 use tenterhook_core::{Cadence, HookSpec, Progress};
 
-/// The most bins that a histogram may have: a line of `histograms.jsonl` holds all of them.
-pub(crate) const MOST_BINS: usize = 10_000;
-
 /// A hook's `log_frequency`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace(pub(crate) u64);

@@ -9,6 +9,8 @@ use tenterhook_core::{
     hook,
 };
 
+use crate::checks;
+
 /// The options of [`PlateauDetector`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -101,21 +103,15 @@ relative = true
 impl PlateauDetector {
     /// With these options, which are checked.
     pub fn new(options: PlateauDetectorOptions) -> Result<PlateauDetector, OptionError> {
-        if options.monitor.is_empty() {
-            return Err(OptionError::new("monitor", "`monitor` is empty")
-                .fix("name a metric, such as \"train/loss\""));
-        }
+        checks::filled("monitor", options.monitor.is_empty(), "name a metric, such as \"train/loss\"")?;
         if options.window < 2 {
             return Err(OptionError::new(
                 "window",
                 "`window` must be 2 or more: a single value has no range",
             ));
         }
-        if !(options.threshold.is_finite() && options.threshold > 0.0) {
-            let threshold = options.threshold;
-            return Err(OptionError::new("threshold", format!("`threshold` is {threshold}"))
-                .fix("it must be above 0"));
-        }
+        let threshold = options.threshold;
+        checks::fits("threshold", threshold, threshold.is_finite() && threshold > 0.0, "it must be above 0")?;
         let logged_as = format!("plateau/{}", options.monitor);
         Ok(PlateauDetector { options, logged_as, memory: Memory::default() })
     }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
+use crate::checks;
 use crate::chosen::{Chosen, everything};
 
 /// The options of [`Scale`].
@@ -73,11 +74,8 @@ impl Scale {
     pub fn new(options: ScaleOptions) -> Result<Scale, OptionError> {
         #[allow(clippy::cast_possible_truncation)] // options are 64-bit, gradients 32-bit
         let factor = options.factor as f32;
-        if !factor.is_finite() {
-            let given = options.factor;
-            return Err(OptionError::new("factor", format!("`factor` is {given:?}"))
-                .fix("it must be finite, and not too large for 32 bits"));
-        }
+        let fits = factor.is_finite();
+        checks::fits("factor", options.factor, fits, "it must be finite, and not too large for 32 bits")?;
         Ok(Scale { chosen: Chosen::new(&options.params)?, factor, options })
     }
 }

@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Event, Events, OptionError, Phase};
 
+use crate::checks;
+
 /// A stage in which a hook looks at activations. The sanity check is none: it leaves no trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -58,11 +60,8 @@ impl ActivationStage {
 
 /// Refuses an option `stages` that names none.
 pub(crate) fn check(stages: &[ActivationStage]) -> Result<(), OptionError> {
-    if stages.is_empty() {
-        return Err(OptionError::new("stages", "`stages` is empty")
-            .fix("write one or more of \"train\", \"validate\", \"test\" and \"predict\""));
-    }
-    Ok(())
+    let fix = "write one or more of \"train\", \"validate\", \"test\" and \"predict\"";
+    checks::filled("stages", stages.is_empty(), fix)
 }
 
 /// The batch events of the stages that are not among these.

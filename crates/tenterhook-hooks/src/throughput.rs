@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     BeforeForward, Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Phase,
-    Progress, Stage, State, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
-    ValidationStart, hook,
+    Progress, Stage, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart,
+    hook,
 };
 
+use crate::checks;
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
 
@@ -107,13 +108,10 @@ smoothing = 0.5
 ";
 
     fn from_options(options: ThroughputOptions) -> Result<Throughput, OptionError> {
-        if options.every_n_steps == 0 {
-            return Err(OptionError::new("every_n_steps", "`every_n_steps` must be 1 or more"));
-        }
-        if !(0.0..1.0).contains(&options.smoothing) {
-            return Err(OptionError::new("smoothing", "`smoothing` must be at least 0 (none) and below 1")
-                .fix("write for example 0.9"));
-        }
+        checks::one_or_more("every_n_steps", options.every_n_steps)?;
+        let smoothing = options.smoothing;
+        let fits = (0.0..1.0).contains(&smoothing);
+        checks::fits("smoothing", smoothing, fits, "it must be at least 0 (none) and below 1, such as 0.9")?;
         Ok(Throughput { options, memory: Kept::default() })
     }
 }
@@ -152,7 +150,7 @@ impl Throughput {
     }
 }
 
-#[hook(tier = "built_in")]
+#[hook(tier = "built_in", state = "memory")]
 impl Observer for Throughput {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = NAMES.into_iter().fold(spec, HookSpec::writes);
@@ -208,18 +206,6 @@ impl Observer for Throughput {
             cx.say(whole);
         }
         Ok(())
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        self.memory.state()
-    }
-
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        self.memory.check(state)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory.load(state)
     }
 }
 
@@ -330,7 +316,7 @@ mod tests {
         };
         assert!(refused(0, 0.9).starts_with("`every_n_steps` must be"));
         for smoothing in [1.0, -0.1, f64::NAN] {
-            assert!(refused(1, smoothing).starts_with("`smoothing` must be"));
+            assert!(refused(1, smoothing).contains("`smoothing` is "));
         }
     }
 

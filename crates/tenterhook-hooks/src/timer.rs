@@ -5,14 +5,14 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Controller, Decision, Event, Events, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase,
-    Stage, State, TestEnd, TestStart, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart,
-    ValidationEnd, ValidationStart, hook,
+    Controller, Decision, Event, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Stage,
+    TestEnd, TestStart, Tier, TimeSpan, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
+    ValidationStart, hook,
 };
 
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
-use crate::{text, time};
+use crate::{checks, text};
 
 /// The options of [`Timer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,8 +23,8 @@ pub struct TimerOptions {
     /// Stop training after so long, such as `2 h`, `90 min` or `00:12:00:00` (`DD:HH:MM:SS`). Validations within it
     /// count. Unset: only measure.
     #[schemars(example = &"00:12:00:00")]
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub duration: Option<String>,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub duration: Option<TimeSpan>,
     /// When to look whether the time is over: after every batch (`step`) or at the end of every `epoch`.
     pub interval: TimerInterval,
     /// Say when the time is over.
@@ -68,7 +68,6 @@ impl Default for TimerOptions {
 #[derive(Clone, Debug)]
 pub struct Timer {
     options: TimerOptions,
-    duration: Option<Duration>,
     memory: Kept<Memory>,
     /// It has asked to stop; that stays asked.
     asked: bool,
@@ -93,8 +92,8 @@ interval = "epoch"
 "#;
 
     fn from_options(options: TimerOptions) -> Result<Timer, OptionError> {
-        let duration = options.duration.as_deref().map(|text| time::parse("duration", text)).transpose()?;
-        Ok(Timer { options, duration, memory: Kept::default(), asked: false, now: Duration::ZERO })
+        options.duration.map_or(Ok(()), |time| checks::above_zero("duration", time))?;
+        Ok(Timer { options, memory: Kept::default(), asked: false, now: Duration::ZERO })
     }
 }
 
@@ -114,7 +113,7 @@ impl Timer {
     /// How much of the `duration` is left, where one is set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        Some(self.duration?.saturating_sub(self.spent()))
+        Some(self.options.duration?.0.saturating_sub(self.spent()))
     }
 
     /// What counts towards the duration.
@@ -125,7 +124,7 @@ impl Timer {
     /// Whether it is time to stop.
     fn judge(&mut self, cx: &Moment<'_>) -> Decision {
         self.now = cx.elapsed();
-        let Some(duration) = self.duration.filter(|duration| self.spent() >= *duration) else {
+        let Some(TimeSpan(duration)) = self.options.duration.filter(|time| self.spent() >= time.0) else {
             return Decision::CONTINUE;
         };
         if cx.run.fast_dev_run || std::mem::replace(&mut self.asked, true) {
@@ -144,18 +143,11 @@ fn counts(cx: &Moment<'_>) -> bool {
     cx.phase == Phase::Validate
 }
 
-impl Timer {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        let looks = self.duration.is_some() && self.options.interval == TimerInterval::Step;
-        if looks { Events::NONE } else { Events::NONE.with(Event::TrainBatchEnd) }
-    }
-}
-
-#[hook]
+#[hook(state = "memory")]
 impl Controller for Timer {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
+        let looks = self.options.duration.is_some() && self.options.interval == TimerInterval::Step;
+        let spec = spec.tier(Tier::BuiltIn).wants_if(Event::TrainBatchEnd, looks);
         ["timer/train_s", "timer/validation_s", "timer/test_s"].into_iter().fold(spec, HookSpec::writes)
     }
 
@@ -224,18 +216,6 @@ impl Controller for Timer {
         cx.say(format!("training took {train}, its validations {validation}"));
         Ok(Decision::CONTINUE)
     }
-
-    fn state_dict(&self) -> HookResult<State> {
-        self.memory.state()
-    }
-
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        self.memory.check(state)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory.load(state)
-    }
 }
 
 #[cfg(test)]
@@ -249,7 +229,7 @@ mod tests {
     }
 
     fn of(duration: &str) -> TimerOptions {
-        TimerOptions { duration: Some(duration.into()), ..TimerOptions::default() }
+        TimerOptions { duration: Some(duration.parse().expect(duration)), ..TimerOptions::default() }
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -345,10 +325,8 @@ mod tests {
     #[test]
     fn a_duration_that_is_none_is_refused_by_its_key() {
         assert_eq!(timer(of("00:12:00:00")).remaining(), Some(seconds(43_200)));
-        for text in ["12", "2 epochs"] {
-            let error = Timer::from_options(of(text)).expect_err(text).to_string();
-            assert!(error.starts_with("`duration` is ") && error.contains("\"90 min\""), "{error}");
-        }
+        let error = Timer::from_options(of("0 s")).expect_err("it is none").to_string();
+        assert!(error.starts_with("`duration` is 0 s") && error.contains("\"90 s\""), "{error}");
     }
 
     #[test]

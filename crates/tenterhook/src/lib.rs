@@ -64,12 +64,12 @@ pub mod prelude {
     pub use tenterhook_core::{
         AnyHook, BoxError, Cadence, Controller, Decision, Event, FromOptions, Gradients, HookExt, HookResult,
         HookSpec, Key, Moment, Observer, OptionError, Phase, Policy, Progress, Registration, Request,
-        SaveRequest, Scalar, Stage, State, Tensors, Tier, Update, UpdateHook, closure, hook, hooks,
+        SaveRequest, Scalar, Stage, State, Tensors, Tier, TimeSpan, Update, UpdateHook, closure, hook, hooks,
     };
 
     // Its methods without its name, which is also that of Burn's trait.
     pub use crate::Module as _;
-    pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch, Time};
+    pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch};
     pub use crate::{
         BatchData, Cx, DataModule, Loader, ModuleResult, Report, RunError, RunNotice, Settings, StepOutput,
         Trainer,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, Reduce, Stats};
 
-use crate::pace::MOST_BINS;
+use crate::checks;
 use crate::points::Points;
 use crate::stages::{self, ActivationStage};
 
@@ -45,16 +45,10 @@ impl ActivationStatistic {
 
     /// What its metrics are called, before the point's name.
     pub(super) fn metric(self) -> &'static str {
-        match self {
-            ActivationStatistic::Mean => "act_mean",
-            ActivationStatistic::Std => "act_std",
-            ActivationStatistic::Min => "act_min",
-            ActivationStatistic::Max => "act_max",
-            ActivationStatistic::Norm => "act_norm",
-            ActivationStatistic::Zeros => "act_zeros",
-            ActivationStatistic::NonFinite => "act_non_finite",
-            ActivationStatistic::Dead => "act_dead",
-        }
+        const METRICS: [&str; 8] = [
+            "act_mean", "act_std", "act_min", "act_max", "act_norm", "act_zeros", "act_non_finite", "act_dead",
+        ];
+        METRICS[self as usize]
     }
 
     /// What the batches of an evaluation come to.
@@ -133,16 +127,9 @@ impl ActivationStatsOptions {
 
     /// The points, or what is wrong with the options.
     pub(super) fn check(&self) -> Result<Points, OptionError> {
-        if self.points.is_empty() {
-            return Err(OptionError::new("points", "`points` is empty")
-                .fix("write [\"**\"] for all of them, or `enabled = false`"));
-        }
-        if self.log_frequency == 0 {
-            return Err(OptionError::new(
-                "log_frequency",
-                "`log_frequency` must be 1 or more: it counts optimizer steps",
-            ));
-        }
+        let fix = "write [\"**\"] for all of them, or `enabled = false`";
+        checks::filled("points", self.points.is_empty(), fix)?;
+        checks::one_or_more("log_frequency", self.log_frequency)?;
         if self.statistics.is_empty() && self.histogram_bins == 0 {
             return Err(OptionError::new(
                 "statistics",
@@ -151,13 +138,7 @@ impl ActivationStatsOptions {
             .and("histogram_bins")
             .fix("set one of them"));
         }
-        if self.histogram_bins > MOST_BINS {
-            return Err(OptionError::new(
-                "histogram_bins",
-                format!("`histogram_bins` must be {MOST_BINS} or less"),
-            )
-            .fix("0 is no histogram"));
-        }
+        checks::bins(self.histogram_bins)?;
         stages::check(&self.stages)?;
         Points::new(&self.points, !self.looks_at_all())
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::OptionError;
 
 use crate::byte_size::ByteSize;
+use crate::checks;
 use crate::own_file;
 use crate::points::Points;
 use crate::stages::{self, ActivationStage};
@@ -86,21 +87,12 @@ impl ActivationStoreOptions {
 
     /// The points, or what is wrong with the options.
     pub(super) fn check(&self) -> Result<Points, OptionError> {
-        if self.points.is_empty() {
-            return Err(OptionError::new("points", "`points` is empty")
-                .fix("write those to keep, such as [\"blocks.*.mlp\"], or [\"**\"] for all"));
-        }
-        if self.every_n_batches == 0 {
-            return Err(OptionError::new("every_n_batches", "`every_n_batches` must be 1 or more"));
-        }
-        if self.max_batches == Some(0) {
-            return Err(OptionError::new("max_batches", "`max_batches` must be 1 or more")
-                .fix("to keep nothing, write `enabled = false`"));
-        }
-        if self.max_bytes.0 == 0 {
-            return Err(OptionError::new("max_bytes", "`max_bytes` must be 1 or more")
-                .fix("to keep nothing, write `enabled = false`"));
-        }
+        let fix = "write those to keep, such as [\"blocks.*.mlp\"], or [\"**\"] for all";
+        checks::filled("points", self.points.is_empty(), fix)?;
+        checks::one_or_more("every_n_batches", self.every_n_batches)?;
+        let none = |error: OptionError| error.fix("to keep nothing, write `enabled = false`");
+        checks::one_or_more("max_batches", self.max_batches.unwrap_or(1)).map_err(none)?;
+        checks::one_or_more("max_bytes", self.max_bytes.0).map_err(none)?;
         if self.dir.file_name().is_none() {
             return Err(OptionError::new("dir", "`dir` must name a directory, such as \"activations\""));
         }

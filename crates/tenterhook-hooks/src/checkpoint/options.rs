@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::OptionError;
+use tenterhook_core::{OptionError, TimeSpan};
 
 use super::filename;
+use crate::checks;
 use crate::mode::Mode;
-use crate::time;
 
 /// The name of the newest.
 pub(super) const LAST: &str = "last";
@@ -105,8 +105,8 @@ pub struct CheckpointOptions {
     pub every_n_train_steps: Option<u64>,
     /// Save every so often, such as `30 min` or `00:12:00:00` (`DD:HH:MM:SS`).
     #[schemars(example = &"30 min")]
-    #[schemars(extend("pattern" = "^\\s*0*[1-9][0-9]*\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*$"))]
-    pub train_time_interval: Option<String>,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub train_time_interval: Option<TimeSpan>,
     /// Say what was saved.
     pub verbose: bool,
 }
@@ -162,10 +162,8 @@ impl CheckpointOptions {
 
     /// When to save by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Rhythm, OptionError> {
-        if self.monitor.as_deref() == Some("") {
-            return Err(OptionError::new("monitor", "`monitor` is empty")
-                .fix("name a metric, such as \"val/loss\", or leave it out"));
-        }
+        let fix = "name a metric, such as \"val/loss\", or leave it out";
+        checks::filled("monitor", self.monitor.as_deref() == Some(""), fix)?;
         if self.mode.is_some() && self.monitor.is_none() {
             return Err(OptionError::new("mode", "`mode` is which direction of the `monitor` is better")
                 .and("monitor")
@@ -204,7 +202,8 @@ impl CheckpointOptions {
         }
         let epochs = self.every_n_epochs.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Epochs(n) });
         let steps = self.every_n_train_steps.map(|n| if n == 0 { Rhythm::Never } else { Rhythm::Steps(n) });
-        let time = self.train_time_interval.as_deref().map(interval).transpose()?;
+        self.train_time_interval.map_or(Ok(()), |time| checks::above_zero("train_time_interval", time))?;
+        let time = self.train_time_interval.map(|time| Rhythm::Time(time.0));
         let mut rhythms =
             [epochs, steps, time].into_iter().flatten().filter(|rhythm| *rhythm != Rhythm::Never);
         let chosen = rhythms.next();
@@ -259,10 +258,6 @@ fn leads_up(path: &Path) -> bool {
     path.components().any(|part| part == Component::ParentDir)
 }
 
-fn interval(text: &str) -> Result<Rhythm, OptionError> {
-    time::parse("train_time_interval", text).map(Rhythm::Time)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,16 +273,10 @@ mod tests {
         assert!(error.to_string().contains("exclude each other"), "{error}");
         let blind = CheckpointOptions { save_top_k: Some(2), ..CheckpointOptions::default() };
         assert!(blind.check().expect_err("refused").to_string().contains("needs a `monitor`"));
-        let time = CheckpointOptions {
-            train_time_interval: Some("5 epochs".into()),
-            ..CheckpointOptions::default()
-        };
-        assert!(
-            time.check()
-                .expect_err("refused")
-                .to_string()
-                .starts_with("`train_time_interval` is \"5 epochs\", which is no time")
-        );
+        let time = Some(TimeSpan::default());
+        let time = CheckpointOptions { train_time_interval: time, ..CheckpointOptions::default() };
+        let error = time.check().expect_err("refused").to_string();
+        assert!(error.starts_with("`train_time_interval` is 0 s"), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     FromOptions, HookResult, HookSpec, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
-    TrainStart, hook,
+    TimeSpan, TrainStart, hook,
 };
 use tenterhook_files::{ResumableFile, TextLines};
 
@@ -34,7 +34,8 @@ pub struct CsvOptions {
     /// What happens when more do.
     pub when_full: WhenFull,
     /// How long the end of a run waits for what is not written yet, as a time such as "10 s".
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 impl Default for CsvOptions {
@@ -43,7 +44,7 @@ impl Default for CsvOptions {
             path: "metrics.csv".into(),
             queue_size: 1000,
             when_full: WhenFull::default(),
-            flush_timeout: "10 s".into(),
+            flush_timeout: TimeSpan::from_secs(10),
         }
     }
 }
@@ -98,7 +99,7 @@ when_full = "block"
 
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         own_file::check("path", &options.path, "metrics.csv")?;
-        let queue = outbox::queue(options.queue_size, options.when_full, &options.flush_timeout)?;
+        let queue = outbox::queue(options.queue_size, options.when_full, options.flush_timeout)?;
         let file = SinkFile::new(&options.path);
         Ok(Csv { options, queue, file })
     }

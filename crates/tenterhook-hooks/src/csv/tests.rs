@@ -193,7 +193,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         (json!({ "path": "../a.csv" }), "`path` is \"../a.csv\", which leads out"),
         (json!({ "path": "metrics.jsonl" }), "a file of the run itself"),
         (json!({ "queue_size": 0 }), "`queue_size` must be 1 or more"),
-        (json!({ "flush_timeout": "soon" }), "`flush_timeout` is \"soon\", which is no time"),
+        (json!({ "flush_timeout": "0 s" }), "`flush_timeout` is 0 s; it must be above 0"),
     ] {
         let error = refused(options);
         assert!(error.contains(part), "{error}");

@@ -17,6 +17,8 @@ use tenterhook_core::{
 
 use average::Average;
 
+use crate::checks;
+
 /// The options of [`EmaWeights`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -30,8 +32,7 @@ pub struct EmaWeightsOptions {
     pub update_every_n_steps: u64,
     /// Begin to average only after this much training, such as `500 steps` or `2 epochs`; unset is at once.
     #[schemars(example = &"500 steps")]
-    #[schemars(extend("pattern" = "^\\s*0*[1-9][0-9]*\\s*(steps?|epochs?|batch|batches|s|sec|seconds?|min|minutes?|h|hours?)\\s*$"))]
-    pub start_after: Option<String>,
+    pub start_after: Option<Cadence>,
     /// Let the decay grow with the number n of updates so far, as (1 + n) / (10 + n) up to `decay`, so that a
     /// young average does not cling to the first weights it saw.
     pub warmup: bool,
@@ -53,20 +54,11 @@ impl Default for EmaWeightsOptions {
 
 impl EmaWeightsOptions {
     /// When to begin, or what is wrong with the options.
-    fn check(&self) -> Result<Option<Cadence>, OptionError> {
+    fn check(&self) -> Result<(), OptionError> {
         let decay = self.decay;
-        if !(0.0..1.0).contains(&decay) {
-            return Err(OptionError::new("decay", format!("`decay` is {decay}"))
-                .fix("it must be at least 0 and less than 1, such as 0.999"));
-        }
-        if self.update_every_n_steps == 0 {
-            return Err(OptionError::new("update_every_n_steps", "`update_every_n_steps` must be 1 or more"));
-        }
-        let start = self.start_after.as_deref().map(str::parse).transpose();
-        start.map_err(|error| {
-            OptionError::new("start_after", format!("`start_after`: {error}"))
-                .fix("leave it out to begin at once")
-        })
+        let fits = (0.0..1.0).contains(&decay);
+        checks::fits("decay", decay, fits, "it must be at least 0 and less than 1, such as 0.999")?;
+        checks::one_or_more("update_every_n_steps", self.update_every_n_steps)
     }
 }
 
@@ -100,7 +92,6 @@ impl EmaWeightsOptions {
 #[derive(Clone, Debug)]
 pub struct EmaWeights {
     options: EmaWeightsOptions,
-    start_after: Option<Cadence>,
     average: Average,
     /// The steps that were counted.
     counted_to: u64,
@@ -139,10 +130,9 @@ start_after = "1 epoch"
 impl EmaWeights {
     /// With these options, which are checked.
     pub fn new(options: EmaWeightsOptions) -> Result<EmaWeights, OptionError> {
-        let start_after = options.check()?;
+        options.check()?;
         Ok(EmaWeights {
             options,
-            start_after,
             average: Average::default(),
             counted_to: 0,
             swapped: false,
@@ -166,7 +156,7 @@ impl EmaWeights {
     }
 
     fn has_begun(&self, moment: &Moment<'_>) -> bool {
-        match self.start_after {
+        match self.options.start_after {
             None => true,
             Some(Cadence::Steps(n)) => moment.step > n,
             Some(Cadence::Epochs(n)) => moment.epoch >= n,
@@ -202,7 +192,11 @@ impl Controller for EmaWeights {
         let spec = spec
             .every_by("update_every_n_steps", Cadence::Steps(self.options.update_every_n_steps))
             .claims("weights", "remove one of them, or set its `enabled = false`");
-        let spec = self.start_after.into_iter().fold(spec, |spec, start| spec.after_by("start_after", start));
+        let spec = self
+            .options
+            .start_after
+            .into_iter()
+            .fold(spec, |spec, start| spec.after_by("start_after", start));
         if self.options.swap_for_validation { spec.keeps_weights_to_evaluate() } else { spec }
     }
 

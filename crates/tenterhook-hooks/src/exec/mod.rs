@@ -12,8 +12,6 @@ mod running;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 #[allow(clippy::wildcard_imports)] // a context for every event that a command can be run at
@@ -22,7 +20,7 @@ use tenterhook_core::*;
 use facts::{Tells, Told};
 use running::{Heard, Running};
 
-use crate::time;
+use crate::checks;
 use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
 
@@ -37,8 +35,8 @@ pub struct ExecOptions {
     pub command: ExecCommand,
     /// How long the command may run. Then it is killed with all its descendants; on Linux also those in other sessions.
     #[serde(default = "minute")]
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub timeout: TimeSpan,
     /// How many events may wait for the command.
     #[serde(default = "hundred")]
     #[schemars(range(min = 1))]
@@ -48,8 +46,8 @@ pub struct ExecOptions {
     pub when_full: WhenFull,
     /// How long the end of the run waits for commands; those that still run then are killed.
     #[serde(default = "minute")]
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 /// What an [`Exec`] runs.
@@ -88,8 +86,8 @@ impl std::fmt::Display for ExecCommand {
     }
 }
 
-fn minute() -> String {
-    "60 s".to_owned()
+fn minute() -> TimeSpan {
+    TimeSpan::from_secs(60)
 }
 
 fn hundred() -> usize {
@@ -111,11 +109,7 @@ impl ExecOptions {
 
     fn events(&self) -> Result<Events, OptionError> {
         let allowed: Vec<_> = EVENTS.iter().map(|event| event.handler()).collect();
-        if self.on.is_empty() {
-            return Err(
-                OptionError::new("on", "`on` is empty").fix(format!("name some of {}", allowed.join(", ")))
-            );
-        }
+        checks::filled("on", self.on.is_empty(), &format!("name some of {}", allowed.join(", ")))?;
         let mut events = Events::NONE;
         for name in &self.on {
             let event = EVENTS.iter().find(|event| event.handler() == name).ok_or_else(|| {
@@ -158,16 +152,15 @@ impl ExecOptions {
 /// use = "exec"
 /// on = ["on_train_end"]                        # must be set
 /// command = ["python3", "after_training.py"]   # must be set
-/// timeout = "60 s"
+/// timeout = "1 min"
 /// queue_size = 100
 /// when_full = "drop_oldest"
-/// flush_timeout = "60 s"
+/// flush_timeout = "1 min"
 /// ```
 #[derive(Debug)]
 pub struct Exec {
     options: ExecOptions,
     events: Events,
-    timeout: Duration,
     queue: Queue,
     heard: Heard,
     outbox: Outbox<Told>,
@@ -188,14 +181,11 @@ timeout = "10 s"
             ExecCommand::Shell(script) => script.trim().is_empty(),
             ExecCommand::Program(words) => words.first().is_none_or(String::is_empty),
         };
-        if empty {
-            return Err(OptionError::new("command", "`command` is empty")
-                .fix("write for example [\"python3\", \"script.py\"]"));
-        }
+        checks::filled("command", empty, "write for example [\"python3\", \"script.py\"]")?;
+        checks::above_zero("timeout", options.timeout)?;
         Ok(Exec {
             events: options.events()?,
-            timeout: time::parse("timeout", &options.timeout)?,
-            queue: outbox::queue(options.queue_size, options.when_full, &options.flush_timeout)?,
+            queue: outbox::queue(options.queue_size, options.when_full, options.flush_timeout)?,
             options,
             heard: Heard::default(),
             outbox: Outbox::default(),
@@ -213,7 +203,7 @@ impl Exec {
         let work = || Running {
             outside,
             command: self.options.command.clone(),
-            timeout: self.timeout,
+            timeout: self.options.timeout.0,
             heard: self.heard.clone(),
         };
         self.outbox.send(Told::of(cx), ("exec", self.queue), work)

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenterhook_testkit::{Fit, Rig};
@@ -127,13 +128,11 @@ fn a_command_that_fails_is_a_failure_with_its_last_words() {
 #[test]
 fn one_that_takes_too_long_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
     let dir = tempfile::tempdir().expect("a directory");
-    let of = |timeout: &str, flush_timeout: &str| {
-        let (timeout, flush_timeout) = (timeout.to_owned(), flush_timeout.to_owned());
+    let of = |timeout, flush_timeout| {
+        let [timeout, flush_timeout] = [timeout, flush_timeout].map(TimeSpan::from_secs);
         ExecOptions { timeout, flush_timeout, ..ExecOptions::of(["on_train_end"], "sleep 300") }
     };
-    for (options, why) in
-        [(of("1 s", "5 min"), "longer than `timeout`"), (of("5 min", "1 s"), "raise `flush_timeout`")]
-    {
+    for (options, why) in [(of(1, 300), "longer than `timeout`"), (of(300, 1), "raise `flush_timeout`")] {
         let start = std::time::Instant::now();
         let mut rig = rig(Exec::from_options(options).expect("it fits"), dir.path());
         rig.on_train_end();

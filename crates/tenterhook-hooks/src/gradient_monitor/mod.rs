@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
 use tenterhook_core::tensor::{Change, Followed, Tensor, norm};
 use tenterhook_core::{
-    BeforeOptimizerStep, Event, Events, FromOptions, GradientClip, HookResult, HookSpec, Moment, Observer,
+    BeforeOptimizerStep, Event, FromOptions, GradientClip, HookResult, HookSpec, Moment, Observer,
     OptionError, StepEnd, Tier, TrainStart, hook,
 };
 
@@ -193,20 +193,14 @@ impl GradientMonitor {
     }
 }
 
-impl GradientMonitor {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        let clip = Some(Event::GradientClip).filter(|_| !self.options.log_clipping);
-        let step = Some(Event::StepEnd).filter(|_| !self.options.log_update_ratio);
-        clip.into_iter().chain(step).fold(Events::NONE, Events::with)
-    }
-}
-
 #[hook(state = "memory")]
 impl Observer for GradientMonitor {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
         let options = &self.options;
+        let spec = spec
+            .tier(Tier::BuiltIn)
+            .wants_if(Event::GradientClip, options.log_clipping)
+            .wants_if(Event::StepEnd, options.log_update_ratio);
         let clip = ["norm_before", "norm_after", "clipped", "share"].map(|what| format!("grad_clip/{what}"));
         let clip = clip.into_iter().filter(|_| options.log_clipping);
         let norms = ["grad_norm/total", "grad_norm/*"].iter().filter(|_| options.log_norm);

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, Pattern};
 
-use crate::pace::MOST_BINS;
+use crate::checks;
 
 /// The options of [`GradientMonitor`](super::GradientMonitor).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,30 +61,15 @@ impl Default for GradientMonitorOptions {
 impl GradientMonitorOptions {
     /// What chooses parameters by these options, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Vec<Filter>, OptionError> {
-        if self.log_frequency == 0 {
-            return Err(OptionError::new(
-                "log_frequency",
-                "`log_frequency` must be 1 or more: it counts optimizer steps",
-            ));
-        }
-        if self.histogram_bins == 0 {
-            return Err(OptionError::new("histogram_bins", "`histogram_bins` must be 1 or more"));
-        }
-        if self.histogram_bins > MOST_BINS {
-            return Err(OptionError::new(
-                "histogram_bins",
-                format!("`histogram_bins` must be {MOST_BINS} or less"),
-            ));
-        }
+        checks::one_or_more("log_frequency", self.log_frequency)?;
+        checks::one_or_more("histogram_bins", self.histogram_bins as u64)?;
+        checks::bins(self.histogram_bins)?;
         if let Some(wrong) = self.percentiles.iter().find(|percent| !(0.0..=100.0).contains(*percent)) {
             return Err(OptionError::new("percentiles", format!("`percentiles` holds {wrong}"))
                 .fix("each must be from 0 to 100"));
         }
         let (low, high) = (self.vanishing_threshold, self.exploding_threshold);
-        if !(low.is_finite() && low >= 0.0) {
-            return Err(OptionError::new("vanishing_threshold", format!("`vanishing_threshold` is {low}"))
-                .fix("it must be 0 or more"));
-        }
+        checks::fits("vanishing_threshold", low, low.is_finite() && low >= 0.0, "it must be 0 or more")?;
         if !(high.is_finite() && high > low) {
             return Err(OptionError::new("exploding_threshold", format!("`exploding_threshold` is {high}"))
                 .and("vanishing_threshold")

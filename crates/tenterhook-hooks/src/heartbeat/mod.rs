@@ -7,13 +7,12 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Policy, Sent, Setup, Stage, Teardown,
-    TrainBatchEnd, TrainStart, hook,
+    TimeSpan, TrainBatchEnd, TrainStart, hook,
 };
 
 use beat::{Beating, Pulse, Targets, Word};
@@ -22,15 +21,15 @@ use crate::http::Client;
 use crate::secret::{self, Secret};
 use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
-use crate::{own_file, text, time};
+use crate::{checks, own_file, text};
 
 /// The options of [`Heartbeat`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeartbeatOptions {
     /// How often, such as `30 s` or `5 min`.
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub interval: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub interval: TimeSpan,
     /// The environment variable that holds the address to send it to. The address itself is a secret and is written down
     /// nowhere. Unset: only the `file` is written.
     #[schemars(example = &"HEALTHCHECK_URL", extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
@@ -43,22 +42,22 @@ pub struct HeartbeatOptions {
     #[schemars(example = &"/fail")]
     pub fail_suffix: Option<String>,
     /// How long one of them may take.
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub timeout: TimeSpan,
     /// How long the end of the run waits until the last one is sent.
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 impl Default for HeartbeatOptions {
     fn default() -> HeartbeatOptions {
         HeartbeatOptions {
-            interval: "30 s".into(),
+            interval: TimeSpan::from_secs(30),
             url_env: None,
             file: None,
             fail_suffix: None,
-            timeout: "10 s".into(),
-            flush_timeout: "10 s".into(),
+            timeout: TimeSpan::from_secs(10),
+            flush_timeout: TimeSpan::from_secs(10),
         }
     }
 }
@@ -91,8 +90,6 @@ impl Default for HeartbeatOptions {
 #[derive(Debug)]
 pub struct Heartbeat {
     options: HeartbeatOptions,
-    interval: Duration,
-    timeout: Duration,
     queue: Queue,
     /// The address that the program gave.
     given: Option<Secret>,
@@ -129,10 +126,10 @@ file = "heartbeat.json"
                 .and("url_env")
                 .fix("take it away"));
         }
-        let queue = outbox::queue(2, WhenFull::Block, &options.flush_timeout)?;
+        checks::above_zero("interval", options.interval)?;
+        checks::above_zero("timeout", options.timeout)?;
+        let queue = outbox::queue(2, WhenFull::Block, options.flush_timeout)?;
         Ok(Heartbeat {
-            interval: time::parse("interval", &options.interval)?,
-            timeout: time::parse("timeout", &options.timeout)?,
             options,
             queue,
             given: None,
@@ -185,8 +182,8 @@ impl Heartbeat {
                 },
                 file,
             },
-            interval: self.interval,
-            timeout: self.timeout,
+            interval: self.options.interval.0,
+            timeout: self.options.timeout.0,
             pulse: Arc::clone(&self.pulse),
             failing: false,
         };

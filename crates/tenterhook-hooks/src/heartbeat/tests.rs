@@ -1,5 +1,5 @@
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tenterhook_core::{Outcome, RunInfo};
@@ -40,7 +40,8 @@ fn until(happened: impl Fn() -> bool) {
 #[test]
 fn it_beats_at_the_start_by_its_own_clock_and_at_the_end() {
     let (server, dir) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().expect("a directory"));
-    let options = HeartbeatOptions { interval: "1 s".into(), file: Some("beat.json".into()), ..options() };
+    let options =
+        HeartbeatOptions { interval: TimeSpan::from_secs(1), file: Some("beat.json".into()), ..options() };
     let mut rig = rig(options, &server.url("/T0K3N?a=b"), dir.path());
     rig.on_train_start();
     rig.step(3).epoch(1).on_train_batch_end();
@@ -88,7 +89,7 @@ fn a_silence_is_told_once_until_it_is_over() {
     let (bad, good) = (Answer::Status(500), Answer::Status(200));
     let server = Server::start(&[bad, bad, good, bad, bad, good]);
     let dir = tempfile::tempdir().expect("a directory");
-    let options = HeartbeatOptions { interval: "1 s".into(), ..options() };
+    let options = HeartbeatOptions { interval: TimeSpan::from_secs(1), ..options() };
     let mut rig = rig(options, &server.url("/T0K3N"), dir.path());
     rig.on_train_start();
     until(|| beats(&server).len() >= 6);
@@ -152,7 +153,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         refused(HeartbeatOptions { file: Some("run.json".into()), ..default() }).starts_with("`file` is")
     );
     assert!(
-        refused(HeartbeatOptions { interval: "5 steps".into(), ..variable("A") })
+        refused(HeartbeatOptions { interval: TimeSpan::default(), ..variable("A") })
             .starts_with("`interval` is")
     );
     let mut rig = Rig::new(Heartbeat::from_options(variable("TENTERHOOK_NEVER_SET")).expect("it fits"));

@@ -19,6 +19,7 @@ use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
 
 use line::{Line, What};
 
+use crate::checks;
 use crate::own_file::{self, Base};
 
 /// The options of [`Jsonl`].
@@ -107,10 +108,8 @@ path = "training.jsonl"
 "#;
 
     fn from_options(options: JsonlOptions) -> Result<Jsonl, OptionError> {
-        if options.log_every_n_batches == 0 {
-            return Err(OptionError::new("log_every_n_batches", "`log_every_n_batches` must be 1 or more")
-                .fix("to write nothing, write `enabled = false`"));
-        }
+        let none = |error: OptionError| error.fix("to write nothing, write `enabled = false`");
+        checks::one_or_more("log_every_n_batches", options.log_every_n_batches).map_err(none)?;
         own_file::check("path", &options.path, "json_log.jsonl")?;
         let (epoch, batch, evaluation) = Default::default();
         Ok(Jsonl { options, file: None, resumed: None, epoch, batch, evaluation, lr: None, lr_of: 0 })

@@ -9,9 +9,9 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, Events, FINDS_NAN, Flow,
-    FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd,
-    TrainBatchStart, TrainStart, epoch_label, hook,
+    Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, FINDS_NAN, Flow, FromOptions,
+    HookResult, HookSpec, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart,
+    TrainStart, epoch_label, hook,
 };
 
 use dump::Report;
@@ -240,19 +240,14 @@ impl NanGuard {
     }
 }
 
-impl NanGuard {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        let activations = Some(Event::Activation).filter(|_| !self.options.check_activations);
-        let losses = Some(Event::BeforeBackward).filter(|_| !self.options.check_loss);
-        activations.into_iter().chain(losses).fold(Events::NONE, Events::with)
-    }
-}
-
 #[hook(state = "memory")]
 impl Controller for NanGuard {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.tier(Tier::BuiltIn).policy(Policy::ABORT).idle(self.idle()).provides(FINDS_NAN)
+        spec.tier(Tier::BuiltIn)
+            .policy(Policy::ABORT)
+            .wants_if(Event::Activation, self.options.check_activations)
+            .wants_if(Event::BeforeBackward, self.options.check_loss)
+            .provides(FINDS_NAN)
     }
 
     fn wants_point(&self, point: &str) -> bool {

@@ -29,12 +29,7 @@ impl NanAction {
 
     /// As a configuration has it.
     pub(super) fn word(self) -> &'static str {
-        match self {
-            NanAction::Warn => "warn",
-            NanAction::Skip => "skip",
-            NanAction::Stop => "stop",
-            NanAction::Raise => "raise",
-        }
+        ["warn", "skip", "stop", "raise"][self as usize]
     }
 }
 

@@ -7,13 +7,11 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    CheckpointLoaded, CheckpointSaved, Event, Events, Exception, FromOptions, HookDisabled, HookResult,
-    HookSpec, Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown,
-    TrainEnd, epoch_label, hook,
+    CheckpointLoaded, CheckpointSaved, Event, Exception, FromOptions, HookDisabled, HookResult, HookSpec,
+    Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown, TrainEnd,
+    epoch_label, hook,
 };
 
 use limit::Limit;
@@ -66,7 +64,6 @@ use crate::worker::outbox::{self, Outbox};
 pub struct Notify {
     options: NotifyOptions,
     templates: Templates,
-    timeout: Duration,
     queue: Queue,
     /// Which direction of the own `monitor` is better.
     mode: Option<Mode>,
@@ -111,11 +108,10 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
 "#;
 
     fn from_options(options: NotifyOptions) -> Result<Notify, OptionError> {
-        let Settled { mode, templates, timeout, limit, queue } = options.check()?;
+        let Settled { mode, templates, limit, queue } = options.check()?;
         Ok(Notify {
             options,
             templates,
-            timeout,
             queue,
             mode,
             best: None,
@@ -238,7 +234,7 @@ impl Notify {
             address: address.clone(),
             called,
             templates: self.templates.clone(),
-            timeout: self.timeout,
+            timeout: self.options.timeout.0,
             retries: self.options.retries,
         };
         self.outbox.send(message, ("notify", self.queue), work)
@@ -255,27 +251,16 @@ fn ending(outcome: &Outcome) -> (String, Option<String>) {
     }
 }
 
-impl Notify {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        let ends = self.wants(NotifyOn::TrainingEnd) || self.wants(NotifyOn::EarlyStop);
-        let best = self.follows_best();
-        let wanted = [
-            (Event::TrainEnd, ends),
-            (Event::CheckpointSaved, best || self.wants(NotifyOn::Checkpoint)),
-            (Event::CheckpointLoaded, best),
-            (Event::Exception, self.wants(NotifyOn::Exception)),
-            (Event::HookDisabled, self.wants(NotifyOn::HookDisabled)),
-        ];
-        let idle = wanted.iter().filter(|(_, wanted)| !wanted);
-        idle.fold(Events::NONE, |idle, (event, _)| idle.with(*event))
-    }
-}
-
 #[hook(name = "notify", tier = "built_in")]
 impl Observer for Notify {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.idle(self.idle());
+        let best = self.follows_best();
+        let spec = spec
+            .wants_if(Event::TrainEnd, self.wants(NotifyOn::TrainingEnd) || self.wants(NotifyOn::EarlyStop))
+            .wants_if(Event::CheckpointSaved, best || self.wants(NotifyOn::Checkpoint))
+            .wants_if(Event::CheckpointLoaded, best)
+            .wants_if(Event::Exception, self.wants(NotifyOn::Exception))
+            .wants_if(Event::HookDisabled, self.wants(NotifyOn::HookDisabled));
         let spec = spec.effect(secret::effect(&self.options.url_env));
         let spec = self.options.monitor.iter().fold(spec, HookSpec::monitors);
         if self.wants(NotifyOn::BestModel) && self.options.monitor.is_none() {

@@ -1,17 +1,15 @@
 //! What a [`Notify`](super::Notify) is told.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::OptionError;
+use tenterhook_core::{OptionError, TimeSpan};
 
 use super::limit::Limit;
 use super::template::Template;
 use crate::mode::Mode;
 use crate::worker::outbox;
 use crate::worker::{Queue, WhenFull};
-use crate::{secret, time};
+use crate::{checks, secret};
 
 /// The options of [`Notify`](super::Notify).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,8 +38,8 @@ pub struct NotifyOptions {
     pub templates: NotifyTemplates,
     /// How long an attempt may take.
     #[serde(default = "ten_seconds")]
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub timeout: TimeSpan,
     /// How many more attempts a message gets where the server cannot be reached, is too busy (429) or fails (5xx),
     /// after longer and longer pauses.
     #[serde(default = "three")]
@@ -49,8 +47,7 @@ pub struct NotifyOptions {
     /// A message that comes sooner after the last one is held back and only counted; that training has ended or failed
     /// never is. `0 s` holds back none.
     #[serde(default = "one_second")]
-    #[schemars(extend("pattern" = time::PATTERN_OR_ZERO))]
-    pub min_interval: String,
+    pub min_interval: TimeSpan,
     /// So many messages within an hour; more are held back and counted.
     #[serde(default = "sixty")]
     #[schemars(range(min = 1))]
@@ -64,8 +61,8 @@ pub struct NotifyOptions {
     pub when_full: WhenFull,
     /// How long the end of the run waits for messages that are still to be sent.
     #[serde(default = "fifteen_seconds")]
-    #[schemars(extend("pattern" = time::PATTERN))]
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 /// What a message is about.
@@ -122,16 +119,16 @@ fn ends() -> Vec<NotifyOn> {
     vec![NotifyOn::TrainingEnd, NotifyOn::Exception]
 }
 
-fn ten_seconds() -> String {
-    "10 s".to_owned()
+fn ten_seconds() -> TimeSpan {
+    TimeSpan::from_secs(10)
 }
 
-fn one_second() -> String {
-    "1 s".to_owned()
+fn one_second() -> TimeSpan {
+    TimeSpan::from_secs(1)
 }
 
-fn fifteen_seconds() -> String {
-    "15 s".to_owned()
+fn fifteen_seconds() -> TimeSpan {
+    TimeSpan::from_secs(15)
 }
 
 fn three() -> u32 {
@@ -168,15 +165,11 @@ impl NotifyOptions {
     /// What they come to, or what is wrong with them.
     pub(super) fn check(&self) -> Result<Settled, OptionError> {
         secret::check_variable("url_env", &self.url_env, "SLACK_WEBHOOK_URL")?;
-        if self.notify_on.is_empty() {
-            return Err(OptionError::new("notify_on", "`notify_on` is empty").fix(
-                "name at least one of training_end, best_model, exception, early_stop, checkpoint \
-                 and hook_disabled, or write `enabled = false`",
-            ));
-        }
-        if self.max_per_hour == 0 {
-            return Err(OptionError::new("max_per_hour", "`max_per_hour` must be 1 or more"));
-        }
+        let fix = "name at least one of training_end, best_model, exception, early_stop, checkpoint and \
+                   hook_disabled, or write `enabled = false`";
+        checks::filled("notify_on", self.notify_on.is_empty(), fix)?;
+        checks::above_zero("timeout", self.timeout)?;
+        checks::one_or_more("max_per_hour", self.max_per_hour as u64)?;
         if let (None, Some(_)) = (&self.monitor, self.mode) {
             return Err(OptionError::new("mode", "`mode` is set and `monitor` is not")
                 .and("monitor")
@@ -186,9 +179,8 @@ impl NotifyOptions {
         Ok(Settled {
             mode: self.monitor.as_deref().map(|monitor| Mode::resolve(self.mode, monitor)).transpose()?,
             templates: Templates(parsed.collect::<Result<_, _>>()?),
-            timeout: time::parse("timeout", &self.timeout)?,
-            limit: Limit::new(time::parse_or_zero("min_interval", &self.min_interval)?, self.max_per_hour),
-            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
+            limit: Limit::new(self.min_interval.0, self.max_per_hour),
+            queue: outbox::queue(self.queue_size, self.when_full, self.flush_timeout)?,
         })
     }
 }
@@ -197,7 +189,6 @@ impl NotifyOptions {
 pub(super) struct Settled {
     pub(super) mode: Option<Mode>,
     pub(super) templates: Templates,
-    pub(super) timeout: Duration,
     pub(super) limit: Limit,
     pub(super) queue: Queue,
 }
@@ -224,14 +215,7 @@ impl NotifyOn {
 
     /// As it is written.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            NotifyOn::TrainingEnd => "training_end",
-            NotifyOn::BestModel => "best_model",
-            NotifyOn::Exception => "exception",
-            NotifyOn::EarlyStop => "early_stop",
-            NotifyOn::Checkpoint => "checkpoint",
-            NotifyOn::HookDisabled => "hook_disabled",
-        }
+        ["training_end", "best_model", "exception", "early_stop", "checkpoint", "hook_disabled"][self as usize]
     }
 
     /// Whether it is told whatever has been told before.

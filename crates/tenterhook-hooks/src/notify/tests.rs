@@ -1,4 +1,6 @@
-use tenterhook_core::{Hook as _, Progress, RunInfo, Stage};
+use std::time::Duration;
+
+use tenterhook_core::{Hook as _, Progress, RunInfo, Stage, TimeSpan};
 use tenterhook_testkit::{Effect, Fit, Rig};
 
 use super::*;
@@ -109,7 +111,7 @@ fn a_message_about_a_checkpoint_has_the_numbers_of_its_save() {
     };
     let on = [NotifyOn::BestModel, NotifyOn::TrainingEnd];
     let options = NotifyOptions { templates, monitor: Some("val/loss".into()), ..options(&on) };
-    let mut rig = rig(NotifyOptions { min_interval: "0 s".into(), ..options }, &server);
+    let mut rig = rig(NotifyOptions { min_interval: TimeSpan::default(), ..options }, &server);
     rig.step(9).epoch(2).metric("val/loss", 7.0);
     rig.checkpoint(3, "a", ".").saved_epoch(0).saved_metric("val/loss", 0.5).on_checkpoint_saved();
     rig.checkpoint(6, "b", ".").saved_epoch(1).saved_metric("val/loss", 0.75).on_checkpoint_saved();
@@ -122,7 +124,7 @@ fn a_checkpoint_is_not_judged_by_a_value_of_older_weights() {
     let server = Server::start(&[Answer::Status(200)]);
     let own = NotifyOptions {
         monitor: Some("val/loss".into()),
-        min_interval: "0 s".into(),
+        min_interval: TimeSpan::default(),
         ..options(&[NotifyOn::BestModel])
     };
     let mut rig = rig(own, &server);
@@ -161,7 +163,7 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
         ..NotifyTemplates::default()
     };
     let on = [NotifyOn::TrainingEnd, NotifyOn::BestModel, NotifyOn::Checkpoint];
-    let options = NotifyOptions { templates, min_interval: "0 s".into(), ..options(&on) };
+    let options = NotifyOptions { templates, min_interval: TimeSpan::default(), ..options(&on) };
     let mut first = rig(options.clone(), &server);
     first.on_train_end();
     // A later save is decided, and neither durable nor announced.
@@ -316,8 +318,8 @@ fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
 fn the_end_waits_no_longer_than_it_is_told_to() {
     let server = Server::start(&[Answer::Hang]);
     let options = NotifyOptions {
-        timeout: "1 h".into(),
-        flush_timeout: "1 s".into(),
+        timeout: TimeSpan::from_secs(3600),
+        flush_timeout: TimeSpan::from_secs(1),
         ..options(&[NotifyOn::Exception])
     };
     let mut rig = rig(options, &server);
@@ -355,11 +357,10 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         bad(|o| o.url_env = "https://hooks.example/T0K3N".into()).starts_with("`url_env` must be the name")
     );
     assert!(bad(|o| o.notify_on.clear()).starts_with("`notify_on` is empty"));
-    assert!(bad(|o| o.timeout = "soon".into()).starts_with("`timeout` is \"soon\""));
-    assert!(bad(|o| o.min_interval = "1 ms".into()).ends_with("the smallest unit is 1 s"));
+    assert!(bad(|o| o.timeout = TimeSpan::default()).starts_with("`timeout` is 0 s"));
     assert!(bad(|o| o.max_per_hour = 0).starts_with("`max_per_hour` must be 1"));
     assert!(bad(|o| o.queue_size = 0).starts_with("`queue_size` must be 1"));
-    assert!(bad(|o| o.flush_timeout = String::new()).starts_with("`flush_timeout` is"));
+    assert!(bad(|o| o.flush_timeout = TimeSpan::default()).starts_with("`flush_timeout` is"));
     assert!(
         bad(|o| o.templates.checkpoint = Some("{error}".into()))
             .starts_with("`templates` has for checkpoint")

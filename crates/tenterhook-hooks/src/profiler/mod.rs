@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, HookSpec, Moment,
-    Observer, OptionError, Phase, State, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd,
-    TrainEpochStart, TrainStart, ValidationEnd, hook,
+    Observer, OptionError, Phase, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    TrainStart, ValidationEnd, hook,
 };
 
 use report::Report;
@@ -169,7 +169,7 @@ impl Profiler {
     }
 }
 
-#[hook(tier = "built_in")]
+#[hook(tier = "built_in", state = "memory")]
 impl Observer for Profiler {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = METRICS.into_iter().fold(spec.measures_hooks(), HookSpec::writes);
@@ -249,17 +249,5 @@ impl Observer for Profiler {
             }
         }
         self.write(cx, &report)
-    }
-
-    fn state_dict(&self) -> HookResult<State> {
-        self.memory.state()
-    }
-
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        self.memory.check(state)
-    }
-
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        self.memory.load(state)
     }
 }

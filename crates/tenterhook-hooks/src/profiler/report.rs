@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tenterhook_core::printable::{Side, table};
 
 use super::PARTS;
 use super::times::{BOUND, Times};
-use crate::{table, text};
+use crate::text;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -75,6 +76,7 @@ impl Report {
             self.skipped,
             self.quantile_error * 100.0
         );
-        std::iter::once(head).chain(table::lines(&rows)).collect()
+        let sides = std::array::from_fn::<_, 7, _>(|at| if at == 0 { Side::Left } else { Side::Right });
+        std::iter::once(head).chain(table(&rows, &sides)).collect()
     }
 }

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::Tensors;
 use tenterhook_core::{
-    BeforeOptimizerStep, Cadence, Event, Events, FromOptions, HookResult, HookSpec, Log, Moment, Observer,
+    BeforeOptimizerStep, Cadence, Event, FromOptions, HookResult, HookSpec, Log, Moment, Observer,
     OptionError, Phase, Sent, Setup, State, StepEnd, TrainBatchStart, TrainStart, hook,
 };
 
@@ -217,25 +217,13 @@ fn seconds_since_1970() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-impl TensorBoard {
-    /// The events that its options leave nothing to do at.
-    fn idle(&self) -> Events {
-        let unwanted = [
-            (Event::BeforeOptimizerStep, !self.options.wants(HistogramOf::Gradients)),
-            (Event::StepEnd, !self.options.wants(HistogramOf::Weights)),
-            (Event::TrainBatchStart, self.options.images.is_none()),
-        ];
-        unwanted
-            .into_iter()
-            .filter(|(_, idle)| *idle)
-            .fold(Events::NONE, |events, (event, _)| events.with(event))
-    }
-}
-
 #[hook(name = "tensorboard", tier = "built_in")]
 impl Observer for TensorBoard {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.idle(self.idle());
+        let spec = spec
+            .wants_if(Event::BeforeOptimizerStep, self.options.wants(HistogramOf::Gradients))
+            .wants_if(Event::StepEnd, self.options.wants(HistogramOf::Weights))
+            .wants_if(Event::TrainBatchStart, self.options.images.is_some());
         let TensorBoardOptions { dir, histograms, histogram_every_n_steps: every, .. } = &self.options;
         let spec = own_file::declared(spec, "dir", dir);
         if histograms.is_empty() {

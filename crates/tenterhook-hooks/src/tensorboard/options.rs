@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{OptionError, Pattern};
+use tenterhook_core::{OptionError, Pattern, TimeSpan};
 
+use crate::checks;
 use crate::chosen::{Chosen, everything};
 use crate::own_file;
-use crate::pace::MOST_BINS;
 use crate::worker::{Queue, WhenFull, outbox};
 
 /// What histograms are of.
@@ -56,7 +56,8 @@ pub struct TensorBoardOptions {
     /// What happens when more do.
     pub when_full: WhenFull,
     /// How long the end of a run waits for what is not written yet, as a time such as "10 s".
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 impl Default for TensorBoardOptions {
@@ -72,7 +73,7 @@ impl Default for TensorBoardOptions {
             max_images: 8,
             queue_size: 1000,
             when_full: WhenFull::default(),
-            flush_timeout: "10 s".into(),
+            flush_timeout: TimeSpan::from_secs(10),
         }
     }
 }
@@ -100,26 +101,17 @@ impl TensorBoardOptions {
             )
             .fix(format!("write it without \"..\", such as \"{OWN}\"")));
         }
-        let counts = [
-            ("histogram_every_n_steps", self.histogram_every_n_steps, "it counts optimizer steps"),
-            ("histogram_bins", self.histogram_bins as u64, "it counts the bins of a histogram"),
-            ("images_every_n_epochs", self.images_every_n_epochs, "it counts epochs"),
-            ("max_images", self.max_images as u64, "to show none, leave out `images`"),
-        ];
-        if let Some((key, _, why)) = counts.iter().find(|(_, count, _)| *count == 0) {
-            return Err(OptionError::new(*key, format!("`{key}` must be 1 or more: {why}")));
-        }
-        if self.histogram_bins > MOST_BINS {
-            return Err(OptionError::new(
-                "histogram_bins",
-                format!("`histogram_bins` must be {MOST_BINS} or less"),
-            ));
-        }
+        checks::one_or_more("histogram_every_n_steps", self.histogram_every_n_steps)?;
+        checks::one_or_more("histogram_bins", self.histogram_bins as u64)?;
+        checks::one_or_more("images_every_n_epochs", self.images_every_n_epochs)?;
+        let none = |error: OptionError| error.fix("to show none, leave out `images`");
+        checks::one_or_more("max_images", self.max_images as u64).map_err(none)?;
+        checks::bins(self.histogram_bins)?;
         let images = self.images.as_deref().map(str::parse).transpose();
         Ok(Choice {
             params: Chosen::new(&self.params)?,
             images: images.map_err(|error| OptionError::new("images", format!("`images`: {error}")))?,
-            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
+            queue: outbox::queue(self.queue_size, self.when_full, self.flush_timeout)?,
         })
     }
 

@@ -193,7 +193,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         (json!({ "params": [] }), "`params` is empty"),
         (json!({ "images": "a..b" }), "`images`: `a..b` is not a pattern"),
         (json!({ "queue_size": 0 }), "`queue_size` must be 1 or more"),
-        (json!({ "flush_timeout": "" }), "`flush_timeout` is \"\", which is no time"),
+        (json!({ "flush_timeout": "0 s" }), "`flush_timeout` is 0 s; it must be above 0"),
     ] {
         let options = serde_json::from_value(options).expect("they read");
         let error = TensorBoard::new(options).err().expect("refused").to_string();

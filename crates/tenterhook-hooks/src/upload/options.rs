@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::OptionError;
+use tenterhook_core::{OptionError, TimeSpan};
 
 use super::destination::{Destination, Patience};
-use crate::time;
+use crate::checks;
 use crate::worker::{Queue, WhenFull, outbox};
 
 /// Which checkpoints are uploaded.
@@ -35,7 +35,8 @@ pub struct UploadOptions {
     pub retries: u32,
     /// How long one request may take.
     #[serde(default = "a_minute")]
-    pub timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub timeout: TimeSpan,
     /// How many checkpoints may wait.
     #[serde(default = "many")]
     #[schemars(range(min = 1))]
@@ -46,23 +47,24 @@ pub struct UploadOptions {
     pub when_full: WhenFull,
     /// How long the end of the run may wait for what is still to be uploaded.
     #[serde(default = "ten_minutes")]
-    pub flush_timeout: String,
+    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+    pub flush_timeout: TimeSpan,
 }
 
 fn five() -> u32 {
     5
 }
 
-fn a_minute() -> String {
-    "1 min".into()
+fn a_minute() -> TimeSpan {
+    TimeSpan::from_secs(60)
 }
 
 fn many() -> usize {
     1000
 }
 
-fn ten_minutes() -> String {
-    "10 min".into()
+fn ten_minutes() -> TimeSpan {
+    TimeSpan::from_secs(600)
 }
 
 impl UploadOptions {
@@ -91,12 +93,12 @@ pub(super) struct Checked {
 
 impl UploadOptions {
     pub(super) fn checked(&self) -> Result<Checked, OptionError> {
-        let patience =
-            Patience { timeout: time::parse("timeout", &self.timeout)?, retries: self.retries as usize };
+        checks::above_zero("timeout", self.timeout)?;
+        let patience = Patience { timeout: self.timeout.0, retries: self.retries as usize };
         Ok(Checked {
             destination: Destination::parse(&self.to)?,
             patience,
-            queue: outbox::queue(self.queue_size, self.when_full, &self.flush_timeout)?,
+            queue: outbox::queue(self.queue_size, self.when_full, self.flush_timeout)?,
         })
     }
 }

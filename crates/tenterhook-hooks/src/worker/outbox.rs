@@ -1,9 +1,9 @@
 //! What a hook sends away: a worker that is started when there is something for it, once per call of the trainer.
 
-use tenterhook_core::{HookResult, Moment, OptionError, Outside, Phase, Sent};
+use tenterhook_core::{HookResult, Moment, OptionError, Outside, Phase, Sent, TimeSpan};
 
 use super::{Queue, WhenFull, Work, Worker};
-use crate::time;
+use crate::checks;
 
 /// The worker of a hook, while there is one.
 #[derive(Debug)]
@@ -76,11 +76,10 @@ impl<T: Send + 'static> Outbox<T> {
 }
 
 /// The queue that options ask for.
-pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: &str) -> Result<Queue, OptionError> {
-    if size == 0 {
-        return Err(OptionError::new("queue_size", "`queue_size` must be 1 or more"));
-    }
-    Ok(Queue { capacity: size, when_full, flush_timeout: time::parse("flush_timeout", flush_timeout)? })
+pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: TimeSpan) -> Result<Queue, OptionError> {
+    checks::one_or_more("queue_size", size as u64)?;
+    checks::above_zero("flush_timeout", flush_timeout)?;
+    Ok(Queue { capacity: size, when_full, flush_timeout: flush_timeout.0 })
 }
 
 /// The permission to send something away: there is none in a dry run or a sanity check.

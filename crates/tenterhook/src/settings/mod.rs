@@ -4,14 +4,12 @@ pub(crate) mod lightning;
 mod limits;
 mod units;
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::ClipRule;
+use tenterhook_core::{ClipRule, TimeSpan};
 
 pub(crate) use limits::Limits;
-pub use units::{Amount, Share, Switch, Time};
+pub use units::{Amount, Share, Switch};
 
 use crate::config::Problem;
 
@@ -40,10 +38,10 @@ pub struct Settings {
     #[schemars(example = 100)]
     #[schemars(extend("x-harmless-change" = true))]
     pub min_steps: Option<u64>,
-    /// Wall time to train at most, all parts of a resumed run together: `"DD:HH:MM:SS"` or `"90 min"`.
+    /// Wall time to train at most, all parts of a resumed run together: `"90 min"`, `"1h 30m"` or `"DD:HH:MM:SS"`.
     #[schemars(example = &"00:12:00:00")]
     #[schemars(extend("x-harmless-change" = true))]
-    pub max_time: Option<Time>,
+    pub max_time: Option<TimeSpan>,
     /// How much of each epoch to train on: a count of batches, or a fraction.
     #[schemars(example = 1.0)]
     pub limit_train_batches: Option<Amount>,
@@ -111,11 +109,11 @@ pub struct Settings {
     /// How long the program may take to end in good order after a signal, an emergency checkpoint included; then it
     /// ends at once, and what was saved stays.
     #[schemars(extend("x-harmless-change" = true))]
-    pub shutdown_timeout: Time,
+    pub shutdown_timeout: TimeSpan,
     /// How long a loader may keep training waiting for a batch before that is told, with its name; again whenever the
     /// wait has doubled. `"0 s"` never tells.
     #[schemars(extend("x-harmless-change" = true))]
-    pub stall_warning: Time,
+    pub stall_warning: TimeSpan,
     /// Keep the backtrace of every kind of failure: it stands in `events.jsonl`, and on the console when it ends the
     /// run.
     #[schemars(extend("x-harmless-change" = true))]
@@ -148,7 +146,7 @@ pub enum Check {
     /// After so many batches, or so much of the epoch.
     Amount(Amount),
     /// After so much time.
-    Time(Time),
+    Time(TimeSpan),
 }
 
 /// What is compared with `gradient_clip_val`.
@@ -189,8 +187,8 @@ impl Default for Settings {
             deterministic: false,
             on_save_error: OnSaveError::default(),
             background_saves: true,
-            shutdown_timeout: Time(Duration::from_mins(5)),
-            stall_warning: Time(Duration::from_mins(1)),
+            shutdown_timeout: TimeSpan::from_secs(300),
+            stall_warning: TimeSpan::from_secs(60),
             debug: false,
             allow_large: false,
         }

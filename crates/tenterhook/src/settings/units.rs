@@ -2,12 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tenterhook_core::Cadence;
 
 /// How much of something: a count when written as a whole number, a fraction when written with a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,56 +112,6 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// A stretch of wall time: `"DD:HH:MM:SS"` as in Lightning, or `"90 min"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
-
-impl FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Time, String> {
-        let error = || format!("`{text}` is not a time; write \"DD:HH:MM:SS\" or for example \"90 min\"");
-        let parts: Vec<_> = text.split(':').map(str::trim).collect();
-        if let [days, hours, minutes, seconds] = parts[..] {
-            let number = |part: &str| part.parse::<u64>().map_err(|_| error());
-            let parts = [(days, 86_400), (hours, 3600), (minutes, 60), (seconds, 1)];
-            let mut total: u64 = 0;
-            for (part, seconds) in parts {
-                total = total.saturating_add(number(part)?.saturating_mul(seconds));
-            }
-            return Ok(Time(Duration::from_secs(total)));
-        }
-        // No time at all is no cadence, and yet a time.
-        let (text, factor) = match text.trim().strip_prefix('0') {
-            Some(unit) if unit.starts_with(|c: char| !c.is_ascii_digit()) => (format!("1{unit}"), 0),
-            _ => (text.to_owned(), 1),
-        };
-        match text.parse() {
-            Ok(Cadence::Time(time)) => Ok(Time(time * factor)),
-            _ => Err(error()),
-        }
-    }
-}
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let seconds = self.0.as_secs();
-        let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
-        serializer.collect_str(&format_args!(
-            "{days:02}:{hours:02}:{:02}:{:02}",
-            seconds / 60 % 60,
-            seconds % 60
-        ))
-    }
-}
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
-
 /// A share of the time, above 0 and at most all of it: written in per cent, as in `"2%"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f64);
@@ -244,11 +192,6 @@ schema!(Amount, {
 schema!(Switch, {
     "description": "`true`, `false`, or a count.",
     "anyOf": [{ "type": "boolean" }, { "type": "integer", "minimum": 0 }],
-});
-schema!(Time, {
-    "description": "`\"DD:HH:MM:SS\"`, or for example `\"90 min\"`.",
-    "type": "string",
-    "pattern": "^(\\s*[0-9]+\\s*(:\\s*[0-9]+\\s*){3}|\\s*(0|0*[1-9][0-9]*)\\s*(s|sec|seconds?|min|minutes?|h|hours?)\\s*)$",
 });
 schema!(Share, {
     "description": "A share of the time in per cent, such as `\"2%\"`.",

@@ -18,7 +18,7 @@ use crate::lab::{Lab, LabData, data, epochs, trainer};
 use crate::tape::Tape;
 
 fn of(duration: &str) -> TimerOptions {
-    TimerOptions { duration: Some(duration.into()), ..TimerOptions::default() }
+    TimerOptions { duration: Some(duration.parse().unwrap()), ..TimerOptions::default() }
 }
 
 #[test]

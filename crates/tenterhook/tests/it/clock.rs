@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenterhook::settings::{Check, Time};
+use tenterhook::settings::Check;
 use tenterhook::toy::Toy;
-use tenterhook::{Clock, Outcome, Settings, Trainer, closure};
+use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::tape::Seen;
@@ -31,8 +31,8 @@ impl Clock for Hand {
     }
 }
 
-fn time(seconds: u64) -> Time {
-    Time(Duration::from_secs(seconds))
+fn time(seconds: u64) -> TimeSpan {
+    TimeSpan::from_secs(seconds)
 }
 
 /// A trainer whose clock reads an hour before training, and whose batches take ten seconds.

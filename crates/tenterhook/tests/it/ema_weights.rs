@@ -8,7 +8,8 @@ use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::wrap::Conditioned;
 use tenterhook::{
-    AnyHook, Decision, HookExt as _, NamedTensors, Registration, Settings, TensorMap, Trainer, closure,
+    AnyHook, Cadence, Decision, HookExt as _, NamedTensors, Registration, Settings, TensorMap, Trainer,
+    closure,
 };
 
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -248,7 +249,7 @@ fn a_run_that_fails_in_a_validation_leaves_the_weights_in_training() {
 
 #[test]
 fn a_start_that_never_comes_is_refused_before_the_first_step() {
-    let late = EmaWeightsOptions { start_after: Some("9 epochs".into()), ..EmaWeightsOptions::default() };
+    let late = EmaWeightsOptions { start_after: Some(Cadence::Epochs(9)), ..EmaWeightsOptions::default() };
     let mut trainer = trainer(epochs(2));
     trainer.add_hook(EmaWeights::new(late).unwrap()).unwrap();
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap_err().to_string();

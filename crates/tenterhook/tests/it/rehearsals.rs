@@ -7,8 +7,7 @@ use std::time::Duration;
 use tenterhook::hooks::{ActivationStore, ActivationStoreOptions, Jsonl, JsonlOptions};
 use tenterhook::hooks::{Profiler, ProfilerOptions, Timer, TimerOptions};
 use tenterhook::neutral;
-use tenterhook::settings::Time;
-use tenterhook::{Clock, FromOptions, Settings, closure};
+use tenterhook::{Clock, FromOptions, Settings, TimeSpan, closure};
 
 use crate::lab::{data, epochs, trainer};
 use crate::verify_neutral::{Engine, innocent, lab, training};
@@ -54,7 +53,7 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
 
 #[test]
 fn a_limit_of_time_does_not_end_a_rehearsal() {
-    let settings = Settings { max_time: Some(Time(Duration::from_nanos(1))), ..Settings::default() };
+    let settings = Settings { max_time: Some(TimeSpan(Duration::from_nanos(1))), ..Settings::default() };
     let judgement = neutral::verify(20, || training(&settings, |_| vec![innocent("a")])).unwrap();
     assert_eq!((judgement.is_neutral(), judgement.steps), (true, 20), "{judgement}");
 }
@@ -76,7 +75,7 @@ fn a_controller_that_goes_by_time_does_so_at_the_same_step_in_all_runs() {
             (0..10).for_each(|_| assert!(cx.elapsed() < Duration::MAX));
         });
         let mut trainer = trainer(epochs(10)).with_hooks([slow])?.with_clock(Looks::default());
-        let duration = Some("7 s".to_owned());
+        let duration = Some(TimeSpan::from_secs(7));
         trainer.add_hook_type::<Timer>(TimerOptions { duration, ..TimerOptions::default() })?;
         Ok((trainer, lab(&Engine::default()), data(4, 1)))
     });

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenterhook::data::{Batches, Dataset, Loading, Sample};
-use tenterhook::settings::Time;
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, Trainer};
+use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, TimeSpan, Trainer};
 
 use crate::lab::epochs;
 use crate::run_directory::{latest, plan};
@@ -96,7 +95,7 @@ fn told_of(
     times: usize,
 ) -> (Vec<Told>, Vec<Told>, tempfile::TempDir) {
     let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), Seen::new(), Gate::new());
-    let settings = Settings { stall_warning: Time(Duration::from_millis(20)), ..epochs(1) };
+    let settings = Settings { stall_warning: TimeSpan(Duration::from_millis(20)), ..epochs(1) };
     let (tell, mut stalls) = (told.clone(), 0);
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
@@ -167,7 +166,7 @@ fn a_loader_that_cannot_begin_is_named_too() {
 #[test]
 fn without_a_stall_warning_nobody_is_told() {
     let told = Seen::new();
-    let (tell, settings) = (told.clone(), Settings { stall_warning: Time(Duration::ZERO), ..epochs(1) });
+    let (tell, settings) = (told.clone(), Settings { stall_warning: TimeSpan(Duration::ZERO), ..epochs(1) });
     let mut trainer = Trainer::new(settings)
         .unwrap()
         .without_introduction()

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use tenterhook_core::TimeSpan;
+
 use crate::upload::destination::{Cloud, Destination, Patience};
 use crate::upload::options::UploadOptions;
 
@@ -123,8 +125,8 @@ fn times_and_sizes_that_cannot_be_are_refused_by_their_key() {
         change(&mut options);
         options.checked().expect_err("it is refused").to_string()
     };
-    assert!(refused(|options| options.timeout = "soon".into()).starts_with("`timeout` "));
-    assert!(refused(|options| options.flush_timeout = "0 s".into()).starts_with("`flush_timeout` "));
+    assert!(refused(|options| options.timeout = TimeSpan::default()).starts_with("`timeout` "));
+    assert!(refused(|options| options.flush_timeout = TimeSpan::default()).starts_with("`flush_timeout` "));
     assert!(refused(|options| options.queue_size = 0).starts_with("`queue_size` "));
     UploadOptions::to("backup").checked().expect("the others are fine");
 }

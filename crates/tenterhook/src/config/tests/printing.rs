@@ -33,7 +33,7 @@ fn every_key_stands_there_with_its_description() {
         "task = \"lab\"\n",
         "# A remark.\n# note = \"a remark\"\n",
         "\n[trainer]\n# Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time`\n# is set.\nmax_epochs = 3\n",
-        "\nmax_time = \"00:01:30:00\"\n",
+        "\nmax_time = \"90 min\"\n",
         "\ncheck_val_every_n_epoch = \"none\"\n",
         "\n# gradient_clip_algorithm = \"norm\"\n",
         "\n# The network.\n[model]\n# The sizes of the hidden layers.\nhidden = []\n# How much is dropped",

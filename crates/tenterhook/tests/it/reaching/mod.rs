@@ -13,7 +13,7 @@ use tenterhook::hooks::{
     NotifyOptions, Secret,
 };
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, Report, Settings};
+use tenterhook::{FromOptions, Report, Settings, TimeSpan};
 
 use crate::lab::{bits, data, epochs};
 use crate::loopback::{Answer, Server};
@@ -31,8 +31,8 @@ pub fn address(server: &Server) -> Secret {
 fn notify(retries: u32, also_on: &[NotifyOn]) -> Notify {
     let options = NotifyOptions {
         notify_on: [&[NotifyOn::TrainingEnd, NotifyOn::Exception, NotifyOn::HookDisabled], also_on].concat(),
-        timeout: "1 s".into(),
-        flush_timeout: "20 s".into(),
+        timeout: TimeSpan::from_secs(1),
+        flush_timeout: TimeSpan::from_secs(20),
         retries,
         ..NotifyOptions::of("WEBHOOK")
     };
@@ -42,9 +42,9 @@ fn notify(retries: u32, also_on: &[NotifyOn]) -> Notify {
 fn heartbeat() -> Heartbeat {
     let options = HeartbeatOptions {
         url_env: Some("WEBHOOK".into()),
-        interval: "1 s".into(),
-        timeout: "1 s".into(),
-        flush_timeout: "20 s".into(),
+        interval: TimeSpan::from_secs(1),
+        timeout: TimeSpan::from_secs(1),
+        flush_timeout: TimeSpan::from_secs(20),
         ..HeartbeatOptions::default()
     };
     Heartbeat::from_options(options).unwrap()
