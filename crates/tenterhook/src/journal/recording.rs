@@ -142,7 +142,7 @@ impl<M: Module> Loop<M> {
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }
 
-    /// What cannot be written while the run is under way is told once and does not end it; [`Running::end_recording`]
+    /// What cannot be written while the run is under way is told once and does not end it; [`Loop::end_recording`]
     /// makes it an error.
     pub(crate) fn record(
         &mut self,
@@ -200,7 +200,7 @@ impl<M: Module> Loop<M> {
         self.shared.run.removed_checkpoints = removed;
         if earlier_ended {
             // Training announces everything before it ends.
-            self.checkpointer.durable.clear();
+            self.checkpointer.announcements.durable.clear();
         }
         if stage == Stage::Fit {
             self.take_over_checkpoints(&unreadable)?;
@@ -312,7 +312,7 @@ impl<M: Module> Loop<M> {
         if self.ending.signal.is_none() {
             let signal = self.ending.interrupt.signal();
             self.ending.signal = Some(signal.clone());
-            self.checkpointer.hurry.store(true, Ordering::Relaxed);
+            self.checkpointer.emergency.hurry.store(true, Ordering::Relaxed);
             self.state.status = Status::Interrupted;
             self.note(RunNotice::Interrupted { signal });
         }
