@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, Failure, Progress};
+use tenterhook_files::cannot;
 
 use super::disk;
 use super::roots::{CheckpointPath, Roots};
@@ -41,11 +42,9 @@ impl LeftOpen {
         let root = roots.own();
         let real_root = match root.canonicalize() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removed::default()),
-            real => real.map_err(|error| format!("cannot read {}: {error}", root.display()))?,
+            real => real.map_err(cannot("read", root))?,
         };
-        let real = checkpoint
-            .canonicalize()
-            .map_err(|error| format!("cannot read {}: {error}", checkpoint.display()))?;
+        let real = checkpoint.canonicalize().map_err(cannot("read", &checkpoint))?;
         let Ok(name) = real.strip_prefix(&real_root) else { return Ok(Removed::default()) };
         if number == 0 || number < largest_number(root)? {
             return Ok(Removed::default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tenterhook_core::{BoxError, Failure, Phase, Progress};
-use tenterhook_files::RelPath;
+use tenterhook_files::{RelPath, cannot};
 
 use super::contents::Contents;
 use super::roots::{CheckpointPath, Save};
@@ -73,7 +73,7 @@ impl<M: Module> Loop<M> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
         };
-        let entries = entries.map_err(|error| format!("cannot read {}: {error}", root.display()))?;
+        let entries = entries.map_err(cannot("read", root))?;
         let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.starts_with(EMERGENCY)).collect();
         names.sort();

@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use tenterhook_core::{BoxError, NamedTensors, backtraces};
-use tenterhook_files::Backoff;
+use tenterhook_files::{Backoff, cannot};
 
 use super::afterwards::Removed;
 use super::announcing::Announcement;
@@ -129,7 +129,7 @@ fn sync_marks(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Resul
     let check = |path: &Path, synced: io::Result<()>| match synced {
         // A file that was taken away is no reason to save nothing.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display())),
+        synced => synced.map_err(cannot("sync", path)),
     };
     let marked = contents.marks.iter().map(|position| position.file.below(run));
     // The journal says what earlier saves removed.

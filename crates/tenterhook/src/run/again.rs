@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::{BoxError, Stage};
 use tenterhook_files::{
-    FilePosition, RelPath, ResumableFile, SMALL_FILE, TextLines, open_own, read_bounded, write_durably,
+    FilePosition, RelPath, ResumableFile, SMALL_FILE, TextLines, cannot, open_own, read_bounded,
+    write_durably,
 };
 
 use super::lock::RunLock;
-use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
+use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, note_removal};
 use super::reading::{Happenings, ReadError, Run, read_record};
 use super::record::{RunPart, RunRecord, RunStatus};
 use super::{Beginning, Happening, Resumption, RunDirectoryPlan};

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{FilePosition, write_durably};
+use tenterhook_files::{FilePosition, cannot, write_durably};
 
 use super::again::{admit, go_on, removed, resumption, test_again};
 use super::lock::RunLock;
-use super::open::{EVENTS, Open, cannot, create};
+use super::open::{EVENTS, Open, create};
 use super::ownership::Signer;
 use super::reading::Happenings;
 use super::record::RunRecord;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{FilePosition, RelPath, create_directories, sync_parent, write_durably};
+use tenterhook_files::{
+    FileError, FilePosition, RelPath, cannot, create_directories, sync_parent, write_durably,
+};
 
 use super::lines::Lines;
 use super::lock::RunLock;
@@ -44,7 +46,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    fn open(directory: &Path) -> Result<Files, String> {
+    fn open(directory: &Path) -> Result<Files, FileError> {
         let lines = |file: &str| {
             let path = directory.join(file);
             Lines::append_to(&path).map_err(cannot("open", &path))
@@ -92,7 +94,7 @@ impl Open {
         self.lock.directory()
     }
 
-    pub(super) fn write_record(&self) -> Result<(), String> {
+    pub(super) fn write_record(&self) -> Result<(), FileError> {
         let path = self.path().join("run.json");
         self.record.write(&path).map_err(cannot("write", &path))
     }
@@ -177,7 +179,7 @@ impl Later {
     }
 
     /// How long the file is, if there is one: an earlier part of the run may have made it.
-    fn written(&self) -> Result<Option<u64>, String> {
+    fn written(&self) -> Result<Option<u64>, FileError> {
         if let Some(lines) = &self.lines {
             return Ok(Some(lines.written()));
         }
@@ -186,10 +188,6 @@ impl Later {
             found => Ok(Some(found.map_err(cannot("read", &self.path))?.len())),
         }
     }
-}
-
-pub(super) fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 /// Makes the directory with its first files, whole or not at all.
@@ -249,11 +247,11 @@ mod tests {
     fn a_file_has_no_mark_only_if_it_does_not_exist() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(UPDATES);
-        assert_eq!(Later::at(path.clone()).written(), Ok(None));
+        assert_eq!(Later::at(path.clone()).written().expect("it is known"), None);
         fs::write(&path, "1\n").expect("it is written");
-        assert_eq!(Later::at(path.clone()).written(), Ok(Some(2)));
+        assert_eq!(Later::at(path.clone()).written().expect("it is known"), Some(2));
         // Its status cannot be read.
-        let error = Later::at(path.join(UPDATES)).written().expect_err("not a directory");
+        let error = Later::at(path.join(UPDATES)).written().expect_err("not a directory").to_string();
         assert!(error.contains("cannot read"), "{error}");
     }
 }
