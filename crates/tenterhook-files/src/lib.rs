@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod durable;
+mod error;
 mod fingerprint;
 mod read;
 mod rel_path;
@@ -19,6 +20,7 @@ mod resumable;
 mod retry;
 
 pub use durable::{create_directories, remove_unfinished, sync_parent, write_atomically, write_durably};
+pub use error::{FileError, cannot};
 pub use fingerprint::Fingerprint;
 pub use read::{
     create_own, is_stream, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text,

@@ -332,7 +332,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.loaders.names[usize::from(split != Split::Train)] = names;
         self.run.at(Who::Trainer, "limits");
         let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
-        let batches: Result<Vec<_>, String> = batches.collect();
+        let batches: Result<Vec<_>, _> = batches.collect();
         let batches = self.run.checked(batches.map_err(Into::into))?;
         Ok((loaders, batches))
     }

@@ -1,7 +1,6 @@
 //! Hooks on a loop of one's own, without the trainer.
 
 use std::cell::{Cell, RefCell};
-use std::time::Instant;
 
 use tenterhook_core::moment::NoModel;
 use tenterhook_core::{
@@ -9,8 +8,8 @@ use tenterhook_core::{
     Shared, Stage, Status,
 };
 
-use crate::journal::{Notices, Readers, RunNotice};
-use crate::trainer::{WallClock, tell};
+use crate::journal::{Notices, Readers, RunNotice, print};
+use crate::trainer::WallClock;
 
 /// The hooks of a loop that is not the trainer's.
 ///
@@ -79,17 +78,17 @@ impl OwnLoop {
         hooks.into_iter().try_for_each(|hook| runner.add(hook))?;
         Ok(OwnLoop {
             hooks: RefCell::new(runner),
-            shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock(Instant::now()))),
+            shared: Shared::new(RunInfo::default(), 0, WallClock::start()),
             progress: Cell::default(),
             in_batch: Cell::new(false),
-            notices: RefCell::new(Notices::new(Readers::one(tell))),
+            notices: RefCell::new(Notices::new(Readers::one(print), true)),
         })
     }
 
     /// Takes what would be printed.
     #[must_use]
     pub fn with_notices(mut self, take: impl FnMut(&RunNotice) + Send + 'static) -> OwnLoop {
-        self.notices = RefCell::new(Notices::new(Readers::one(take)));
+        self.notices = RefCell::new(Notices::new(Readers::one(take), true));
         self
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
-use tenterhook_files::{is_stream, open_regular, read_bounded, read_named, write_durably};
+use tenterhook_files::{FileError, cannot, is_stream, open_regular, read_bounded, read_named, write_durably};
 
 use crate::memory;
 
@@ -93,15 +93,8 @@ pub struct TensorMap(BTreeMap<String, TensorBytes>);
 #[derive(Debug, thiserror::Error)]
 pub enum TensorError {
     /// The file cannot be read or written.
-    #[error("cannot {what} {}: {source}", path.display())]
-    Io {
-        /// `read` or `write`.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file is no whole safetensors file.
     #[error("{} is not a whole safetensors file: {source}", path.display())]
     Damaged {
@@ -202,11 +195,7 @@ impl TensorMap {
             }
             other => other,
         })?;
-        write_durably(path, |file| content.write_to(file)).map_err(|source| TensorError::Io {
-            what: "write",
-            path: path.to_owned(),
-            source,
-        })
+        Ok(write_durably(path, |file| content.write_to(file)).map_err(cannot("write", path))?)
     }
 
     /// The tensors as the content of a file, when all of them are in order.
@@ -218,8 +207,7 @@ impl TensorMap {
 
     /// Reads a file, whoever wrote it.
     pub fn read(path: &Path) -> Result<TensorMap, TensorError> {
-        let failed = |source| TensorError::Io { what: "read", path: path.to_owned(), source };
-        let bytes = content(path).map_err(failed)?;
+        let bytes = content(path).map_err(cannot("read", path))?;
         TensorMap::from_file(path, &bytes)
     }
 

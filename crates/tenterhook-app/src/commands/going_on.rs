@@ -45,7 +45,8 @@ impl GoingOn {
     ) -> Result<GoingOn, String> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
         let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
-            find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable)?;
+            find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable)
+                .map_err(|error| error.to_string())?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
             let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);

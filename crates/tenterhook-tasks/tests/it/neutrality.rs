@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::module::OptimizerState;
 use tenterhook::registry::Registry;
-use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
+use tenterhook::run::{Beginning, Begun, Ending, Entry, Line, Recorder};
 use tenterhook::settings::Amount;
 use tenterhook::task::{Build, Task};
 use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
@@ -36,8 +36,8 @@ impl Losses {
 }
 
 impl Recorder for Losses {
-    fn begin(&mut self, _: &Beginning<'_>) -> Result<(), BoxError> {
-        Ok(())
+    fn begin(&mut self, _: &Beginning<'_>) -> Result<Begun, BoxError> {
+        Ok(Begun::default())
     }
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         let of_training = ["train/loss", "val/loss", "val/perplexity"];

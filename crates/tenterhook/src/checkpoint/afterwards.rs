@@ -5,11 +5,15 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::BoxError;
+use tenterhook_core::{BoxError, Failure, Progress};
+use tenterhook_files::cannot;
 
 use super::disk;
 use super::roots::{CheckpointPath, Roots};
-use super::store::{self, Disk};
+use super::store::{self, Disk, RealDisk, largest_number, tidy};
+use crate::journal::RunNotice;
+use crate::loops::{Loop, Who};
+use crate::module::Module;
 
 /// What comes after a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,13 +42,11 @@ impl LeftOpen {
         let root = roots.own();
         let real_root = match root.canonicalize() {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removed::default()),
-            real => real.map_err(|error| format!("cannot read {}: {error}", root.display()))?,
+            real => real.map_err(cannot("read", root))?,
         };
-        let real = checkpoint
-            .canonicalize()
-            .map_err(|error| format!("cannot read {}: {error}", checkpoint.display()))?;
+        let real = checkpoint.canonicalize().map_err(cannot("read", &checkpoint))?;
         let Ok(name) = real.strip_prefix(&real_root) else { return Ok(Removed::default()) };
-        if number == 0 || number < store::largest_number(root)? {
+        if number == 0 || number < largest_number(root)? {
             return Ok(Removed::default());
         }
         let path = root.join(name);
@@ -98,5 +100,43 @@ impl Removed {
             }
         }
         all
+    }
+}
+
+impl<M: Module> Loop<M> {
+    /// Counts on from what is there.
+    pub(crate) fn count_on(&mut self) -> Result<(), Failure> {
+        let largest = largest_number(&self.shared.run.checkpoints);
+        self.at(Who::Trainer, "begin");
+        self.checkpointer.number =
+            self.checkpointer.number.max(self.checked(largest.map_err(BoxError::from))?);
+        Ok(())
+    }
+
+    /// Nobody else saves here from now on: sets aside what the resume skips, removes what a killed process left, and
+    /// finishes what it had begun.
+    pub(crate) fn take_over_checkpoints(&mut self, unreadable: &[PathBuf]) -> Result<(), Failure> {
+        if self.shared.run.fast_dev_run {
+            return Ok(());
+        }
+        let roots = self.roots();
+        self.at(Who::Trainer, "begin");
+        let aside = self.checked(roots.set_aside(&RealDisk, unreadable))?;
+        self.count_on()?;
+        let left_open = self.checkpointer.left_open.take();
+        let finish = || {
+            // Also refuses a directory of checkpoints that is a symbolic link.
+            roots.latest()?;
+            tidy(&RealDisk, roots.own())?;
+            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&RealDisk, &roots))
+        };
+        let mut finished = self.checked(finish())?;
+        finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
+        let Progress { step, epoch, .. } = self.state.progress;
+        self.note_removed(step, epoch, finished);
+        for text in aside {
+            self.note(RunNotice::Said { hook: "trainer".into(), text });
+        }
+        Ok(())
     }
 }

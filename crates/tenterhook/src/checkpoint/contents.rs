@@ -12,7 +12,7 @@ use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress, State};
 
 use super::afterwards::Afterwards;
-use super::saving::Announcement;
+use super::announcing::Announcement;
 use super::store::FORMAT;
 use crate::data::DataState;
 use crate::loops::Loop;

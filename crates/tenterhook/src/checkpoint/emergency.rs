@@ -1,22 +1,38 @@
 //! The checkpoint that a signal asks for.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tenterhook_core::{BoxError, Failure, Phase, Progress};
-use tenterhook_files::RelPath;
+use tenterhook_files::{RelPath, cannot};
 
+use super::contents::Contents;
 use super::roots::{CheckpointPath, Save};
 use super::store::EMERGENCY;
 use crate::loops::Loop;
 use crate::module::Module;
 use crate::resume::ResumePoint;
 
+/// What must be known for a checkpoint that a signal asks for.
+#[derive(Default)]
+pub(crate) struct Emergency {
+    /// A signal may come.
+    pub(crate) is_possible: bool,
+    /// One has come, so nothing is to be waited for.
+    pub(crate) hurry: Arc<AtomicBool>,
+    /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
+    pub(crate) before_validation: Option<Box<Contents>>,
+    /// The checkpoint has been taken.
+    taken: bool,
+}
+
 impl<M: Module> Loop<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
     pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
         self.ending.cut_short |= point.is_within_epoch();
         let nothing = self.state.progress.total_batches == 0 || !self.checkpointer.kept;
-        if nothing || std::mem::replace(&mut self.checkpointer.emergency, true) {
+        if nothing || std::mem::replace(&mut self.checkpointer.emergency.taken, true) {
             return Ok(());
         }
         let Progress { epoch, step, .. } = self.state.progress;
@@ -24,7 +40,13 @@ impl<M: Module> Loop<M> {
         let name = self.checked(name)?;
         let request = Save { path: Some(name.into()), ..Save::default() };
         // An interrupted validation runs again whole, so the checkpoint is of before it.
-        match self.checkpointer.before_validation.take().filter(|_| point == ResumePoint::ValidationDue) {
+        match self
+            .checkpointer
+            .emergency
+            .before_validation
+            .take()
+            .filter(|_| point == ResumePoint::ValidationDue)
+        {
             Some(noted) => self.save_noted(module, &request, *noted),
             None => self.save_now(module, point, &request),
         }
@@ -32,11 +54,11 @@ impl<M: Module> Loop<M> {
 
     /// A signal may come while a validation runs, and then its beginning must be known.
     pub(crate) fn note_before_validation(&mut self, phase: Phase) -> Result<(), Failure> {
-        self.checkpointer.before_validation = None;
-        if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.interruptible {
+        self.checkpointer.emergency.before_validation = None;
+        if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.emergency.is_possible {
             let hooks = self.hooks.states(&self.state.progress)?;
             let contents = self.contents(hooks, ResumePoint::ValidationDue);
-            self.checkpointer.before_validation = Some(Box::new(self.checked(contents)?));
+            self.checkpointer.emergency.before_validation = Some(Box::new(self.checked(contents)?));
         }
         Ok(())
     }
@@ -51,7 +73,7 @@ impl<M: Module> Loop<M> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
         };
-        let entries = entries.map_err(|error| format!("cannot read {}: {error}", root.display()))?;
+        let entries = entries.map_err(cannot("read", root))?;
         let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| name.starts_with(EMERGENCY)).collect();
         names.sort();

@@ -21,6 +21,7 @@
 //! - **Removals.** A checkpoint names those that it replaces and is durable before they go, so a resumed run knows what it removed.
 
 mod afterwards;
+mod announcing;
 mod best;
 mod contents;
 mod disk;
@@ -35,6 +36,7 @@ mod writer;
 pub use crate::resume::ResumePoint;
 pub use afterwards::Afterwards;
 pub(crate) use afterwards::LeftOpen;
+pub use announcing::Announcement;
 pub use best::Best;
 pub use contents::Contents;
 pub use disk::{problems, read, read_state};
@@ -42,7 +44,7 @@ pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;
 pub use roots::{CheckpointPath, Save};
 pub(crate) use saving::Checkpointer;
-pub use saving::{Announcement, Requested};
+pub use saving::Requested;
 pub use store::{
     About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
 };

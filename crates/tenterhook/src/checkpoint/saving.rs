@@ -1,51 +1,23 @@
-//! Taking checkpoints: assembled on the training thread, written by the writer, announced when they are durable.
+//! Taking checkpoints: assembled on the training thread, and handed to the writer.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Event, Failure, NamedTensors, Phase, Progress};
+use tenterhook_core::{BoxError, Entries, Event, Failure, Phase, Progress};
 use tenterhook_files::RelPath;
 
-use super::afterwards::{Afterwards, LeftOpen, Removed, unrecorded_removals};
+use super::afterwards::{Afterwards, LeftOpen};
+use super::announcing::{Announcement, Announcements};
 use super::contents::Contents;
+use super::emergency::Emergency;
 use super::roots::{CheckpointPath, Save};
-use super::store::{RealDisk, largest_number, tidy};
-use super::writer::{Done, Job, Weights, Writer};
-use crate::call::Call;
+use super::writer::{Job, Places, Weights, Writer};
 use crate::data::DataState;
-use crate::journal::RunNotice;
 use crate::loops::{Loop, Who, Window};
-use crate::module::{Module, Wanted};
+use crate::module::{Module, Snapshot, Wanted};
 use crate::resume::ResumePoint;
-use crate::run::Happening;
 use crate::settings::OnSaveError;
-
-/// A checkpoint that hooks are to be told about.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Announcement {
-    /// The completed steps at the save.
-    pub step: u64,
-    /// The epoch of the save, from 0.
-    pub epoch: u64,
-    /// The latest value of every metric at the save.
-    #[serde(with = "tenterhook_core::number::map")]
-    pub metrics: BTreeMap<String, f64>,
-    /// The step that each of them belongs to.
-    #[serde(default)]
-    pub metric_steps: BTreeMap<String, u64>,
-    /// Its path.
-    pub path: CheckpointPath,
-    /// Its score where it was the best at the save.
-    #[serde(default, with = "tenterhook_core::number::option")]
-    pub best_score: Option<f64>,
-    /// It was read from a checkpoint, so a killed process may have announced it already.
-    #[serde(skip)]
-    pub again: bool,
-}
 
 /// A save that was requested, and by which hook at which event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,24 +40,14 @@ pub(crate) struct Checkpointer {
     pub(crate) data: Option<DataState>,
     /// The saves to take at the next point at which a checkpoint can be taken.
     pub(crate) requested: Vec<Requested>,
-    /// Handed to the writer and not yet known to be durable.
-    in_flight: Vec<Announcement>,
-    /// Durable and not yet announced.
-    pub(crate) durable: Vec<Announcement>,
-    /// Training has begun, or gone on from its position, so that what is saved from here on is true.
+    pub(crate) announcements: Announcements,
+    /// Training has begun, or has resumed, so checkpoints may be taken from here.
     pub(crate) ready: bool,
-    /// What the process may not have done that saved the checkpoint that training goes on from.
+    /// What the process may not have done that saved the checkpoint that training resumes from.
     pub(crate) left_open: Option<LeftOpen>,
-    /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
-    pub(crate) before_validation: Option<Box<Contents>>,
     /// The run keeps checkpoints at all, so that a signal should leave one.
     pub(crate) kept: bool,
-    /// A signal may come.
-    pub(crate) interruptible: bool,
-    /// One has come, so nothing is to be waited for.
-    pub(crate) hurry: Arc<AtomicBool>,
-    /// The checkpoint that a signal asked for has been taken.
-    pub(super) emergency: bool,
+    pub(crate) emergency: Emergency,
 }
 
 impl<M: Module> Loop<M> {
@@ -152,7 +114,7 @@ impl<M: Module> Loop<M> {
     pub(crate) fn save_after_failure(&mut self, module: &mut M) -> Result<(), Failure> {
         let ready = self.checkpointer.ready;
         self.checkpointer.requested.retain(|requested| ready && requested.event == Event::Exception);
-        if let Some(noted) = self.checkpointer.before_validation.take() {
+        if let Some(noted) = self.checkpointer.emergency.before_validation.take() {
             let mut requested = std::mem::take(&mut self.checkpointer.requested);
             requested.retain(|requested| self.is_true_now(&requested.save));
             return requested
@@ -208,6 +170,7 @@ impl<M: Module> Loop<M> {
         mut contents: Contents,
     ) -> Result<(), Failure> {
         let weights_only = request.weights_only;
+        contents.weights_only = weights_only;
         let entries = Entries::default();
         if !weights_only {
             emit!(self, module, SaveCheckpoint { entries: &entries });
@@ -215,63 +178,78 @@ impl<M: Module> Loop<M> {
         self.at(Who::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
-        let weights =
-            if weights_only { self.scored_weights()? } else { Weights::of(self.weights.own.clone()) };
+        contents.entries = entries.into_map();
+        let weights = match weights_only {
+            true => self.scored_weights()?,
+            false => self.weights.own.clone().map_or_else(Weights::modules, Weights::Own),
+        };
+        let snapshot = self.snapshot(module, weights_only, &weights)?;
+        self.at(Who::Trainer, "save");
+        let (name, replaces) = self.checked(self.names(request))?;
+        let places = self.checked(self.places(&name, &replaces, request))?;
+        contents.afterwards = Afterwards { replaces, link: request.link.clone() };
+        let saved = Announcement::of(&contents, name, request.best_score);
+        contents.unannounced = self.checkpointer.announcements.with(&saved);
+        self.checkpointer.announcements.in_flight.push(saved.clone());
+        let job = Job {
+            saved,
+            places,
+            contents,
+            snapshot,
+            weights,
+            run: self.shared.run.directory.clone(),
+            retries: self.limits.on_save_error == OnSaveError::Retry,
+            hurry: Arc::clone(&self.checkpointer.emergency.hurry),
+        };
+        self.checkpointer.writer.start(job, self.limits.background_saves);
+        if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
+    }
+
+    /// What the module takes part with.
+    fn snapshot(
+        &mut self,
+        module: &mut M,
+        weights_only: bool,
+        weights: &Weights,
+    ) -> Result<Snapshot, Failure> {
         let gradients = !weights_only && self.keeps_gradients(module)?;
         let wanted =
             Wanted { weights: !matches!(weights, Weights::Own(_)), optimizers: !weights_only, gradients };
         self.at(Who::Module, "snapshot");
         let snapshot = module.snapshot(wanted);
-        let snapshot = self.checked(snapshot)?;
-        let roots = self.roots();
-        self.at(Who::Trainer, "save");
-        let name = self.checked(self.name_of(request))?;
-        let Progress { step, epoch, .. } = contents.progress;
-        let (metrics, metric_steps) = contents.latest_metrics();
-        let announcement = Announcement {
-            step,
-            epoch,
-            metrics,
-            metric_steps,
-            path: name.clone(),
-            best_score: request.best_score,
-            again: false,
+        self.checked(snapshot)
+    }
+
+    /// The name of a checkpoint, and those of the checkpoints that it replaces.
+    fn names(&self, request: &Save) -> Result<(CheckpointPath, Vec<CheckpointPath>), BoxError> {
+        let Progress { epoch, step, .. } = self.state.progress;
+        let name = match &request.path {
+            Some(path) => path.clone(),
+            None => RelPath::new(format!("epoch={epoch}-step={step}"))?.into(),
         };
-        contents.weights_only = weights_only;
-        contents.entries = entries.into_map();
-        let Checkpointer { durable, in_flight, .. } = &self.checkpointer;
-        contents.unannounced = durable.iter().chain(in_flight).chain([&announcement]).cloned().collect();
         let mut replaces = request.replaces.clone();
-        if !weights_only {
+        if !request.weights_only {
             // What a signal left is no longer the newest.
-            let emergencies = self.earlier_emergencies();
-            replaces.extend(self.checked(emergencies)?);
+            replaces.extend(self.earlier_emergencies()?);
         }
         replaces.retain(|old| *old != name);
-        let places = || -> Result<_, BoxError> {
-            let old = replaces.iter().map(|old| roots.for_writing(old)).collect::<Result<Vec<_>, _>>()?;
-            let link = request.link.as_ref().map(|link| roots.for_writing(link)).transpose()?;
-            let latest = (!weights_only).then(|| roots.latest()).transpose()?;
-            Ok((roots.for_writing(&name)?, old, link, latest))
-        };
-        let (path, old, link, latest) = self.checked(places())?;
-        contents.afterwards = Afterwards { replaces, link: request.link.clone() };
-        let job = Job {
-            name,
-            contents,
-            snapshot,
-            weights,
-            replaces: old,
-            link,
-            latest,
-            run: self.shared.run.directory.clone(),
-            retries: self.limits.on_save_error == OnSaveError::Retry,
-            hurry: Arc::clone(&self.checkpointer.hurry),
-            path,
-        };
-        self.checkpointer.in_flight.push(announcement);
-        self.checkpointer.writer.start(job, self.limits.background_saves);
-        if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
+        Ok((name, replaces))
+    }
+
+    /// Where a checkpoint goes.
+    fn places(
+        &self,
+        name: &CheckpointPath,
+        replaces: &[CheckpointPath],
+        request: &Save,
+    ) -> Result<Places, BoxError> {
+        let roots = self.roots();
+        Ok(Places {
+            replaces: replaces.iter().map(|old| roots.for_writing(old)).collect::<Result<_, _>>()?,
+            link: request.link.as_ref().map(|link| roots.for_writing(link)).transpose()?,
+            latest: (!request.weights_only).then(|| roots.latest()).transpose()?,
+            path: roots.for_writing(name)?,
+        })
     }
 
     /// Whether an accumulation window is under way.
@@ -298,151 +276,8 @@ impl<M: Module> Loop<M> {
     /// The weights as they are evaluated: those that are swapped in, or that a hook keeps for it.
     fn scored_weights(&mut self) -> Result<Weights, Failure> {
         if self.weights.own.is_some() {
-            return Ok(Weights::Modules(NamedTensors::default()));
+            return Ok(Weights::modules());
         }
         Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.state.progress)?.unwrap_or_default()))
-    }
-
-    fn name_of(&self, request: &Save) -> Result<CheckpointPath, BoxError> {
-        let Progress { epoch, step, .. } = self.state.progress;
-        let by_progress = || Ok(RelPath::new(format!("epoch={epoch}-step={step}"))?.into());
-        request.path.clone().map_or_else(by_progress, Ok)
-    }
-
-    /// Counts on from what is there.
-    pub(crate) fn count_on(&mut self) -> Result<(), Failure> {
-        let largest = largest_number(&self.shared.run.checkpoints);
-        self.at(Who::Trainer, "begin");
-        self.checkpointer.number =
-            self.checkpointer.number.max(self.checked(largest.map_err(BoxError::from))?);
-        Ok(())
-    }
-
-    /// Nobody else saves here from now on: sets aside what the resume skips, removes what a killed process left, and
-    /// finishes what it had begun.
-    pub(crate) fn take_over_checkpoints(&mut self, unreadable: &[PathBuf]) -> Result<(), Failure> {
-        if self.shared.run.fast_dev_run {
-            return Ok(());
-        }
-        let roots = self.roots();
-        self.at(Who::Trainer, "begin");
-        let aside = self.checked(roots.set_aside(&RealDisk, unreadable))?;
-        self.count_on()?;
-        let left_open = self.checkpointer.left_open.take();
-        let finish = || {
-            // Also refuses a directory of checkpoints that is a symbolic link.
-            roots.latest()?;
-            tidy(&RealDisk, roots.own())?;
-            left_open.map_or_else(|| Ok(Removed::default()), |left| left.finish(&RealDisk, &roots))
-        };
-        let mut finished = self.checked(finish())?;
-        finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
-        let Progress { step, epoch, .. } = self.state.progress;
-        self.note_removed(step, epoch, finished);
-        for text in aside {
-            self.note(RunNotice::Said { hook: "trainer".into(), text });
-        }
-        Ok(())
-    }
-
-    /// Records what was removed, and reports what could not be.
-    fn note_removed(&mut self, step: u64, epoch: u64, Removed { removed, kept }: Removed) {
-        for path in removed {
-            self.shared.run.removed_checkpoints.push(path.clone());
-            self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
-        }
-        for error in kept {
-            self.note(RunNotice::Said { hook: "trainer".into(), text: error.to_string() });
-        }
-    }
-
-    /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.
-    #[inline]
-    pub(crate) fn collect_saves(&mut self, wait: bool) -> Result<(), Failure> {
-        if self.checkpointer.in_flight.is_empty() {
-            return Ok(());
-        }
-        let mut first = Ok(());
-        for done in self.checkpointer.writer.finished(wait) {
-            let judged = self.judge(done);
-            first = self.first_of(first, judged);
-        }
-        first
-    }
-
-    fn judge(&mut self, done: Done) -> Result<(), Failure> {
-        let Done { name, path, step, epoch, weights_only, result } = done;
-        let is_it = |saved: &Announcement| saved.step == step && saved.path == name;
-        let announcement = self.checkpointer.in_flight.iter().find(|saved| is_it(saved)).cloned();
-        self.checkpointer.in_flight.retain(|saved| !is_it(saved));
-        match result {
-            Ok(removed) => {
-                self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
-                self.note_removed(step, epoch, removed);
-                self.checkpointer.durable.extend(announcement);
-                Ok(())
-            }
-            Err(error) => self.unsaved(path, error),
-        }
-    }
-
-    /// Nothing older is lost by a save that failed: what it would have replaced stays, and whoever asked for it learns
-    /// of it.
-    fn unsaved(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
-        self.shared.run.unsaved_checkpoints.push(path.clone());
-        if self.limits.on_save_error == OnSaveError::Stop {
-            self.record_happening(Happening::CheckpointFailed { path, error: error.to_string() });
-            self.at(Who::Trainer, "save");
-            return Err(self.failed(error, false));
-        }
-        self.note(RunNotice::Unsaved { path, error });
-        Ok(())
-    }
-}
-
-impl<M: Module> Call<'_, M> {
-    /// Announces the checkpoints that have become durable, at a step boundary.
-    #[inline]
-    pub(crate) fn announce_checkpoints(&mut self) -> Result<(), Failure> {
-        self.run.collect_saves(false)?;
-        self.announce_durable()
-    }
-
-    /// Waits for the writer, and announces all that is durable then.
-    pub(crate) fn finish_saves(&mut self) -> Result<(), Failure> {
-        let collected = self.run.collect_saves(true);
-        let announced = self.announce_durable();
-        self.run.first_of(collected, announced)
-    }
-
-    fn announce_durable(&mut self) -> Result<(), Failure> {
-        if self.run.checkpointer.durable.is_empty() {
-            return Ok(());
-        }
-        for saved in std::mem::take(&mut self.run.checkpointer.durable) {
-            let path = self.run.roots().place(&saved.path);
-            let path = self.run.checked(path)?;
-            emit!(
-                self.run,
-                self.module,
-                CheckpointSaved {
-                    saved_step: saved.step,
-                    saved_epoch: saved.epoch,
-                    saved_metrics: &saved.metrics,
-                    saved_metric_steps: &saved.metric_steps,
-                    path: &path,
-                    root: &self.run.shared.run.checkpoints,
-                    best_score: saved.best_score,
-                    again: saved.again,
-                }
-            );
-        }
-        Ok(())
-    }
-}
-
-impl Weights {
-    fn of(own: Option<Arc<crate::tensors::TensorMap>>) -> Weights {
-        own.map_or_else(|| Weights::Modules(NamedTensors::default()), Weights::Own)
     }
 }

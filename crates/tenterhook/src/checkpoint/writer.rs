@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
-use tenterhook_core::{BoxError, NamedTensors, Progress, backtraces};
-use tenterhook_files::Backoff;
+use tenterhook_core::{BoxError, NamedTensors, backtraces};
+use tenterhook_files::{Backoff, cannot};
 
 use super::afterwards::Removed;
+use super::announcing::Announcement;
 use super::contents::Contents;
 use super::disk;
 use super::hook_tensors;
-use super::roots::CheckpointPath;
 use super::store::{self, Disk, RealDisk};
 use crate::module::{Saved, Snapshot};
 use crate::run::EVENTS;
@@ -31,23 +31,28 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// A checkpoint to be written.
 pub(super) struct Job {
-    /// How the checkpoint is named in files and announcements.
-    pub(super) name: CheckpointPath,
-    pub(super) path: PathBuf,
+    /// How it is announced.
+    pub(super) saved: Announcement,
+    pub(super) places: Places,
     pub(super) contents: Contents,
     pub(super) snapshot: Snapshot,
     pub(super) weights: Weights,
-    /// To be removed once it is durable.
-    pub(super) replaces: Vec<PathBuf>,
-    /// Links to be pointed at it then.
-    pub(super) link: Option<PathBuf>,
-    pub(super) latest: Option<PathBuf>,
     /// The run's directory, which the checkpoint's marks are about.
     pub(super) run: Option<PathBuf>,
     /// It is tried several times.
     pub(super) retries: bool,
     /// But at once, because the run ends.
     pub(super) hurry: Arc<AtomicBool>,
+}
+
+/// Where a checkpoint goes.
+pub(super) struct Places {
+    pub(super) path: PathBuf,
+    /// To be removed once it is durable.
+    pub(super) replaces: Vec<PathBuf>,
+    /// Links to be pointed at it then.
+    pub(super) link: Option<PathBuf>,
+    pub(super) latest: Option<PathBuf>,
 }
 
 /// Whose weights a checkpoint holds.
@@ -58,12 +63,17 @@ pub(super) enum Weights {
     Own(Arc<TensorMap>),
 }
 
+impl Weights {
+    /// The module's as they are.
+    pub(super) fn modules() -> Weights {
+        Weights::Modules(NamedTensors::default())
+    }
+}
+
 /// What became of it.
 pub(super) struct Done {
-    pub(super) name: CheckpointPath,
+    pub(super) saved: Announcement,
     pub(super) path: PathBuf,
-    pub(super) step: u64,
-    pub(super) epoch: u64,
     pub(super) weights_only: bool,
     /// What was removed for it.
     pub(super) result: Result<Removed, BoxError>,
@@ -73,9 +83,8 @@ impl Job {
     /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
     /// else may come first.
     pub(super) fn carry_out(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> Done {
-        let Job { name, path, mut contents, snapshot, weights, replaces, link, latest, run, retries, hurry } =
-            self;
-        let progress = contents.progress;
+        let Job { saved, places, mut contents, snapshot, weights, run, retries, hurry } = self;
+        let Places { path, replaces, link, latest } = places;
         let weights_only = contents.weights_only;
         let read = backtraces::caught("", || snapshot.read(buffers));
         // Lengths that are asked for no more.
@@ -110,8 +119,7 @@ impl Job {
             backoff.retry(attempt, pause).map_err(|(error, _)| error)
         };
         let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
-        let (step, epoch) = (progress.step, progress.epoch);
-        Done { name, path, step, epoch, weights_only, result }
+        Done { saved, path, weights_only, result }
     }
 }
 
@@ -121,7 +129,7 @@ fn sync_marks(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Resul
     let check = |path: &Path, synced: io::Result<()>| match synced {
         // A file that was taken away is no reason to save nothing.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(|error| format!("cannot sync {}: {error}", path.display())),
+        synced => synced.map_err(cannot("sync", path)),
     };
     let marked = contents.marks.iter().map(|position| position.file.below(run));
     // The journal says what earlier saves removed.
@@ -157,8 +165,8 @@ impl Writer {
         let before = self.before.replace(ends);
         // Several saves of one moment copy everything each; the memory of one is kept.
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
-        let Progress { step, epoch, .. } = job.contents.progress;
-        let (name, path, weights_only) = (job.name.clone(), job.path.clone(), job.contents.weights_only);
+        let (saved, path) = (job.saved.clone(), job.places.path.clone());
+        let weights_only = job.contents.weights_only;
         let keep = backtraces::like_caller();
         let work = move || {
             let _keeping = keep();
@@ -176,7 +184,7 @@ impl Writer {
                 let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
                 // The next one would not wait for those before this one.
                 self.done = self.finished(true);
-                self.done.push(Done { name, path, step, epoch, weights_only, result: Err(error.into()) });
+                self.done.push(Done { saved, path, weights_only, result: Err(error.into()) });
             }
         }
     }

@@ -9,7 +9,7 @@ use super::keys::{HOOK_KEYS, HookKeys};
 use super::read::read;
 use super::schema::{Schema, schema_of};
 use super::tree::USE;
-use super::words::Place;
+use super::words::{Place, free_name};
 use crate::problems::Problem;
 use crate::registry::Registry;
 use crate::trainer::Trainer;
@@ -83,19 +83,9 @@ impl HookTable {
 
     /// The name under which the hook is registered beside others with these names.
     pub(crate) fn registered_name(&self, hook: &AnyHook, taken: &[String]) -> String {
-        if let Some(name) = &self.common.name {
-            return name.clone();
-        }
         // A second one of a kind needs a name of its own, and the order in the file is a stable one.
-        let own = hook.name();
-        let mut name = own.to_owned();
-        for number in 2.. {
-            if !taken.contains(&name) {
-                break;
-            }
-            name = format!("{own}_{number}");
-        }
-        name
+        let own = || free_name(hook.name(), |name| !taken.iter().any(|taken| taken == name));
+        self.common.name.clone().unwrap_or_else(own)
     }
 
     /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.

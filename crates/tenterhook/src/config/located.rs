@@ -5,6 +5,7 @@ use tenterhook_core::plan::nearest;
 use super::hooks_config::{HOOKS_CONFIG, of_table};
 use super::schema::{Schema, aliases};
 use super::tree::{Kind, Node, USE};
+use super::words::free_name;
 use crate::problems::Problem;
 use crate::registry::Registry;
 
@@ -92,9 +93,7 @@ fn names(items: &[Node], registry: &Registry) -> Vec<String> {
     for item in items {
         let own = || {
             let made = registry.describe(registry.hook_named(item.text(USE)?)?.name).ok()?.made?;
-            let numbered = (2..).map(|number| format!("{}_{number}", made.registered_as));
-            let free = |name: &String| !taken.contains(name);
-            std::iter::once(made.registered_as.clone()).chain(numbered).find(free)
+            Some(free_name(&made.registered_as, |name| !taken.iter().any(|taken| taken == name)))
         };
         taken.push(item.text("name").map(str::to_owned).or_else(own).unwrap_or_default());
     }

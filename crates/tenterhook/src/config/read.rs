@@ -1,11 +1,13 @@
 //! From a plain value to a type, with the path and the kind of what does not fit.
 
-use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqDeserializer};
+use std::cell::RefCell;
+
+use serde::de::value::{MapAccessDeserializer, StringDeserializer};
 use serde::de::{
-    self, DeserializeOwned, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor, value,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_path_to_error::Segment;
 use tenterhook_core::{BoxError, OptionError};
 use toml::Value;
 
@@ -131,62 +133,75 @@ fn owned(words: &[&str]) -> Vec<String> {
 
 /// Reads a value. A key that a type would silently ignore does not fit either.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Misfit> {
-    let (shape, mut ignored) = (value.clone(), Vec::new());
-    let mut note = |path: serde_ignored::Path<'_>| ignored.push(steps_of(&path));
-    let outcome = serde_path_to_error::deserialize(serde_ignored::Deserializer::new(Input(value), &mut note));
-    let read = outcome.map_err(|error| {
-        let mut path = along(error.path().iter(), &shape);
-        let fault = error.into_inner();
+    let trail = Trail::default();
+    let read = T::deserialize(Input { value, trail: &trail }).map_err(|fault| trail.misfit(fault))?;
+    trail.ignored().map_or(Ok(read), Err)
+}
+
+/// The path to the value that is being read. [`Input`] keeps it itself, because a wrapper around a deserializer is compiled once
+/// for every type that is read, and there are dozens of types.
+#[derive(Default)]
+struct Trail {
+    path: RefCell<Vec<String>>,
+    /// Where the first error was found.
+    failed: RefCell<Option<Vec<String>>>,
+    /// The first key that the type ignored.
+    ignored: RefCell<Option<Vec<String>>>,
+}
+
+impl Trail {
+    /// Reads the value of a key or the element of a list.
+    fn step<T>(&self, step: String, read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+        self.path.borrow_mut().push(step);
+        let read = read();
+        if read.is_err() {
+            self.failed.borrow_mut().get_or_insert_with(|| self.path.borrow().clone());
+        }
+        self.path.borrow_mut().pop();
+        read
+    }
+
+    fn misfit(&self, fault: Fault) -> Misfit {
+        let mut path = self.failed.take().unwrap_or_default();
         if let Fault::MissingKey(name) | Fault::UnknownKey { name, .. } = &fault
             && path.last() != Some(name)
         {
             path.push(name.clone());
         }
         Misfit::new(path, fault)
-    })?;
-    match ignored.into_iter().next() {
-        Some(path) => {
-            let name = path.last().cloned().unwrap_or_default();
-            Err(Misfit::new(path, Fault::UnknownKey { name, known: Vec::new() }))
-        }
-        None => Ok(read),
+    }
+
+    fn ignored(&self) -> Option<Misfit> {
+        let path = self.ignored.take()?;
+        let name = path.last().cloned().unwrap_or_default();
+        Some(Misfit::new(path, Fault::UnknownKey { name, known: Vec::new() }))
     }
 }
 
 /// A value to read from, whose errors are [faults](Fault).
-struct Input(Value);
-
-impl IntoDeserializer<'_, Fault> for Input {
-    type Deserializer = Input;
-
-    fn into_deserializer(self) -> Input {
-        self
-    }
+struct Input<'a> {
+    value: Value,
+    trail: &'a Trail,
 }
 
-impl<'de> Deserializer<'de> for Input {
+impl<'de> Deserializer<'de> for Input<'_> {
     type Error = Fault;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.0 {
+        match self.value {
             Value::String(text) => visitor.visit_string(text),
             Value::Integer(number) => visitor.visit_i64(number),
             Value::Float(number) => visitor.visit_f64(number),
             Value::Boolean(switch) => visitor.visit_bool(switch),
-            Value::Datetime(_) => Err(de::Error::invalid_type(unexpected(&self.0), &visitor)),
+            Value::Datetime(_) => Err(de::Error::invalid_type(unexpected(&self.value), &visitor)),
             Value::Array(items) => {
-                let mut items = SeqDeserializer::new(items.into_iter().map(Input));
-                let read = visitor.visit_seq(&mut items)?;
-                items.end()?;
-                Ok(read)
+                let given = items.len();
+                let mut elements = Elements { items: items.into_iter(), read: 0, trail: self.trail };
+                let list = visitor.visit_seq(&mut elements)?;
+                let read = elements.read;
+                if read < given { Err(too_long(given, read)) } else { Ok(list) }
             }
-            Value::Table(table) => {
-                let mut entries =
-                    MapDeserializer::new(table.into_iter().map(|(key, value)| (key, Input(value))));
-                let read = visitor.visit_map(&mut entries)?;
-                entries.end()?;
-                Ok(read)
-            }
+            Value::Table(table) => visitor.visit_map(Entries::new(table, self.trail)),
         }
     }
 
@@ -208,49 +223,78 @@ impl<'de> Deserializer<'de> for Input {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        match self.0 {
-            Value::String(word) => visitor.visit_enum(value::StringDeserializer::new(word)),
+        match self.value {
+            Value::String(word) => visitor.visit_enum(StringDeserializer::new(word)),
             Value::Table(table) => {
-                let entries = table.into_iter().map(|(key, value)| (key, Input(value)));
-                visitor.visit_enum(MapAccessDeserializer::new(MapDeserializer::new(entries)))
+                visitor.visit_enum(MapAccessDeserializer::new(Entries::new(table, self.trail)))
             }
             other => Err(Fault::wrong_type(unexpected(&other), "a text")),
         }
     }
 
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.trail.ignored.borrow_mut().get_or_insert_with(|| self.trail.path.borrow().clone());
+        visitor.visit_unit()
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map struct identifier
     }
 }
 
-/// The steps of a path that exist in the value: the variant of an enum may be a key of the file or not.
-fn along<'a>(segments: impl Iterator<Item = &'a Segment>, mut shape: &Value) -> Vec<String> {
-    let mut path = Vec::new();
-    for segment in segments {
-        let (step, child) = match segment {
-            Segment::Seq { index } => (index.to_string(), shape.get(*index)),
-            Segment::Map { key } | Segment::Enum { variant: key } => (key.clone(), shape.get(key.as_str())),
-            Segment::Unknown => break,
+fn too_long(given: usize, read: usize) -> Fault {
+    let elements = if read == 1 { "1 element" } else { &*format!("{read} elements") };
+    de::Error::invalid_length(given, &&*format!("{elements} in sequence"))
+}
+
+/// The elements of a list.
+struct Elements<'a> {
+    items: std::vec::IntoIter<Value>,
+    read: usize,
+    trail: &'a Trail,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_> {
+    type Error = Fault;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+        let Some(value) = self.items.next() else { return Ok(None) };
+        let (index, trail) = (self.read, self.trail);
+        self.read += 1;
+        trail.step(index.to_string(), || seed.deserialize(Input { value, trail })).map(Some)
+    }
+}
+
+/// The entries of a table.
+struct Entries<'a> {
+    entries: toml::map::IntoIter<String, Value>,
+    /// The entry whose key has been read.
+    next: Option<(String, Value)>,
+    trail: &'a Trail,
+}
+
+impl Entries<'_> {
+    fn new(table: toml::Table, trail: &Trail) -> Entries<'_> {
+        Entries { entries: table.into_iter(), next: None, trail }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Fault;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+        let Some((key, value)) = self.entries.next() else { return Ok(None) };
+        let read = self.trail.step(key.clone(), || seed.deserialize(StringDeserializer::new(key.clone())))?;
+        self.next = Some((key, value));
+        Ok(Some(read))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
+        let Some((key, value)) = self.next.take() else {
+            return Err(de::Error::custom("a value is read before its key"));
         };
-        let Some(child) = child else { continue };
-        shape = child;
-        path.push(step);
+        let trail = self.trail;
+        trail.step(key, || seed.deserialize(Input { value, trail }))
     }
-    path
-}
-
-fn steps_of(path: &serde_ignored::Path<'_>) -> Vec<String> {
-    use serde_ignored::Path;
-    let (parent, step) = match path {
-        Path::Root => return Vec::new(),
-        Path::Seq { parent, index } => (parent, Some(index.to_string())),
-        Path::Map { parent, key } => (parent, Some(key.clone())),
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-            (parent, None)
-        }
-    };
-    let mut steps = steps_of(parent);
-    steps.extend(step);
-    steps
 }

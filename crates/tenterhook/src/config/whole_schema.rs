@@ -11,6 +11,7 @@ use super::hooks_config::{BUILT_INS, BuiltIn, HooksConfig};
 use super::keys::HookKeys;
 use super::schema::{aliases, schema_of};
 use super::tree::USE;
+use super::words::free_name;
 use crate::registry::{Listed, Registry};
 use crate::settings::Settings;
 use crate::task::AnyTask;
@@ -83,9 +84,7 @@ impl Whole {
             schema.remove("$defs")
         });
         let plain: String = name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
-        let taken = |name: &String| self.definitions.contains_key(name);
-        let numbered = (2..).map(|number| format!("{plain}_{number}"));
-        let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(plain);
+        let name = free_name(&plain, |name| !self.definitions.contains_key(name));
         close(&mut schema);
         refer(&mut schema, &name);
         self.definitions.insert(name.clone(), schema);

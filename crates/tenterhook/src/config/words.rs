@@ -102,3 +102,14 @@ pub(crate) fn suggestion(name: &str, known: &[impl AsRef<str>]) -> Option<String
         ),
     )
 }
+
+/// A name that is free: this one, or else with the first number from 2 on.
+pub(crate) fn free_name(name: &str, is_free: impl Fn(&str) -> bool) -> String {
+    let mut number = 1;
+    let mut free = name.to_owned();
+    while !is_free(&free) {
+        number += 1;
+        free = format!("{name}_{number}");
+    }
+    free
+}

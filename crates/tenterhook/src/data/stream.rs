@@ -78,17 +78,17 @@ impl<B: Send + 'static> StreamOf<B> {
         }
     }
 
-    /// How many items a batch has.
-    #[must_use]
-    pub fn size(mut self, items: usize) -> Self {
-        self.size = items;
-        self
-    }
-
     /// Leaves out the last batch of an epoch when it is short.
     #[must_use]
     pub fn drop_last(mut self) -> Self {
         self.drop_last = true;
+        self
+    }
+
+    /// How many items a batch has.
+    #[must_use]
+    pub fn size(mut self, items: usize) -> Self {
+        self.size = items;
         self
     }
 

@@ -14,10 +14,10 @@ mod recording;
 pub(crate) use failures::Then;
 pub use failures::{FailureKind, Failures};
 pub use notice::RunNotice;
-pub(crate) use notice::{Notices, Readers};
+pub(crate) use notice::{Notices, Readers, print};
 pub(crate) use recording::{Recording, SharedRecorder};
 
-use crate::run::{Happening, Identity};
+use crate::run::{Happening, Identity, Place};
 
 /// What is told and written down of a run, and by whom it is read.
 pub(crate) struct Journal {
@@ -54,9 +54,31 @@ impl UnreadNotice {
     }
 }
 
-impl Journal {
-    pub(crate) fn new(notices: Notices, recording: Option<Recording>) -> Journal {
+/// Who reads what the runs of a trainer tell, and what writes it down, between its calls.
+pub(crate) struct JournalSetup {
+    pub(crate) readers: Readers,
+    pub(crate) recording: Option<Recording>,
+    /// Whether the start of a run is told.
+    pub(crate) introduces: bool,
+}
+
+impl Default for JournalSetup {
+    fn default() -> JournalSetup {
+        JournalSetup { readers: Readers::one(print), recording: None, introduces: true }
+    }
+}
+
+impl JournalSetup {
+    /// The journal of a call, which has the recorder until the call ends.
+    pub(crate) fn open(&mut self) -> Journal {
         let (identity, told_not_finite, disabled, unread, held) = Default::default();
+        let notices = Notices::new(self.readers.clone(), self.introduces);
+        let recording = self.recording.take();
         Journal { notices, recording, identity, told_not_finite, disabled, unread, held }
+    }
+
+    /// Where the next training goes when it must not go where the last one went.
+    pub(crate) fn next_place(&self) -> Option<Place> {
+        self.recording.as_ref()?.recorder().next_place()
     }
 }

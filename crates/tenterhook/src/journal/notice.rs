@@ -1,12 +1,15 @@
 //! What a person should know of a run while it goes on.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::{BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest};
+use tenterhook_core::{
+    BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest, printable,
+};
 
 use crate::journal::{Failures, Then};
 use crate::run::Introduction;
@@ -169,6 +172,19 @@ fn in_percent(share: f64) -> String {
     format!("{percent:.digits$} %")
 }
 
+/// The longest line of a notice on a terminal, in characters.
+const LONGEST: usize = 2000;
+
+/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a run.
+#[allow(clippy::disallowed_methods)] // the default output of a program without `with_notices`
+pub(crate) fn print(notice: &RunNotice) {
+    let text = printable::text(&notice.to_string(), LONGEST);
+    let _ = match notice {
+        RunNotice::Printed(_) => writeln!(std::io::stdout(), "{text}"),
+        _ => writeln!(std::io::stderr(), "tenterhook: {text}"),
+    };
+}
+
 /// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
 const KEPT: usize = 1000;
 
@@ -207,9 +223,9 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    pub(crate) fn new(readers: Readers) -> Notices {
+    pub(crate) fn new(readers: Readers, introduces: bool) -> Notices {
         let (kept, not_kept, failures, known) = Default::default();
-        Notices { readers, kept, not_kept, failures, known, introduces: true }
+        Notices { readers, kept, not_kept, failures, known, introduces }
     }
 
     /// Tells people, and keeps nothing.

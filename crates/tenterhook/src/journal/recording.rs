@@ -13,7 +13,7 @@ use crate::checkpoint::Best;
 use crate::journal::{RunNotice, Then, UnreadNotice};
 use crate::loops::{Loop, Who};
 use crate::module::Module;
-use crate::run::{Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Recorder};
+use crate::run::{Beginning, Begun, Ending, Entry, Happening, HistogramLine, Introduction, Line, Recorder};
 
 /// A recorder, shared with the thread that watches for stalls.
 pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
@@ -142,7 +142,7 @@ impl<M: Module> Loop<M> {
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }
 
-    /// What cannot be written while the run is under way is told once and does not end it; [`Running::end_recording`]
+    /// What cannot be written while the run is under way is told once and does not end it; [`Loop::end_recording`]
     /// makes it an error.
     pub(crate) fn record(
         &mut self,
@@ -188,27 +188,24 @@ impl<M: Module> Loop<M> {
             return Ok(());
         };
         let mut recorder = recording.recorder();
-        let begun = recorder.begin(&beginning);
         let own = || introduces.then(|| Introduction::of(&beginning));
-        let (introduction, lacks) = (recorder.introduction().or_else(own), recorder.lacks());
-        let removed = recorder.removed_checkpoints();
-        let unreadable = recorder.unreadable_checkpoints();
-        let earlier_ended = recorder.earlier_part_ended();
+        let begun = recorder.begin(&beginning);
+        let begun = begun.map(|begun| Begun { introduction: begun.introduction.or_else(own), ..begun });
         drop(recorder);
         self.at(Who::Trainer, "begin");
-        self.checked(begun)?;
-        self.shared.run.removed_checkpoints = removed;
-        if earlier_ended {
+        let begun = self.checked(begun)?;
+        self.shared.run.removed_checkpoints = begun.removed_checkpoints;
+        if begun.earlier_part_ended {
             // Training announces everything before it ends.
-            self.checkpointer.durable.clear();
+            self.checkpointer.announcements.durable.clear();
         }
         if stage == Stage::Fit {
-            self.take_over_checkpoints(&unreadable)?;
+            self.take_over_checkpoints(&begun.unreadable_checkpoints)?;
         }
-        if let Some(lacks) = lacks {
-            self.note(RunNotice::Unwritten(lacks));
+        if !begun.lacks.is_empty() {
+            self.note(RunNotice::Unwritten(begun.lacks.join("; ").into()));
         }
-        if let Some(introduction) = introduction.filter(|_| stage == Stage::Fit) {
+        if let Some(introduction) = begun.introduction.filter(|_| stage == Stage::Fit) {
             self.note(RunNotice::Began(introduction));
         }
         Ok(())
@@ -312,7 +309,7 @@ impl<M: Module> Loop<M> {
         if self.ending.signal.is_none() {
             let signal = self.ending.interrupt.signal();
             self.ending.signal = Some(signal.clone());
-            self.checkpointer.hurry.store(true, Ordering::Relaxed);
+            self.checkpointer.emergency.hurry.store(true, Ordering::Relaxed);
             self.state.status = Status::Interrupted;
             self.note(RunNotice::Interrupted { signal });
         }

@@ -109,7 +109,7 @@ impl<M: Module> Call<'_, M> {
         if let Check::Time(_) = self.run.limits.val_check {
             self.run.state.last_validation = self.run.shared.elapsed();
         }
-        self.run.checkpointer.before_validation = None;
+        self.run.checkpointer.emergency.before_validation = None;
         self.run.state.batch = self.run.state.train_batch;
         if phase == Phase::Validate && self.run.state.stage == Stage::Fit {
             self.report_unlogged(Unlogged::AfterValidation);

@@ -71,9 +71,9 @@ impl<M: Module> Call<'_, M> {
                 afterwards: contents.afterwards,
             });
             let roots = run.roots();
-            run.checkpointer.durable = contents.unannounced;
-            run.checkpointer.durable.iter_mut().for_each(|saved| saved.again = true);
-            run.checkpointer.durable.retain(|saved| roots.knows(&saved.path));
+            run.checkpointer.announcements.durable = contents.unannounced;
+            run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.again = true);
+            run.checkpointer.announcements.durable.retain(|saved| roots.knows(&saved.path));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.resume.swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.weights.by.clone_from(&contents.loops.swapped_by);

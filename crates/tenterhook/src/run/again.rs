@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::{BoxError, Stage};
 use tenterhook_files::{
-    FilePosition, RelPath, ResumableFile, SMALL_FILE, TextLines, open_own, read_bounded, write_durably,
+    FilePosition, RelPath, ResumableFile, SMALL_FILE, TextLines, cannot, open_own, read_bounded,
+    write_durably,
 };
 
 use super::lock::RunLock;
-use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, cannot, note_removal};
+use super::open::{EVENTS, HISTOGRAMS, METRICS, Open, UPDATES, below, note_removal};
 use super::reading::{Happenings, ReadError, Run, read_record};
 use super::record::{RunPart, RunRecord, RunStatus};
 use super::{Beginning, Happening, Resumption, RunDirectoryPlan};
@@ -49,7 +50,7 @@ pub(super) fn go_on(
     plan: &RunDirectoryPlan,
     mut lock: RunLock,
     beginning: &Beginning<'_>,
-) -> std::result::Result<Open, BoxError> {
+) -> std::result::Result<(Open, Resumption), BoxError> {
     admit(&lock, beginning.resumed_from)?;
     let path = &lock.directory().to_owned();
     let mut lacks = Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn go_on(
         lacks.extend(cut(&lock, &position).map_err(cannot("cut", &path.join(file)))?);
     }
     let unreadable = unreadable(&mut lock, &happened);
-    let earlier_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
+    let earlier_part_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::again(plan, beginning, earlier, path);
     // First the signatures of both configurations: a process that is killed in between leaves one of them.
@@ -86,11 +87,10 @@ pub(super) fn go_on(
     replace_config(&lock, &plan.config, parts.max(1))?;
     let mut open = Open::of(lock, record, beginning.stage)?;
     open.removed = removed(open.path(), &happened);
-    open.lacks.extend(lacks);
-    open.unreadable = unreadable;
-    open.resumed = Some(resumed);
-    open.earlier_ended = earlier_ended;
-    Ok(open)
+    open.begun.lacks.extend(lacks);
+    open.begun.unreadable_checkpoints = unreadable;
+    open.begun.earlier_part_ended = earlier_part_ended;
+    Ok((open, resumed))
 }
 
 /// Opens the directory of a run whose training has ended and whose test was cut off, for that test alone. `None` where the run

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::update::Touched;
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{FilePosition, write_durably};
+use tenterhook_files::{FilePosition, cannot, write_durably};
 
 use super::again::{admit, go_on, removed, resumption, test_again};
 use super::lock::RunLock;
-use super::open::{EVENTS, Open, cannot, create};
+use super::open::{EVENTS, Open, create};
 use super::ownership::Signer;
 use super::reading::Happenings;
 use super::record::RunRecord;
 use super::starting::{Starting, point};
 use super::{
-    Beginning, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
+    Beginning, Begun, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
 };
 use crate::tensors::TensorMap;
 
@@ -101,22 +101,31 @@ impl RunDirectory {
         let is_signed = beginning.stage == Stage::Fit && !plan.config.is_empty();
         let unsigned = is_signed.then(|| plan.signer.take_key()).and_then(Result::err);
         let _starting = Starting::below(&plan.runs_dir);
-        let mut open = match lock {
-            Some(lock) => go_on(plan, lock, beginning)?,
-            None => create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?,
+        let (mut open, resumed) = match lock {
+            Some(lock) => go_on(plan, lock, beginning).map(|(open, resumed)| (open, Some(resumed)))?,
+            None => {
+                let open = create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?;
+                let resumed = beginning.resumed_from.map(|_| resumption(open.path(), beginning, None));
+                (open, resumed)
+            }
         };
-        if open.resumed.is_none() && beginning.resumed_from.is_some() {
-            open.resumed = Some(resumption(open.path(), beginning, None));
-        }
+        open.begun.introduction = Some(Introduction { resumed, ..Introduction::from(&open.record) });
         let latest = plan.runs_dir.join("latest");
         // The run is whole without it.
         let unlinked = point(&plan.runs_dir, id).map_err(cannot("link", &latest)).err();
-        open.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
-        open.lacks.extend(
+        open.begun.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
+        open.begun.lacks.extend(
             unsigned
                 .map(|why| format!("the run is not signed, so that resuming it may need `--trust`: {why}")),
         );
         Ok(open)
+    }
+
+    /// The checkpoints that a run which does not begin here has removed. What cannot be read is told when it does.
+    fn removed_before(&self) -> Vec<PathBuf> {
+        let directory = self.place().directory;
+        let happened = self.resumes.then(|| Happenings::read(&directory.join(EVENTS)).ok());
+        happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
     }
 }
 
@@ -125,7 +134,7 @@ impl Recorder for RunDirectory {
         self.plan.resume.as_ref().map_or(Ok(()), |lock| admit(lock, resumed_from))
     }
 
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError> {
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Begun, BoxError> {
         let stage = beginning.stage;
         let resumed_from = beginning.resumed_from.map(Path::to_owned);
         let what = Happening::Start { stage, resumed_from };
@@ -144,42 +153,38 @@ impl Recorder for RunDirectory {
         if self.open.is_none() {
             let without_training = stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations);
             if without_training || beginning.run.fast_dev_run {
-                return Ok(());
+                return Ok(Begun { removed_checkpoints: self.removed_before(), ..Begun::default() });
             }
-            self.open = Some(self.opened(beginning)?);
         }
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let open = self.opened(beginning)?;
+                self.open.insert(open)
+            }
+        };
         if stage == Stage::Test && open.record.trained.is_some() {
             // A resumed test is compared with it.
             open.record.identity.data.extend(beginning.identity.data.clone());
             open.write_record()?;
         }
-        self.waiting.drain(..).chain([start]).try_for_each(|entry| open.push(entry))
+        self.waiting.drain(..).chain([start]).try_for_each(|entry| open.push(entry))?;
+        Ok(Begun { removed_checkpoints: open.removed.clone(), ..std::mem::take(&mut open.begun) })
     }
 
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        Ok(open.metrics.push(line, line.time)?)
+        Ok(open.files.metrics.push(line, line.time)?)
     }
 
     fn histograms(&mut self, line: &HistogramLine<'_>) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        open.histograms.push(line, line.time)
+        open.files.histograms.push(line, line.time)
     }
 
     fn updates(&mut self, touched: &[Touched], time: f64) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        touched.iter().try_for_each(|touched| open.updates.push(touched, time))
-    }
-
-    fn lacks(&mut self) -> Option<BoxError> {
-        let lacks = std::mem::take(&mut self.open.as_mut()?.lacks);
-        (!lacks.is_empty()).then(|| lacks.join("; ").into())
-    }
-
-    fn introduction(&self) -> Option<Introduction> {
-        let open = self.open.as_ref()?;
-        Some(Introduction { resumed: open.resumed.clone(), ..Introduction::from(&open.record) })
+        touched.iter().try_for_each(|touched| open.files.updates.push(touched, time))
     }
 
     fn happened(&mut self, entry: Entry) -> Result<(), BoxError> {
@@ -199,7 +204,7 @@ impl Recorder for RunDirectory {
 
     fn flush(&mut self) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        open.flush()?;
+        open.files.flush()?;
         self.untold.take().map_or(Ok(()), Err)
     }
 
@@ -210,7 +215,7 @@ impl Recorder for RunDirectory {
         let what = Happening::End { stage: *stage, outcome: (*outcome).clone() };
         let end = Entry { step: progress.step, epoch: progress.epoch, time: *time, what };
         let told = open.push(end);
-        let flushed = open.flush().and_then(|()| open.sync());
+        let flushed = open.files.flush().and_then(|()| open.files.sync());
         let is_the_run = *stage == open.made_for;
         let directory = open.path().to_owned();
         open.record.note(ending, &directory, is_the_run, self.plan.then_test);
@@ -222,35 +227,17 @@ impl Recorder for RunDirectory {
     }
 
     fn lost(&self) -> u64 {
-        self.lost + self.open.as_ref().map_or(0, Open::lost)
+        self.lost + self.open.as_ref().map_or(0, |open| open.files.lost())
     }
 
     fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         let Some(open) = &mut self.open else { return Ok(Vec::new()) };
         // What could not be written is cut off again, so the lengths are right all the same, and a checkpoint without
         // them would lose what was written.
-        if let Err(error) = open.flush() {
+        if let Err(error) = open.files.flush() {
             self.untold.get_or_insert(error.into());
         }
-        open.positions()
-    }
-
-    fn earlier_part_ended(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.earlier_ended)
-    }
-
-    fn removed_checkpoints(&self) -> Vec<PathBuf> {
-        if let Some(open) = &self.open {
-            return open.removed.clone();
-        }
-        let directory = self.place().directory;
-        // What cannot be read is told when the run begins.
-        let happened = self.resumes.then(|| Happenings::read(&directory.join(EVENTS)).ok());
-        happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
-    }
-
-    fn unreadable_checkpoints(&mut self) -> Vec<PathBuf> {
-        self.open.as_mut().map(|open| std::mem::take(&mut open.unreadable)).unwrap_or_default()
+        open.files.positions()
     }
 
     fn next_place(&mut self) -> Option<Place> {

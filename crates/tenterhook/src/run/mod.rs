@@ -59,7 +59,7 @@ pub trait Recorder: Send {
     }
 
     /// Training, or an evaluation by itself, is about to begin: everything was accepted.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<(), BoxError>;
+    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Begun, BoxError>;
 
     /// Metrics were logged.
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError>;
@@ -72,16 +72,6 @@ pub trait Recorder: Send {
     /// Update hooks touched these gradients.
     fn updates(&mut self, _touched: &[Touched], _time: f64) -> Result<(), BoxError> {
         Ok(())
-    }
-
-    /// What it goes on without, although it began, such as a link; told once.
-    fn lacks(&mut self) -> Option<BoxError> {
-        None
-    }
-
-    /// What can be said of the run that began, where there is something to be found of it later.
-    fn introduction(&self) -> Option<Introduction> {
-        None
     }
 
     /// Something else happened, perhaps before the beginning.
@@ -105,21 +95,6 @@ pub trait Recorder: Send {
     /// a checkpoint notes.
     fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         Ok(Vec::new())
-    }
-
-    /// The checkpoints that this run has removed so far, in all its parts.
-    fn removed_checkpoints(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    /// The checkpoints of this run that cannot be read, if the resume skips them; they are set aside. Returned once.
-    fn unreadable_checkpoints(&mut self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
-    /// Whether the part of the run before this one came to an end. `false`: it was killed, or nobody knows.
-    fn earlier_part_ended(&self) -> bool {
-        false
     }
 
     /// Where the next training goes when it must not go where the last one went.
@@ -167,6 +142,21 @@ pub struct Beginning<'a> {
     pub progress: Progress,
     /// Seconds since the run began.
     pub time: f64,
+}
+
+/// What a recorder knows of a run that has begun.
+#[derive(Debug, Default)]
+pub struct Begun {
+    /// What the run lacks, such as the link `latest`.
+    pub lacks: Vec<String>,
+    /// What can be said of the run that began, where there is something to be found of it later.
+    pub introduction: Option<Introduction>,
+    /// The checkpoints that the run has removed so far, in all its parts.
+    pub removed_checkpoints: Vec<PathBuf>,
+    /// The checkpoints of the run that cannot be read, if the resume skips them; they are set aside.
+    pub unreadable_checkpoints: Vec<PathBuf>,
+    /// The part of the run before this one came to an end. `false`: it was killed, or nobody knows.
+    pub earlier_part_ended: bool,
 }
 
 /// How a call ended.

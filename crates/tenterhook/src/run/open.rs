@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tenterhook_core::{BoxError, Stage};
-use tenterhook_files::{FilePosition, RelPath, create_directories, sync_parent, write_durably};
+use tenterhook_files::{
+    FileError, FilePosition, RelPath, cannot, create_directories, sync_parent, write_durably,
+};
 
 use super::lines::Lines;
 use super::lock::RunLock;
 use super::record::RunRecord;
 use super::starting::announce;
-use super::{Entry, Happening, Resumption, RunDirectoryPlan};
+use super::{Begun, Entry, Happening, RunDirectoryPlan};
 
 /// The files that a resumed run cuts back.
 pub(super) const METRICS: &str = "metrics.jsonl";
@@ -24,61 +26,33 @@ pub(crate) const EVENTS: &str = "events.jsonl";
 /// A directory that exists.
 pub(super) struct Open {
     pub(super) record: RunRecord,
-    pub(super) metrics: Lines,
-    pub(super) events: Lines,
-    pub(super) histograms: Later,
-    pub(super) updates: Later,
+    pub(super) files: Files,
     /// The call that it was made for.
     pub(super) made_for: Stage,
     /// The checkpoints that were removed, and not saved again since then.
     pub(super) removed: Vec<PathBuf>,
-    /// The checkpoints that cannot be read and that the resume skips.
-    pub(super) unreadable: Vec<PathBuf>,
-    /// The part of the run before this one came to an end.
-    pub(super) earlier_ended: bool,
-    /// What it goes on without.
-    pub(super) lacks: Vec<String>,
-    /// What it was resumed from.
-    pub(super) resumed: Option<Resumption>,
+    /// What is known of the run since it was opened, until that is asked for.
+    pub(super) begun: Begun,
     /// Last, so that it is released when everything is written.
     lock: RunLock,
 }
 
-impl Open {
-    /// Opens the files of a locked directory.
-    pub(super) fn of(mut lock: RunLock, record: RunRecord, made_for: Stage) -> Result<Open, BoxError> {
-        let at = |file: &str| lock.directory().join(file);
-        let lines = |file: &str| Lines::append_to(&at(file)).map_err(cannot("open", &at(file)));
-        let (metrics, events) = (lines(METRICS)?, lines(EVENTS)?);
-        let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(at(file)));
-        // Without it, others are only told less.
-        let _ = lock.write_holder(&record.command);
-        let lacks = lock.take_unlocked().into_iter().collect();
-        let (removed, unreadable, earlier_ended, resumed) = Default::default();
-        Ok(Open {
-            record,
-            metrics,
-            events,
-            histograms,
-            updates,
-            made_for,
-            removed,
-            unreadable,
-            earlier_ended,
-            lacks,
-            resumed,
-            lock,
-        })
-    }
+/// The files that lines are appended to.
+pub(super) struct Files {
+    pub(super) metrics: Lines,
+    events: Lines,
+    pub(super) histograms: Later,
+    pub(super) updates: Later,
+}
 
-    /// The directory.
-    pub(super) fn path(&self) -> &Path {
-        self.lock.directory()
-    }
-
-    pub(super) fn write_record(&self) -> Result<(), String> {
-        let path = self.path().join("run.json");
-        self.record.write(&path).map_err(cannot("write", &path))
+impl Files {
+    fn open(directory: &Path) -> Result<Files, FileError> {
+        let lines = |file: &str| {
+            let path = directory.join(file);
+            Lines::append_to(&path).map_err(cannot("open", &path))
+        };
+        let [histograms, updates] = [HISTOGRAMS, UPDATES].map(|file| Later::at(directory.join(file)));
+        Ok(Files { metrics: lines(METRICS)?, events: lines(EVENTS)?, histograms, updates })
     }
 
     pub(super) fn flush(&mut self) -> std::io::Result<()> {
@@ -103,6 +77,27 @@ impl Open {
         let all = [(METRICS, self.metrics.written())].into_iter().chain(later);
         all.map(|(file, length)| Ok(FilePosition { file: RelPath::new(file)?, length })).collect()
     }
+}
+
+impl Open {
+    /// Opens the files of a locked directory.
+    pub(super) fn of(mut lock: RunLock, record: RunRecord, made_for: Stage) -> Result<Open, BoxError> {
+        let files = Files::open(lock.directory())?;
+        // Without it, others are only told less.
+        let _ = lock.write_holder(&record.command);
+        let begun = Begun { lacks: lock.take_unlocked().into_iter().collect(), ..Begun::default() };
+        Ok(Open { record, files, made_for, removed: Vec::new(), begun, lock })
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        self.lock.directory()
+    }
+
+    pub(super) fn write_record(&self) -> Result<(), FileError> {
+        let path = self.path().join("run.json");
+        self.record.write(&path).map_err(cannot("write", &path))
+    }
 
     pub(super) fn push(&mut self, mut entry: Entry) -> Result<(), BoxError> {
         note_removal(&mut self.removed, self.lock.directory(), &entry.what);
@@ -113,10 +108,10 @@ impl Open {
             | Happening::Start { resumed_from: Some(path), .. } => *path = below(self.lock.directory(), path),
             _ => {}
         }
-        self.events.push(&entry, entry.time)?;
+        self.files.events.push(&entry, entry.time)?;
         // A hook may decide something at every step; everything else is rare, and may be the last there is.
         if !matches!(entry.what, Happening::Decision { .. }) {
-            self.events.flush()?;
+            self.files.events.flush()?;
         }
         Ok(())
     }
@@ -184,7 +179,7 @@ impl Later {
     }
 
     /// How long the file is, if there is one: an earlier part of the run may have made it.
-    fn written(&self) -> Result<Option<u64>, String> {
+    fn written(&self) -> Result<Option<u64>, FileError> {
         if let Some(lines) = &self.lines {
             return Ok(Some(lines.written()));
         }
@@ -193,10 +188,6 @@ impl Later {
             found => Ok(Some(found.map_err(cannot("read", &self.path))?.len())),
         }
     }
-}
-
-pub(super) fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
 }
 
 /// Makes the directory with its first files, whole or not at all.
@@ -256,11 +247,11 @@ mod tests {
     fn a_file_has_no_mark_only_if_it_does_not_exist() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(UPDATES);
-        assert_eq!(Later::at(path.clone()).written(), Ok(None));
+        assert_eq!(Later::at(path.clone()).written().expect("it is known"), None);
         fs::write(&path, "1\n").expect("it is written");
-        assert_eq!(Later::at(path.clone()).written(), Ok(Some(2)));
+        assert_eq!(Later::at(path.clone()).written().expect("it is known"), Some(2));
         // Its status cannot be read.
-        let error = Later::at(path.join(UPDATES)).written().expect_err("not a directory");
+        let error = Later::at(path.join(UPDATES)).written().expect_err("not a directory").to_string();
         assert!(error.contains("cannot read"), "{error}");
     }
 }

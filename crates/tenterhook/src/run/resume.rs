@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook_core::Stage;
 
-use super::lock::{self, RunLock};
+use super::lock::{self, LockError, RunLock};
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
-use crate::checkpoint::{Newest, OnUnreadable, WEIGHTS, newest_whole};
+use crate::checkpoint::{Newest, OnUnreadable, Unreadable, WEIGHTS, newest_whole};
 use crate::config::{ChangeRules, Difference, Harm};
 
 /// The word that lets the newest fitting run go on, or else begins a new one.
@@ -69,6 +69,61 @@ impl std::fmt::Display for Finished {
     }
 }
 
+/// Why nothing can be resumed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// The run cannot be found or read.
+    #[error(transparent)]
+    Run(#[from] ReadError),
+    /// Somebody writes to the run, or it cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Its checkpoints cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] Unreadable),
+    /// What cannot be read may be the newest run or checkpoint.
+    #[error("{0}; `--skip-unreadable` resumes from the newest one that can be read")]
+    Newest(#[source] Box<ResumeError>),
+    /// A path leads to something else.
+    #[error("{} is neither a checkpoint nor a run; name one of both", path.display())]
+    Neither {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The run has ended without a checkpoint. To begin from the start would lose what it has come to.
+    #[error(
+        "run {run} has ended, and has no whole checkpoint to go on from; begin a new run with its weights: \
+         `--init-from {}`",
+        directory.display()
+    )]
+    NoCheckpoint {
+        /// The name of the run.
+        run: String,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// Only the test is left to do, and its weights are elsewhere.
+    #[error(
+        "the test of run {run} was cut off, and its best weights are outside of its directory; test them with \
+         `test --weights`"
+    )]
+    WeightsElsewhere {
+        /// The name of the run.
+        run: String,
+    },
+}
+
+impl ResumeError {
+    /// The same with the flag to get past it, where that is not given.
+    fn newest(error: impl Into<ResumeError>, on_unreadable: OnUnreadable) -> ResumeError {
+        match on_unreadable {
+            OnUnreadable::Stop => ResumeError::Newest(Box::new(error.into())),
+            OnUnreadable::Skip => error.into(),
+        }
+    }
+}
+
 /// A configuration, and what judges its differences from that of a run.
 pub type Config<'a> = (&'a Value, &'a ChangeRules);
 
@@ -87,10 +142,10 @@ pub fn find(
     what: &str,
     config: Option<Config<'_>>,
     on_unreadable: OnUnreadable,
-) -> Result<Target, String> {
+) -> Result<Target, ResumeError> {
     if what == AUTO {
         let (run, unreadable) = newest_fitting(runs_dir, config, on_unreadable)
-            .map_err(|error| with_flag(&error, on_unreadable))?;
+            .map_err(|error| ResumeError::newest(error, on_unreadable))?;
         let Some(run) = run else { return Ok(Target::default()) };
         let mut target = of_run(&run, config, on_unreadable)?;
         target.skipped.extend(unreadable);
@@ -101,10 +156,8 @@ pub fn find(
         return of_checkpoint(path);
     }
     let run = Runs::resolve(runs_dir, what).map_err(|error| match error {
-        ReadError::NotARun { path } => {
-            format!("{} is neither a checkpoint nor a run; name one of both", path.display())
-        }
-        error => error.to_string(),
+        ReadError::NotARun { path } => ResumeError::Neither { path },
+        error => error.into(),
     })?;
     of_run(&run, config, on_unreadable)
 }
@@ -115,58 +168,41 @@ fn is_checkpoint(path: &Path) -> bool {
     !has("run.json") && [WEIGHTS, "state.json", "manifest.json"].into_iter().any(has)
 }
 
-fn of_checkpoint(path: &Path) -> Result<Target, String> {
+fn of_checkpoint(path: &Path) -> Result<Target, ResumeError> {
     // A link, such as `latest`, would soon lead elsewhere.
-    let real = path.canonicalize().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let real = path.canonicalize().map_err(ReadError::unreadable(path))?;
     let run_dir = real.ancestors().skip(1).find(|above| above.join("run.json").is_file()).map(Path::to_owned);
-    let lock = run_dir.clone().map(RunLock::take).transpose().map_err(|error| error.to_string())?;
+    let lock = run_dir.clone().map(RunLock::take).transpose()?;
     Ok(Target { run_dir, lock, checkpoint: Some(real), ..Target::default() })
 }
 
-fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) -> Result<Target, String> {
-    lock::free(&run.directory).map_err(|holder| holder.refusal(&run.name))?;
+fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) -> Result<Target, ResumeError> {
+    let held = |holder| LockError::Held { run: run.name.clone(), holder: Box::new(holder) };
+    lock::free(&run.directory).map_err(held)?;
     let run_dir = Some(run.directory.clone());
-    if let Some(finished) = finished(run, config, true).map_err(|error| error.to_string())? {
+    if let Some(finished) = finished(run, config, true)? {
         return Ok(Target { run_dir, finished: Some(finished), ..Target::default() });
     }
-    let mut lock = RunLock::take(&run.directory).map_err(|error| error.to_string())?;
+    let mut lock = RunLock::take(&run.directory)?;
     // It may have ended between the reading and the locking.
-    let run = &Run::read(&run.directory).map_err(|error| error.to_string())?;
+    let run = &Run::read(&run.directory)?;
     let root = run.directory.join("checkpoints");
-    let found = newest_whole(&root, on_unreadable).map_err(|error| with_flag(&error, on_unreadable))?;
+    let found =
+        newest_whole(&root, on_unreadable).map_err(|error| ResumeError::newest(error, on_unreadable))?;
     let Newest { path: checkpoint, skipped, unreadable } = found;
     if on_unreadable == OnUnreadable::Skip {
         lock.skip_unreadable(unreadable);
     }
-    let finished = finished(run, config, checkpoint.is_some()).map_err(|error| error.to_string())?;
-    // To begin from the start would lose what the run has come to.
+    let finished = finished(run, config, checkpoint.is_some())?;
     if checkpoint.is_none() && finished.is_none() && ended(run).is_some() {
-        return Err(format!(
-            "run {} has ended, and has no whole checkpoint to go on from; begin a new run with its weights: `--init-from {}`",
-            run.name,
-            run.directory.display()
-        ));
+        return Err(ResumeError::NoCheckpoint { run: run.name.clone(), directory: run.directory.clone() });
     }
     if checkpoint.is_none() && run.record.trained.is_some() && run.record.weights_to_test.is_none() {
-        return Err(format!(
-            "the test of run {} was cut off, and its best weights are outside of its directory; test them with \
-             `test --weights`",
-            run.name
-        ));
+        return Err(ResumeError::WeightsElsewhere { run: run.name.clone() });
     }
     // A test that was cut off is left to do.
     let lock = Some(lock).filter(|_| finished.as_ref().is_none_or(|finished| finished.untested.is_some()));
     Ok(Target { run_dir, lock, checkpoint, skipped, finished })
-}
-
-/// An error that names the flag to get past it.
-fn with_flag(error: &impl std::fmt::Display, on_unreadable: OnUnreadable) -> String {
-    match on_unreadable {
-        OnUnreadable::Stop => {
-            format!("{error}; `--skip-unreadable` resumes from the newest one that can be read")
-        }
-        OnUnreadable::Skip => error.to_string(),
-    }
 }
 
 /// How its training came to its own end, be it that the test after it did not.

@@ -37,6 +37,28 @@ fn limit(count: i64) -> Option<u64> {
     u64::try_from(count).ok()
 }
 
+/// Why a limit cannot be applied to the data.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LimitError {
+    #[error(
+        "`limit_{key}_batches = {fraction}` of {batches} batches is less than one; use a count, or at least {least:.3}"
+    )]
+    LessThanOne { key: &'static str, fraction: f64, batches: u64, least: f64 },
+    #[error(
+        "`limit_{key}_batches = {fraction}` is a fraction of a loader whose length is unknown; use a count"
+    )]
+    UnknownLength { key: &'static str, fraction: f64 },
+    #[error(
+        "`val_check_interval = {interval}` is more than the {batches} batches of an epoch; lower it, or set \
+         `check_val_every_n_epoch = \"none\"` to count across epochs"
+    )]
+    BeyondEpoch { interval: u64, batches: u64 },
+    #[error(
+        "`val_check_interval = {fraction}` is a fraction of an epoch whose length is unknown; use a count of batches"
+    )]
+    UnknownEpoch { fraction: f64 },
+}
+
 impl Limits {
     pub(crate) fn of(settings: &Settings) -> Limits {
         let unlimited = settings.max_steps >= 0 || settings.max_time.is_some();
@@ -101,49 +123,46 @@ impl Limits {
 
     /// How many batches of a loader to use; `None` is until it ends.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub(crate) fn batches(&self, split: Split, length: Option<u64>) -> Result<Option<u64>, String> {
-        let key = split.key();
+    pub(crate) fn batches(&self, split: Split, length: Option<u64>) -> Result<Option<u64>, LimitError> {
         match (self.amount(split), length) {
             (_, Some(0)) => Ok(Some(0)),
             (Amount::Count(n), length) => Ok(Some(length.map_or(n, |length| length.min(n)))),
-            (Amount::Fraction(f), Some(length)) => {
-                let batches = (length as f64 * f) as u64;
-                if batches == 0 && f > 0.0 {
-                    let least = 1.0 / length as f64;
-                    return Err(format!(
-                        "`limit_{key}_batches = {f}` of {length} batches is less than one; \
-                         use a count, or at least {least:.3}"
-                    ));
+            (Amount::Fraction(fraction), Some(length)) => {
+                let batches = (length as f64 * fraction) as u64;
+                if batches == 0 && fraction > 0.0 {
+                    return Err(LimitError::LessThanOne {
+                        key: split.key(),
+                        fraction,
+                        batches: length,
+                        least: 1.0 / length as f64,
+                    });
                 }
                 Ok(Some(batches))
             }
-            (Amount::Fraction(f), None) if f < 1.0 => Err(format!(
-                "`limit_{key}_batches = {f}` is a fraction of a loader whose length is unknown; use a count"
-            )),
+            (Amount::Fraction(fraction), None) if fraction < 1.0 => {
+                Err(LimitError::UnknownLength { key: split.key(), fraction })
+            }
             (Amount::Fraction(_), None) => Ok(None),
         }
     }
 
     /// After how many batches to validate; `None` is at the end of an epoch of unknown length, or by time.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub(crate) fn val_check_batches(&self, epoch: Option<u64>) -> Result<Option<u64>, String> {
+    pub(crate) fn val_check_batches(&self, epoch: Option<u64>) -> Result<Option<u64>, LimitError> {
         match (self.val_check, epoch) {
             (Check::Amount(Amount::Count(n)), epoch) => {
                 let validates = !self.val.is_zero() && self.check_val_every_n_epoch.is_some();
                 if let Some(batches) = epoch.filter(|batches| validates && n > *batches) {
-                    return Err(format!(
-                        "`val_check_interval = {n}` is more than the {batches} batches of an epoch; lower it, or set \
-                         `check_val_every_n_epoch = \"none\"` to count across epochs"
-                    ));
+                    return Err(LimitError::BeyondEpoch { interval: n, batches });
                 }
                 Ok(Some(n))
             }
             (Check::Amount(Amount::Fraction(f)), Some(batches)) => {
                 Ok(Some(((batches as f64 * f) as u64).max(1)))
             }
-            (Check::Amount(Amount::Fraction(f)), None) if f < 1.0 => Err(format!(
-                "`val_check_interval = {f}` is a fraction of an epoch whose length is unknown; use a count of batches"
-            )),
+            (Check::Amount(Amount::Fraction(fraction)), None) if fraction < 1.0 => {
+                Err(LimitError::UnknownEpoch { fraction })
+            }
             (Check::Amount(Amount::Fraction(_)), None) | (Check::Time(_), _) => Ok(None),
         }
     }

@@ -20,7 +20,7 @@ use crate::lab::data;
 use crate::run_directory::latest;
 
 fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
-    find_or_skip(runs_dir, what, config, OnUnreadable::Stop)
+    find_or_skip(runs_dir, what, config, OnUnreadable::Stop).map_err(|error| error.to_string())
 }
 
 const CONFIG: &str = "task = \"toy\"\n[trainer]\nmax_epochs = 2\nmax_time = \"1 h\"\n[optimizer]\nlr = 0.25\n\

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Ending, Entry, FilePosition, Happening, HookCosts, Identity, Line, Recorder, Run,
+    Beginning, Begun, Ending, Entry, FilePosition, Happening, HookCosts, Identity, Line, Recorder, Run,
     RunDirectory, RunDirectoryPlan, RunLock, RunStatus, holder,
 };
 use tenterhook::toy::Toy;
@@ -33,7 +33,7 @@ fn begin(
     step: u64,
     from: Option<&Path>,
     marks: &[FilePosition],
-) -> Result<(), String> {
+) -> Result<Begun, String> {
     let run = RunInfo { id: ID.into(), ..RunInfo::default() };
     let beginning = Beginning {
         stage: Stage::Fit,
@@ -198,8 +198,8 @@ fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
     torn.push_str("{\"step\":4,\"ep");
     fs::write(file("events.jsonl"), torn).unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
-    assert!(recorder.lacks().is_none());
+    let begun = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
+    assert!(begun.lacks.is_empty());
     assert_eq!(steps(root.path()), [1, 2]);
     assert!(!file("updates.jsonl").exists(), "the checkpoint did not know it");
     let journal = journal(root.path());
@@ -228,8 +228,7 @@ fn a_file_that_lost_what_the_checkpoint_noted_is_told_and_ends_nothing() {
     let text = fs::read(&path).unwrap();
     fs::write(&path, &text[..usize::try_from(marks[0].length).unwrap() - 3]).unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
-    let lacks = recorder.lacks().expect("it is told").to_string();
+    let lacks = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap().lacks.join("; ");
     assert!(lacks.contains("metrics.jsonl") && lacks.contains("is missing"), "{lacks}");
     assert_eq!(steps(root.path()), [1], "half a line goes");
 }
@@ -281,8 +280,8 @@ fn a_damaged_run_json_does_not_keep_a_run_from_going_on() {
     let (checkpoint, marks) = killed(root.path());
     fs::write(directory(root.path()).join("run.json"), "{").unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
-    assert!(recorder.lacks().expect("it is told").to_string().contains("run.json was damaged"));
+    let begun = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
+    assert!(begun.lacks.join("; ").contains("run.json was damaged"));
     assert_eq!(run_json(&directory(root.path()))["id"], ID);
 }
 
@@ -320,7 +319,7 @@ fn a_run_that_is_not_there_cannot_go_on() {
 }
 
 #[test]
-fn removed_checkpoints_of_all_parts_are_known_before_and_after_the_beginning() {
+fn removed_checkpoints_of_all_parts_are_known_at_the_beginning_of_a_call() {
     let root = tempfile::tempdir().unwrap();
     let below = |name: &str| directory(root.path()).join("checkpoints").join(name);
     let elsewhere = root.path().join("elsewhere");
@@ -333,10 +332,11 @@ fn removed_checkpoints_of_all_parts_are_known_before_and_after_the_beginning() {
     saved(&mut recorder, &below("b"));
     drop(recorder);
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    assert_eq!(recorder.removed_checkpoints(), [below("a"), elsewhere.clone()], "b is there again");
-    begin(&mut recorder, 0, None, &[]).unwrap();
+    let begun = begin(&mut recorder, 0, None, &[]).unwrap();
+    assert_eq!(begun.removed_checkpoints, [below("a"), elsewhere.clone()], "b is there again");
     removed(&mut recorder, &below("b"));
-    assert_eq!(recorder.removed_checkpoints(), [below("a"), elsewhere, below("b")]);
+    let begun = begin(&mut recorder, 0, None, &[]).unwrap();
+    assert_eq!(begun.removed_checkpoints, [below("a"), elsewhere, below("b")]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 mod common_keys;
+mod differences;
 mod hashing;
 mod hooks_config;
 mod layering;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenterhook::module::{Interval, OptimizerState, SchedulerPlan};
-use tenterhook::run::{Beginning, Ending, Entry, Line, Recorder};
+use tenterhook::run::{Beginning, Begun, Ending, Entry, Line, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -35,8 +35,8 @@ struct Ended {
 struct Losses(Seen<(u64, Phase, String, u64)>);
 
 impl Recorder for Losses {
-    fn begin(&mut self, _: &Beginning<'_>) -> Result<(), BoxError> {
-        Ok(())
+    fn begin(&mut self, _: &Beginning<'_>) -> Result<Begun, BoxError> {
+        Ok(Begun::default())
     }
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         for name in ["train/loss", "val/loss"] {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tenterhook_core::NamedTensors;
 use tenterhook_files::RelPath;
 
 use super::*;
 use crate::checkpoint::afterwards::{Afterwards, LeftOpen, Removed};
 use crate::checkpoint::roots::{CheckpointPath, Roots};
-use crate::checkpoint::writer::{Job, Weights};
-use crate::checkpoint::{Contents, LossesState, read_state};
+use crate::checkpoint::writer::{Job, Places, Weights};
+use crate::checkpoint::{Announcement, Contents, LossesState, read_state};
 use crate::module::{OptimizerState, Saved, Snapshot};
 use crate::run::FilePosition;
 use crate::tensors::Buffers;
@@ -57,15 +56,18 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
         weights.insert_f32("weight", [100], &[SAVED.1 as f32; 100]);
         Ok(Saved { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
     });
+    let contents = contents();
     let job = Job {
-        name: named(SAVED.0),
-        path: root.join(SAVED.0),
-        contents: contents(),
+        saved: Announcement::of(&contents, named(SAVED.0), None),
+        places: Places {
+            path: root.join(SAVED.0),
+            replaces: vec![root.join("older"), root.join("a")],
+            link: Some(root.join("last")),
+            latest: Some(root.join("latest")),
+        },
+        contents,
         snapshot,
-        weights: Weights::Modules(NamedTensors::default()),
-        replaces: vec![root.join("older"), root.join("a")],
-        link: Some(root.join("last")),
-        latest: Some(root.join("latest")),
+        weights: Weights::modules(),
         run: Some(root.to_owned()),
         retries: false,
         hurry: Arc::default(),

@@ -1,0 +1,47 @@
+//! What time is for a trainer: the real one, or that of a rehearsal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tenterhook_core::Clock;
+
+/// The time since a trainer or a loop was made.
+pub(crate) struct WallClock(Instant);
+
+impl WallClock {
+    pub(crate) fn start() -> Box<WallClock> {
+        Box::new(WallClock(Instant::now()))
+    }
+}
+
+impl Clock for WallClock {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    // Read around every hook that is timed, so without a number of 128 bits in between.
+    #[inline]
+    fn nanos(&self) -> u64 {
+        let since = self.0.elapsed();
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    }
+}
+
+/// A clock by which every training batch takes a second, so that whatever goes by time does so at the same batch in
+/// every rehearsal, however long the hooks take.
+#[derive(Clone, Default)]
+pub(crate) struct BatchClock(Arc<AtomicU64>);
+
+impl BatchClock {
+    /// A batch begins.
+    pub(crate) fn tick(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Clock for BatchClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
