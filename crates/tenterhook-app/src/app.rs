@@ -12,7 +12,8 @@ use tenterhook::task::{AnyTask, Task};
 use tenterhook::{AnyHook, BoxError, FromOptions};
 
 use crate::arguments::{Arguments, Command};
-use crate::commands::{self, FAILED, WRONG_INPUT};
+use crate::commands;
+use crate::error::{CommandError, FAILED, WRONG_INPUT};
 use crate::terminal::{self, tell};
 
 /// A command line over tasks, hooks and schedules: `tenter`'s own, with yours in it.
@@ -114,8 +115,7 @@ impl App {
     #[must_use]
     pub fn run_with(self, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
         if let Some(wrong) = self.wrong.first() {
-            tell(format_args!("error: {}: {wrong}", self.name));
-            return ExitCode::from(WRONG_INPUT);
+            return CommandError::new(wrong).at(self.name).tell();
         }
         let command = Arguments::command().name(self.name).bin_name(self.name);
         let parsed = command.try_get_matches_from(arguments);
@@ -154,12 +154,6 @@ impl App {
             Command::Export(export) => commands::export::run(&export),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
-        terminal::exit_code(
-            done.unwrap_or_else(|message| {
-                tell(format_args!("error: {message}"));
-                ExitCode::from(WRONG_INPUT)
-            }),
-            FAILED,
-        )
+        terminal::exit_code(done.unwrap_or_else(CommandError::tell), FAILED)
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use saved::{Accepts, Checkpoints, CheckpointsCommand, Export, Resume, Verify};
+pub(crate) use saved::{Accepts, Checkpoints, CheckpointsCommand, Export, Found, Resume, Verify};
 
 /// Train models under hooks that watch, steer and record.
 #[derive(Parser)]
@@ -43,33 +43,18 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// A configuration that need not be named.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Train {
+pub(crate) struct Configured {
     /// A configuration in TOML; without one, the first task with its own settings.
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: Changes,
-    /// Print the complete configuration of what would run, and run nothing.
-    #[arg(long)]
-    pub(crate) print_config: bool,
-    /// Go on from what was trained before, with this configuration.
-    ///
-    /// `auto` takes the newest run whose configuration fits and begins a new one where there is none; a run (its id,
-    /// part of it, a path, `latest`) goes on from its newest whole checkpoint; a checkpoint is named by its path.
-    #[arg(long, value_name = "auto|PATH|RUN")]
-    pub(crate) resume: Option<String>,
-    /// Go on although keys have changed that change what is computed, such as those of the model.
-    #[arg(long, requires = "resume")]
-    pub(crate) force: bool,
-    /// Go on although hooks were added or removed: new ones begin anew, others are forgotten.
-    #[arg(long, requires = "resume")]
-    pub(crate) accept_hook_changes: bool,
-    /// Resume from the newest checkpoint that can be read; without it, one that cannot be read stops the command.
-    #[arg(long, requires = "resume")]
-    pub(crate) skip_unreadable: bool,
-    /// Begin with weights from a safetensors file, a checkpoint or a run, as far as they fit, for fine-tuning.
-    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
-    pub(crate) init_from: Option<PathBuf>,
+}
+
+/// What a training does when it ends.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Ending {
     /// Do not run `test` on the best weights after training.
     #[arg(long)]
     pub(crate) no_test: bool,
@@ -78,6 +63,33 @@ pub(crate) struct Train {
     pub(crate) profile_hooks: bool,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(
+    mut_arg("force", |flag| flag.requires("resume")),
+    mut_arg("accept_hook_changes", |flag| flag.requires("resume")),
+    mut_arg("skip_unreadable", |flag| flag.requires("resume"))
+)]
+pub(crate) struct Train {
+    #[command(flatten)]
+    pub(crate) configured: Configured,
+    /// Print the complete configuration of what would run, and run nothing.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Resume what was trained before, with this configuration.
+    ///
+    /// `auto` takes the newest run whose configuration fits and begins a new one where there is none; a run (its id,
+    /// part of it, a path, `latest`) resumes from its newest whole checkpoint; a checkpoint is named by its path.
+    #[arg(long, value_name = "auto|PATH|RUN")]
+    pub(crate) resume: Option<String>,
+    #[command(flatten)]
+    pub(crate) accepts: Accepts,
+    /// Begin with weights from a safetensors file, a checkpoint or a run, as far as they fit, for fine-tuning.
+    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
+    pub(crate) init_from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ending: Ending,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -128,9 +140,6 @@ pub(crate) struct Hooks {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Runs {
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
     /// Keep the runs for which this holds, as in 'val/loss < 0.1 and status == completed'.
     ///
     /// Names are metrics, fields of the run (as for --sort) and keys of its configuration, as in
@@ -143,15 +152,14 @@ pub(crate) struct Runs {
     /// are created, seconds, steps, epochs, seed, status, task and others. Unset, the newest run is first.
     #[arg(long, value_name = "KEY")]
     pub(crate) sort: Option<String>,
-    /// Turn the order around.
+    /// Reverse the order.
     #[arg(long)]
     pub(crate) reverse: bool,
-    /// Show so many at most, from the top.
+    /// Show at most N, from the top.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Print one JSON document, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -159,9 +167,6 @@ pub(crate) struct Show {
     /// The run: its id, the beginning or end of it, a path, `latest`, or `latest~1` for the one before it.
     #[arg(default_value = "latest")]
     pub(crate) run: String,
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
     /// Draw this metric, such as val/loss, or all of one end, such as loss; may be given several times.
     #[arg(long = "metric", value_name = "NAME")]
     pub(crate) metrics: Vec<String>,
@@ -174,9 +179,8 @@ pub(crate) struct Show {
     /// Draw with plain characters; so it is on a terminal that says TERM=dumb.
     #[arg(long)]
     pub(crate) ascii: bool,
-    /// Print one JSON document, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -184,23 +188,17 @@ pub(crate) struct Compare {
     /// The runs: ids, beginnings or ends of ids, paths, `latest`, `latest~1`.
     #[arg(value_name = "RUN", required = true, num_args = 2..)]
     pub(crate) runs: Vec<String>,
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
     /// Show what is equal, too.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print one JSON document, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct VerifyNeutral {
-    /// A configuration in TOML; without one, the first task with its own settings.
-    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) changes: Changes,
+    pub(crate) configured: Configured,
     /// How many optimizer steps to compare; fewer, where the training itself is shorter. Unset: 50, or up to 200
     /// where an observer needs as many to fire once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -212,10 +210,8 @@ pub(crate) struct VerifyNeutral {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Points {
-    /// A configuration in TOML; without one, the first task with its own settings.
-    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) changes: Changes,
+    pub(crate) configured: Configured,
     /// Show the points that a pattern selects, as in 'blocks.*.mlp' or '**.attn'.
     #[arg(long = "match", value_name = "PATTERN")]
     pub(crate) pattern: Option<String>,
@@ -238,10 +234,10 @@ pub(crate) enum Call {
 pub(crate) enum Command {
     /// Train, then test the best weights.
     Train(Train),
-    /// Go on with a run that was interrupted, killed or failed, or that may last longer now.
+    /// Resume an interrupted, killed or failed run, or extend a finished one.
     ///
-    /// It goes on in its own directory from its newest whole checkpoint, as if it had never ended. A run that has
-    /// nothing left to do says so.
+    /// Training resumes in the run's directory from its newest whole checkpoint, as if it had never ended. A run that
+    /// has nothing left to do says so.
     Resume(Resume),
     /// Evaluate weights on the validation data.
     Validate(Evaluate),

@@ -8,6 +8,8 @@ mod app;
 mod arguments;
 mod commands;
 mod curves;
+mod error;
+mod failures;
 mod progress;
 mod signals;
 mod table;

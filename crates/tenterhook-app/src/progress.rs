@@ -1,4 +1,4 @@
-//! How a run shows that it goes on: a bar on a terminal, plain lines elsewhere.
+//! The progress of a run: a bar on a terminal, plain lines elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,10 +56,10 @@ struct Start {
 impl Progress {
     /// A bar when standard error is a terminal, else a line per epoch.
     pub(crate) fn new() -> Progress {
-        Progress { bar: bar(), silent: false, epochs_printed: false, began: None, shown: None }
+        Progress { bar: bar(), silent: false, ..Progress::silent() }
     }
 
-    /// One that shows nothing. A run has the same hooks, however it is watched, so that it can go on.
+    /// One that shows nothing. A run has the same hooks, however it is watched, so that it can be resumed.
     pub(crate) fn silent() -> Progress {
         Progress { bar: None, silent: true, epochs_printed: false, began: None, shown: None }
     }

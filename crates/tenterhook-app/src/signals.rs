@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 use tenterhook::run::Interrupt;
 
 use crate::commands::tell;
+use crate::error::CommandError;
 
 /// The signals that are listened to, by name. SIGUSR1 is how clusters say that the time is soon over.
 const NAMES: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGUSR1, "SIGUSR1")];
@@ -36,8 +37,8 @@ impl Watch {
 
 /// Listens to signals. Until something [begins](Watch::begins), the first one ends the program. After that the first
 /// one asks for the end, which may take this long, and a SIGINT after it ends the program at once.
-pub(crate) fn watch(interrupt: Interrupt, timeout: Duration) -> Result<Watch, String> {
-    let cannot = |error| format!("cannot watch for signals: {error}");
+pub(crate) fn watch(interrupt: Interrupt, timeout: Duration) -> Result<Watch, CommandError> {
+    let cannot = |error| CommandError::new(error).at("cannot watch for signals");
     let mut signals = Signals::new(NAMES.map(|(number, _)| number)).map_err(cannot)?;
     let watch = Watch::default();
     let watched = watch.clone();

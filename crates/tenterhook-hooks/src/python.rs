@@ -1,7 +1,10 @@
-//! A Python that reads what we write.
+//! A Python that reads what we write; tests of other crates include this file.
 
+#![allow(dead_code)] // each of them uses its part
+
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A Python that has these modules; CI installs one and names it.
 pub(crate) fn with(modules: &str) -> Option<String> {
@@ -21,4 +24,15 @@ pub(crate) fn run(python: &str, script: &str, path: &Path) -> serde_json::Value 
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// What a script that reads this input prints, as JSON.
+pub(crate) fn answer(python: &str, script: &str, input: &str) -> serde_json::Value {
+    let mut command = Command::new(python);
+    let piped = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().expect("python runs");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it listens");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "the script fails");
+    serde_json::from_slice(&output.stdout).expect("its answer")
 }

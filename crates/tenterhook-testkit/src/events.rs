@@ -24,54 +24,54 @@ macro_rules! made_up {
 
 made_up! { world;
     Setup { stage: world.moment(Event::Setup).stage, config: &world.shared.run.config, }
-    Teardown { stage: world.moment(Event::Teardown).stage, outcome: &world.outcome, }
+    Teardown { stage: world.moment(Event::Teardown).stage, outcome: &world.at.outcome, }
     FitStart { config: &world.shared.run.config, }
-    FitEnd { outcome: &world.outcome, }
+    FitEnd { outcome: &world.at.outcome, }
     SanityCheckStart {}
     SanityCheckEnd {}
     TrainStart { config: &world.shared.run.config, }
-    TrainEnd { outcome: &world.outcome, }
+    TrainEnd { outcome: &world.at.outcome, }
     TrainEpochStart {}
     TrainEpochEnd {}
     TrainBatchStart { batch: world.batch(), wait: world.times.wait, }
-    TrainBatchEnd { batch: world.batch(), loss: world.loss.as_ref().map(|loss| Scalar::new(loss)), }
+    TrainBatchEnd { batch: world.batch(), loss: world.result.loss.as_ref().map(|loss| Scalar::new(loss)), }
     BeforeForward { batch: world.batch(), }
     AfterForward { batch: world.batch(), duration: world.times.forward, }
-    BeforeZeroGrad { gradients: Tensors::new(&world.gradients), }
+    BeforeZeroGrad { gradients: Tensors::new(&world.update.gradients), }
     BeforeBackward { loss: loss(world), }
     AfterBackward {
         loss: loss(world),
-        gradients: Tensors::new(&world.gradients),
+        gradients: Tensors::new(&world.update.gradients),
         duration: world.times.backward,
     }
-    BeforeOptimizerStep { optimizer: world.optimizer, gradients: Tensors::new(&world.gradients), }
+    BeforeOptimizerStep { optimizer: world.update.optimizer, gradients: Tensors::new(&world.update.gradients), }
     GradientClip {
-        optimizer: world.optimizer,
-        norm_before: Scalar::new(&world.norms.before),
-        norm_after: Scalar::new(&world.norms.after),
-        rule: world.norms.rule,
-        gradients: Tensors::new(&world.gradients),
+        optimizer: world.update.optimizer,
+        norm_before: Scalar::new(&world.update.norms.before),
+        norm_after: Scalar::new(&world.update.norms.after),
+        rule: world.update.norms.rule,
+        gradients: Tensors::new(&world.update.gradients),
     }
     AfterOptimizerStep {
-        optimizer: world.optimizer,
-        gradients: Tensors::new(&world.gradients),
+        optimizer: world.update.optimizer,
+        gradients: Tensors::new(&world.update.gradients),
         duration: world.times.optimizer,
     }
     Activation { point: &world.point.0, values: Tensors::new(&world.point.1), }
     StepEnd {
         loss: loss(world),
-        grad_norm: Scalar::new(&world.norms.before),
+        grad_norm: Scalar::new(&world.update.norms.before),
         lr: lr(world),
-        next_lr: world.next_lr.unwrap_or_else(|| lr(world)),
+        next_lr: world.update.next_lr.unwrap_or_else(|| lr(world)),
     }
     ValidationStart {}
     ValidationEpochStart {}
     ValidationBatchStart { batch: world.batch(), }
     ValidationBatchEnd {
         batch: world.batch(),
-        loss: world.loss,
-        batch_metrics: &world.batch_metrics,
-        outputs: Tensors::new(&world.outputs),
+        loss: world.result.loss,
+        batch_metrics: &world.result.metrics,
+        outputs: Tensors::new(&world.result.outputs),
     }
     ValidationEpochEnd {}
     ValidationEnd {}
@@ -80,9 +80,9 @@ made_up! { world;
     TestBatchStart { batch: world.batch(), }
     TestBatchEnd {
         batch: world.batch(),
-        loss: world.loss,
-        batch_metrics: &world.batch_metrics,
-        outputs: Tensors::new(&world.outputs),
+        loss: world.result.loss,
+        batch_metrics: &world.result.metrics,
+        outputs: Tensors::new(&world.result.outputs),
     }
     TestEpochEnd {}
     TestEnd {}
@@ -91,15 +91,15 @@ made_up! { world;
     PredictBatchStart { batch: world.batch(), }
     PredictBatchEnd {
         batch: world.batch(),
-        prediction: &*world.prediction,
-        loss: world.loss,
-        batch_metrics: &world.batch_metrics,
-        outputs: Tensors::new(&world.outputs),
+        prediction: &*world.told.prediction,
+        loss: world.result.loss,
+        batch_metrics: &world.result.metrics,
+        outputs: Tensors::new(&world.result.outputs),
     }
     PredictEpochEnd {}
     PredictEnd {}
-    SaveCheckpoint { entries: &world.entries, }
-    LoadCheckpoint { entries: &world.entries, }
+    SaveCheckpoint { entries: &world.checkpoint.entries, }
+    LoadCheckpoint { entries: &world.checkpoint.entries, }
     CheckpointSaved {
         saved_step: world.checkpoint.step,
         saved_epoch: world.checkpoint.epoch,
@@ -113,24 +113,24 @@ made_up! { world;
     CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }
     Log {
         of: world.moment(Event::Log).phase,
-        epoch_end: world.progress.epochs_done > world.progress.epoch,
+        epoch_end: world.at.progress.epochs_done > world.at.progress.epoch,
         time: world.shared.elapsed().as_secs_f64(),
-        metrics: &world.line.0,
-        histograms: &world.line.1,
+        metrics: &world.log.line.0,
+        histograms: &world.log.line.1,
     }
-    HookDisabled { hook: &world.disabled.0, reason: &world.disabled.1, }
+    HookDisabled { hook: &world.told.disabled.0, reason: &world.told.disabled.1, }
     Notice {
-        kind: world.notice["event"].as_str().unwrap_or_default(),
-        text: world.notice["text"].as_str().unwrap_or_default(),
+        kind: world.told.notice["event"].as_str().unwrap_or_default(),
+        text: world.told.notice["text"].as_str().unwrap_or_default(),
         told: true,
-        entry: &world.notice,
+        entry: &world.told.notice,
     }
-    Exception { failure: &world.failure, }
+    Exception { failure: &world.told.failure, }
 }
 
 /// Where a loss must exist and none was given, it is not a number.
 fn loss(world: &World) -> Scalar<'_> {
-    Scalar::new(world.loss.as_ref().unwrap_or(&f64::NAN))
+    Scalar::new(world.result.loss.as_ref().unwrap_or(&f64::NAN))
 }
 
 fn lr(world: &World) -> f64 {

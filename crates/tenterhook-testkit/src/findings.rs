@@ -144,7 +144,7 @@ impl<H> Rig<H> {
     /// The free entries of the made-up checkpoint, which `on_save_checkpoint` and `on_load_checkpoint` see.
     #[must_use]
     pub fn entries(&self) -> &Entries {
-        &self.world.entries
+        &self.world.checkpoint.entries
     }
 
     /// The learning rates in force, by optimizer and group. Requests to change them have been carried out.

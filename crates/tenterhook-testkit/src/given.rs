@@ -9,245 +9,161 @@ use tenterhook_core::context::ClipRule;
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{
-    Failure, LogOptions, Outcome, ParamGroup, Phase, Progress, RunInfo, Stage, Status, Validation,
+    Failure, LogOptions, NamedTensors, Outcome, ParamGroup, Phase, Progress, RunInfo, Stage, Status,
+    Validation,
 };
 
 use crate::model::{Optimizer, group};
 use crate::rig::Rig;
-use tenterhook_core::NamedTensors;
 
-/// Where the run stands.
-impl<H> Rig<H> {
+/// Setters: what each sets in the made-up run.
+macro_rules! given {
+    ($world:ident, $title:literal; $($(#[$doc:meta])* $name:ident($($value:ident: $of:ty),*) $set:block)*) => {
+        #[doc = $title]
+        impl<H> Rig<H> {
+            $(
+                $(#[$doc])*
+                pub fn $name(&mut self, $($value: $of),*) -> &mut Rig<H> {
+                    let $world = &mut self.world;
+                    $set;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+given! { world, "Where the run stands.";
     /// The epoch, from 0.
-    pub fn epoch(&mut self, epoch: u64) -> &mut Rig<H> {
-        self.world.progress.epoch = epoch;
-        self
-    }
-
+    epoch(epoch: u64) { world.at.progress.epoch = epoch; }
     /// The completed optimizer steps.
-    pub fn step(&mut self, step: u64) -> &mut Rig<H> {
-        self.world.progress.step = step;
-        self
-    }
-
+    step(step: u64) { world.at.progress.step = step; }
     /// All counters at once.
-    pub fn progress(&mut self, progress: Progress) -> &mut Rig<H> {
-        self.world.progress = progress;
-        self
-    }
-
+    progress(progress: Progress) { world.at.progress = progress; }
     /// The time since the run began.
-    pub fn elapsed(&mut self, elapsed: Duration) -> &mut Rig<H> {
-        let before = self.world.shared.elapsed_before;
-        self.world.shared.clock = Box::new(FixedClock(elapsed.saturating_sub(before)));
-        self
+    elapsed(elapsed: Duration) {
+        let before = world.shared.elapsed_before;
+        world.shared.clock = Box::new(FixedClock(elapsed.saturating_sub(before)));
     }
-
     /// Which of the trainer's calls is running; not given, the event says what is usual.
-    pub fn stage(&mut self, stage: Stage) -> &mut Rig<H> {
-        self.world.stage = Some(stage);
-        self
-    }
-
+    stage(stage: Stage) { world.at.stage = Some(stage); }
     /// Which loop is running; not given, the event says what is usual.
-    pub fn phase(&mut self, phase: Phase) -> &mut Rig<H> {
-        self.world.phase = Some(phase);
-        self
-    }
-
+    phase(phase: Phase) { world.at.phase = Some(phase); }
     /// How the run is doing; not given, the event says what is usual.
-    pub fn status(&mut self, status: Status) -> &mut Rig<H> {
-        self.world.status = Some(status);
-        self
-    }
-
+    status(status: Status) { world.at.status = Some(status); }
     /// How the run ended, for the events at its end.
-    pub fn outcome(&mut self, outcome: Outcome) -> &mut Rig<H> {
-        self.world.outcome = outcome;
-        self
-    }
-
+    outcome(outcome: Outcome) { world.at.outcome = outcome; }
     /// What failed, for `on_exception`.
-    pub fn failure(&mut self, failure: Failure) -> &mut Rig<H> {
-        self.world.failure = failure;
-        self
-    }
+    failure(failure: Failure) { world.told.failure = failure; }
 }
 
-/// What does not change during a run.
-impl<H> Rig<H> {
+given! { world, "What does not change during a run.";
     /// The run's seed; all random streams begin anew.
-    pub fn seed(&mut self, seed: u64) -> &mut Rig<H> {
-        self.world.shared.streams.replace(Streams::new(seed));
-        self
-    }
-
+    seed(seed: u64) { world.shared.streams.replace(Streams::new(seed)); }
     /// The full configuration.
-    pub fn config(&mut self, config: Value) -> &mut Rig<H> {
-        self.world.shared.run.config = config;
-        self
-    }
-
+    config(config: Value) { world.shared.run.config = config; }
     /// Whether it is a dry run over a few batches.
-    pub fn fast_dev_run(&mut self, on: bool) -> &mut Rig<H> {
-        self.world.shared.run.fast_dev_run = on;
-        self
-    }
-
+    fast_dev_run(on: bool) { world.shared.run.fast_dev_run = on; }
     /// When `fit` validates.
-    pub fn validation(&mut self, validation: Validation) -> &mut Rig<H> {
-        self.world.shared.run.validation = validation;
-        self
-    }
-
+    validation(validation: Validation) { world.shared.run.validation = validation; }
     /// Everything about the run at once: id, directory, device, number of parameters, ….
-    pub fn run(&mut self, run: RunInfo) -> &mut Rig<H> {
-        self.world.shared.run = run;
-        self
-    }
+    run(run: RunInfo) { world.shared.run = run; }
 }
 
-/// The batch and what was computed from it.
-impl<H> Rig<H> {
+given! { world, "The batch and what was computed from it.";
     /// The batch's index; not given, the one that the counters say.
-    pub fn batch(&mut self, index: u64) -> &mut Rig<H> {
-        self.world.batch.index = Some(index);
-        self
-    }
-
+    batch(index: u64) { world.batch.index = Some(index); }
     /// How many samples the batch holds.
-    pub fn batch_size(&mut self, size: usize) -> &mut Rig<H> {
-        self.world.batch.size = size;
-        self
-    }
-
+    batch_size(size: usize) { world.batch.size = size; }
     /// The loader that the batch came from.
-    pub fn loader(&mut self, index: usize, name: impl Into<String>) -> &mut Rig<H> {
-        self.world.batch.loader_index = index;
-        self.world.batch.loader = name.into();
-        self
+    loader(index: usize, name: impl Into<String>) {
+        world.batch.loader_index = index;
+        world.batch.loader = name.into();
     }
-
     /// Whether the batch is known to be the epoch's last.
-    pub fn last_batch(&mut self, is_last: bool) -> &mut Rig<H> {
-        self.world.batch.is_last = is_last;
-        self
-    }
-
+    last_batch(is_last: bool) { world.batch.is_last = is_last; }
     /// The batch's tensors.
-    pub fn batch_tensors(&mut self, tensors: impl Into<NamedTensors>) -> &mut Rig<H> {
-        self.world.batch.tensors = tensors.into();
-        self
-    }
-
+    batch_tensors(tensors: impl Into<NamedTensors>) { world.batch.tensors = tensors.into(); }
     /// The loss; it is the latest and the average too, until those are given.
-    pub fn loss(&mut self, loss: f64) -> &mut Rig<H> {
-        self.world.loss = Some(loss);
-        self.world.losses = (Some(loss), Some(loss));
-        self
+    loss(loss: f64) {
+        world.result.loss = Some(loss);
+        world.result.losses = (Some(loss), Some(loss));
     }
-
     /// The step yielded no loss, or was skipped.
-    pub fn no_loss(&mut self) -> &mut Rig<H> {
-        self.world.loss = None;
-        self
-    }
-
+    no_loss() { world.result.loss = None; }
     /// The mean of this epoch's losses.
-    pub fn average_loss(&mut self, average: f64) -> &mut Rig<H> {
-        self.world.losses.1 = Some(average);
-        self
-    }
-
+    average_loss(average: f64) { world.result.losses.1 = Some(average); }
     /// A metric that was logged.
-    pub fn metric(&mut self, name: &str, value: f64) -> &mut Rig<H> {
-        self.world.shared.metrics.log(name, value, LogOptions::STEP);
-        self
-    }
-
+    metric(name: &str, value: f64) { world.shared.metrics.log(name, value, LogOptions::STEP); }
     /// How long the module's step took.
-    pub fn forward_time(&mut self, duration: Duration) -> &mut Rig<H> {
-        self.world.times.forward = duration;
-        self
-    }
-
+    forward_time(duration: Duration) { world.times.forward = duration; }
     /// How long the loop waited for the batch.
-    pub fn data_wait(&mut self, duration: Duration) -> &mut Rig<H> {
-        self.world.times.wait = duration;
-        self
-    }
-
+    data_wait(duration: Duration) { world.times.wait = duration; }
     /// How long the backward pass took.
-    pub fn backward_time(&mut self, duration: Duration) -> &mut Rig<H> {
-        self.world.times.backward = duration;
-        self
-    }
-
+    backward_time(duration: Duration) { world.times.backward = duration; }
     /// How long clipping and the update took.
-    pub fn optimizer_time(&mut self, duration: Duration) -> &mut Rig<H> {
-        self.world.times.optimizer = duration;
-        self
-    }
-
+    optimizer_time(duration: Duration) { world.times.optimizer = duration; }
     /// A number that the step of an evaluation logs for its batch.
-    pub fn batch_metric(&mut self, name: impl Into<String>, value: f64) -> &mut Rig<H> {
-        self.world.batch_metrics.insert(name.into(), value);
-        self
-    }
-
+    batch_metric(name: impl Into<String>, value: f64) { world.result.metrics.insert(name.into(), value); }
     /// What the step of an evaluation gives as its outputs.
-    pub fn outputs(&mut self, outputs: impl Into<NamedTensors>) -> &mut Rig<H> {
-        self.world.outputs = outputs.into();
-        self
-    }
-
+    outputs(outputs: impl Into<NamedTensors>) { world.result.outputs = outputs.into(); }
     /// What the module predicted.
-    pub fn prediction(&mut self, prediction: impl Any) -> &mut Rig<H> {
-        self.world.prediction = Box::new(prediction);
-        self
+    prediction(prediction: impl Any) { world.told.prediction = Box::new(prediction); }
+}
+
+given! { world, "The model.";
+    /// The parameters. Their number follows.
+    params(params: impl Into<NamedTensors>) {
+        world.model.params = params.into();
+        world.shared.run.parameters = world.model.params.values() as u64;
+    }
+    /// The gradients. Their norms follow, until those are given.
+    gradients(gradients: impl Into<NamedTensors>) { world.update.gradients = gradients.into(); }
+    /// The norm of the gradients before and after clipping.
+    norms(before: f64, after: f64) { world.update.norms.given = Some((before, after)); }
+    /// How gradients are clipped, where they are.
+    clip_rule(rule: Option<ClipRule>) { world.update.norms.rule = rule; }
+    /// The learning rate of every group of every optimizer. It is 0.001 until given.
+    lr(lr: f64) {
+        let groups = world.model.optimizers.iter_mut().flat_map(|optimizer| &mut optimizer.groups);
+        groups.for_each(|group| group.lr = lr);
+    }
+    /// The learning rate that the next update will use; not given, it is the same.
+    next_lr(lr: f64) { world.update.next_lr = Some(lr); }
+    /// One more optimizer, in full: its name, its groups and its state tensors.
+    add_optimizer(name: &str, groups: Vec<ParamGroup>, state: impl Into<NamedTensors>) {
+        let optimizer = Optimizer { name: name.to_owned(), groups, state: state.into() };
+        world.model.optimizers.push(optimizer);
+    }
+    /// Which optimizer steps.
+    optimizer(index: usize) { world.update.optimizer = index; }
+    /// The checkpoint that was saved or loaded: its step, its path and the directory of all checkpoints.
+    checkpoint(step: u64, path: impl Into<PathBuf>, root: impl Into<PathBuf>) {
+        world.checkpoint.step = step;
+        world.checkpoint.path = path.into();
+        world.checkpoint.root = root.into();
+    }
+    /// The epoch of that checkpoint, from 0.
+    saved_epoch(epoch: u64) { world.checkpoint.epoch = epoch; }
+    /// A metric of that checkpoint, logged at its step. For a later checkpoint it is an old value, until it is set again.
+    saved_metric(name: impl Into<String>, value: f64) {
+        let (name, saved) = (name.into(), &mut world.checkpoint);
+        saved.metric_steps.insert(name.clone(), saved.step);
+        saved.metrics.insert(name, value);
+    }
+    /// The event about that checkpoint may have been delivered before, or not.
+    again(again: bool) { world.checkpoint.again = again; }
+    /// The score of that checkpoint where it is the best so far.
+    best_score(score: Option<f64>) { world.checkpoint.best_score = score; }
+    /// The notice of `on_notice`, as it stands in `events.jsonl`: `json!({ "event": "said", "by": "a", "text": "b" })`.
+    notice(entry: serde_json::Value) { world.told.notice = entry; }
+    /// The hook that was disabled, and why.
+    disabled(hook: impl Into<String>, reason: impl Into<String>) {
+        world.told.disabled = (hook.into(), reason.into());
     }
 }
 
-/// The model.
 impl<H> Rig<H> {
-    /// The parameters. Their number follows.
-    pub fn params(&mut self, params: impl Into<NamedTensors>) -> &mut Rig<H> {
-        self.world.model.params = params.into();
-        self.world.shared.run.parameters = self.world.model.params.values() as u64;
-        self
-    }
-
-    /// The gradients. Their norms follow, until those are given.
-    pub fn gradients(&mut self, gradients: impl Into<NamedTensors>) -> &mut Rig<H> {
-        self.world.gradients = gradients.into();
-        self
-    }
-
-    /// The norm of the gradients before and after clipping.
-    pub fn norms(&mut self, before: f64, after: f64) -> &mut Rig<H> {
-        self.world.norms.given = Some((before, after));
-        self
-    }
-
-    /// How gradients are clipped, where they are.
-    pub fn clip_rule(&mut self, rule: Option<ClipRule>) -> &mut Rig<H> {
-        self.world.norms.rule = rule;
-        self
-    }
-
-    /// The learning rate of every group of every optimizer. It is 0.001 until given.
-    pub fn lr(&mut self, lr: f64) -> &mut Rig<H> {
-        let groups = self.world.model.optimizers.iter_mut().flat_map(|optimizer| &mut optimizer.groups);
-        groups.for_each(|group| group.lr = lr);
-        self
-    }
-
-    /// The learning rate that the next update will use; not given, it is the same.
-    pub fn next_lr(&mut self, lr: f64) -> &mut Rig<H> {
-        self.world.next_lr = Some(lr);
-        self
-    }
-
     /// The optimizers: for each its name and the learning rates of its groups, named `group 0`, `group 1`, ….
     pub fn optimizers<const N: usize>(&mut self, optimizers: [(&str, &[f64]); N]) -> &mut Rig<H> {
         let optimizers = optimizers.map(|(name, lrs)| {
@@ -255,75 +171,6 @@ impl<H> Rig<H> {
             Optimizer { name: name.to_owned(), groups: groups.collect(), state: NamedTensors::default() }
         });
         self.world.model.optimizers = optimizers.into();
-        self
-    }
-
-    /// One more optimizer, in full: its name, its groups and its state tensors.
-    pub fn add_optimizer(
-        &mut self,
-        name: &str,
-        groups: Vec<ParamGroup>,
-        state: impl Into<NamedTensors>,
-    ) -> &mut Rig<H> {
-        let optimizer = Optimizer { name: name.to_owned(), groups, state: state.into() };
-        self.world.model.optimizers.push(optimizer);
-        self
-    }
-
-    /// Which optimizer steps.
-    pub fn optimizer(&mut self, index: usize) -> &mut Rig<H> {
-        self.world.optimizer = index;
-        self
-    }
-
-    /// The checkpoint that was saved or loaded: its step, its path and the directory of all checkpoints.
-    pub fn checkpoint(
-        &mut self,
-        step: u64,
-        path: impl Into<PathBuf>,
-        root: impl Into<PathBuf>,
-    ) -> &mut Rig<H> {
-        self.world.checkpoint.step = step;
-        self.world.checkpoint.path = path.into();
-        self.world.checkpoint.root = root.into();
-        self
-    }
-
-    /// The epoch of that checkpoint, from 0.
-    pub fn saved_epoch(&mut self, epoch: u64) -> &mut Rig<H> {
-        self.world.checkpoint.epoch = epoch;
-        self
-    }
-
-    /// A metric of that checkpoint, logged at its step. For a later checkpoint it is an old value, until it is set again.
-    pub fn saved_metric(&mut self, name: impl Into<String>, value: f64) -> &mut Rig<H> {
-        let (name, saved) = (name.into(), &mut self.world.checkpoint);
-        saved.metric_steps.insert(name.clone(), saved.step);
-        saved.metrics.insert(name, value);
-        self
-    }
-
-    /// The event about that checkpoint may have been delivered before, or not.
-    pub fn again(&mut self, again: bool) -> &mut Rig<H> {
-        self.world.checkpoint.again = again;
-        self
-    }
-
-    /// The score of that checkpoint where it is the best so far.
-    pub fn best_score(&mut self, score: Option<f64>) -> &mut Rig<H> {
-        self.world.checkpoint.best_score = score;
-        self
-    }
-
-    /// The notice of `on_notice`, as it stands in `events.jsonl`: `json!({ "event": "said", "by": "a", "text": "b" })`.
-    pub fn notice(&mut self, entry: serde_json::Value) -> &mut Rig<H> {
-        self.world.notice = entry;
-        self
-    }
-
-    /// The hook that was disabled, and why.
-    pub fn disabled(&mut self, hook: impl Into<String>, reason: impl Into<String>) -> &mut Rig<H> {
-        self.world.disabled = (hook.into(), reason.into());
         self
     }
 }

@@ -31,16 +31,16 @@ impl<H: Hook> Rig<H> {
     /// assert_eq!(after.get("w"), Some(&[1.0, -2.0][..]));
     /// ```
     pub fn update(&mut self) -> &NamedTensors {
-        let mut gradients = std::mem::take(&mut self.world.gradients);
+        let mut gradients = std::mem::take(&mut self.world.update.gradients);
         let moment = self.world.moment(Event::BeforeOptimizerStep);
-        let cx = Update { moment, optimizer: self.world.optimizer };
+        let cx = Update { moment, optimizer: self.world.update.optimizer };
         let updated = self.runner.update(&mut gradients, &cx);
-        self.world.gradients = gradients;
+        self.world.update.gradients = gradients;
         match updated {
             Ok(()) => self.note_contained(),
             Err(failure) => self.note_abort(failure),
         }
-        &self.world.gradients
+        &self.world.update.gradients
     }
 }
 

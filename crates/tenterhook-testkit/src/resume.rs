@@ -131,7 +131,7 @@ impl<H: Hook, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> 
 impl<H: Hook> Rig<H> {
     /// What a checkpoint keeps of it.
     fn snapshot(&mut self) -> (HookStates, World) {
-        let states = match self.runner.states(&self.world.progress) {
+        let states = match self.runner.states(&self.world.at.progress) {
             Ok(states) => through_json(&states, &self.name),
             Err(failure) => panic!("no state can be had: {failure}"),
         };
@@ -139,7 +139,7 @@ impl<H: Hook> Rig<H> {
     }
 
     fn restore(&mut self, states: &HookStates) {
-        if let Err(failure) = self.runner.load_states(states, &self.world.progress) {
+        if let Err(failure) = self.runner.load_states(states, &self.world.at.progress) {
             panic!("the state cannot be given back: {failure}");
         }
     }
@@ -151,11 +151,11 @@ impl<H: Hook> Rig<H> {
         let replies = &self.findings.replies[known.0..];
         let logged = self.metrics().take_changes().unwrap_or_default();
         let histograms = self.metrics().take_histograms();
-        self.world.unlogged.0.extend(logged.clone());
-        self.world.unlogged.1.extend(histograms.clone());
+        self.world.log.since.0.extend(logged.clone());
+        self.world.log.since.1.extend(histograms.clone());
         let histograms: Vec<_> = histograms.into_iter().collect();
         let (said, printed) = (&self.said()[known.1..].to_vec(), &self.printed()[known.2..].to_vec());
-        let (rates, gradients) = (self.learning_rates(), &self.world.gradients);
+        let (rates, gradients) = (self.learning_rates(), &self.world.update.gradients);
         let outcome = format!(
             "{replies:?}\n  logged {logged:?} {histograms:?}\n  said {said:?} {printed:?}\n  learning rates \
              {rates:?}, gradients {gradients:?}"

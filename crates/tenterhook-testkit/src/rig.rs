@@ -94,7 +94,7 @@ impl<H: Hook> Rig<H> {
     /// The call is over: the hook waits for its worker, where it has one. When it fails, the failure is among
     /// [`failures`](Rig::failures).
     pub fn finish(&mut self) {
-        let failures = self.runner.finish(&self.world.progress, &self.world.shared);
+        let failures = self.runner.finish(&self.world.at.progress, &self.world.shared);
         self.note_contained();
         for failure in failures {
             self.note_abort(failure);
@@ -104,7 +104,7 @@ impl<H: Hook> Rig<H> {
     /// The hook's own state, as a checkpoint would hold it. When it fails there is none, and the failure
     /// is among [`failures`](Rig::failures).
     pub fn state_dict(&mut self) -> State {
-        match self.runner.states(&self.world.progress) {
+        match self.runner.states(&self.world.at.progress) {
             Ok(mut states) => {
                 self.note_contained();
                 states.remove(&self.name).unwrap_or_else(State::empty)
@@ -119,7 +119,7 @@ impl<H: Hook> Rig<H> {
     /// Gives the hook a state back. When it fails, the failure is among [`failures`](Rig::failures).
     pub fn load_state_dict(&mut self, state: &State) {
         let states = HookStates::from([(self.name.clone(), state.clone())]);
-        match self.runner.load_states(&states, &self.world.progress) {
+        match self.runner.load_states(&states, &self.world.at.progress) {
             Ok(()) => self.note_contained(),
             Err(failure) => self.note_abort(failure),
         }

@@ -10,50 +10,37 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
 use tenterhook_core::{
-    Batch, Event, Failure, Histogram, Moment, Origin, Outcome, Phase, Progress, RunInfo, Shared, Stage,
-    Status, Tensors,
+    Batch, Event, Failure, Histogram, Moment, NamedTensors, Origin, Outcome, Phase, Progress, RunInfo,
+    Shared, Stage, Status, Tensors,
 };
 
 use crate::model::Model;
-use tenterhook_core::NamedTensors;
 
+/// What is true at the next event.
 pub(crate) struct World {
     pub(crate) shared: Shared,
     pub(crate) model: Model,
-    pub(crate) progress: Progress,
-    /// Where these are `None`, the event says what is usual.
-    pub(crate) stage: Option<Stage>,
-    pub(crate) phase: Option<Phase>,
-    pub(crate) status: Option<Status>,
+    pub(crate) at: Place,
     pub(crate) batch: MadeUpBatch,
-    pub(crate) loss: Option<f64>,
-    /// What the step of an evaluation logged, and its outputs.
-    pub(crate) batch_metrics: BTreeMap<String, f64>,
-    pub(crate) outputs: NamedTensors,
-    /// The latest and the average loss.
-    pub(crate) losses: (Option<f64>, Option<f64>),
-    pub(crate) gradients: NamedTensors,
-    pub(crate) optimizer: usize,
-    pub(crate) norms: Norms,
-    pub(crate) next_lr: Option<f64>,
+    pub(crate) result: BatchResult,
+    pub(crate) update: LastUpdate,
     pub(crate) times: Times,
     /// The activation to show.
     pub(crate) point: (String, NamedTensors),
-    pub(crate) outcome: Outcome,
-    pub(crate) entries: Entries,
     pub(crate) checkpoint: Checkpoint,
-    /// The line that is logged, what was logged since the last one, and in which loop.
-    pub(crate) line: Line,
-    pub(crate) unlogged: Line,
-    log_of: Phase,
-    /// The hook that was disabled, and why.
-    pub(crate) disabled: (String, String),
-    /// The notice, as it stands in `events.jsonl`.
-    pub(crate) notice: serde_json::Value,
-    pub(crate) failure: Failure,
-    pub(crate) prediction: Box<dyn Any>,
-    in_sanity_check: bool,
-    evaluating: bool,
+    pub(crate) log: Log,
+    pub(crate) told: Told,
+    loops: Loops,
+}
+
+/// Where the run stands. Where something is `None`, the event says what is usual.
+#[derive(Clone, Default)]
+pub(crate) struct Place {
+    pub(crate) progress: Progress,
+    pub(crate) stage: Option<Stage>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) status: Option<Status>,
+    pub(crate) outcome: Outcome,
 }
 
 #[derive(Clone)]
@@ -67,16 +54,24 @@ pub(crate) struct MadeUpBatch {
     pub(crate) tensors: NamedTensors,
 }
 
-/// What is logged at once: numbers and histograms.
-pub(crate) type Line = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
+/// What the module's step gave.
+#[derive(Clone)]
+pub(crate) struct BatchResult {
+    pub(crate) loss: Option<f64>,
+    /// The latest and the average loss.
+    pub(crate) losses: (Option<f64>, Option<f64>),
+    /// What the step of an evaluation logged, and its outputs.
+    pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) outputs: NamedTensors,
+}
 
-/// How long the parts of a step took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Times {
-    pub(crate) wait: Duration,
-    pub(crate) forward: Duration,
-    pub(crate) backward: Duration,
-    pub(crate) optimizer: Duration,
+/// The update under way, or the last one.
+#[derive(Clone, Default)]
+pub(crate) struct LastUpdate {
+    pub(crate) optimizer: usize,
+    pub(crate) gradients: NamedTensors,
+    pub(crate) norms: Norms,
+    pub(crate) next_lr: Option<f64>,
 }
 
 /// The norms of the gradients: those that were given, and those that are in force.
@@ -86,6 +81,15 @@ pub(crate) struct Norms {
     pub(crate) rule: Option<ClipRule>,
     pub(crate) before: f64,
     pub(crate) after: f64,
+}
+
+/// How long the parts of a step took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) wait: Duration,
+    pub(crate) forward: Duration,
+    pub(crate) backward: Duration,
+    pub(crate) optimizer: Duration,
 }
 
 #[derive(Clone)]
@@ -98,6 +102,34 @@ pub(crate) struct Checkpoint {
     pub(crate) root: PathBuf,
     pub(crate) best_score: Option<f64>,
     pub(crate) again: bool,
+    pub(crate) entries: Entries,
+}
+
+/// What is logged at once: numbers and histograms.
+pub(crate) type Line = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
+
+/// The line that is logged, what was logged since the last one, and in which loop.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) line: Line,
+    pub(crate) since: Line,
+    of: Phase,
+}
+
+/// What is given at single events.
+pub(crate) struct Told {
+    /// The hook that was disabled, and why.
+    pub(crate) disabled: (String, String),
+    /// The notice, as it stands in `events.jsonl`.
+    pub(crate) notice: serde_json::Value,
+    pub(crate) failure: Failure,
+    pub(crate) prediction: Box<dyn Any>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Loops {
+    in_sanity_check: bool,
+    evaluating: bool,
 }
 
 impl Default for World {
@@ -114,23 +146,17 @@ impl Default for World {
         World {
             shared: Shared::new(run, 0, Box::new(FixedClock::default())),
             model: Model::default(),
-            progress: Progress::default(),
-            stage: None,
-            phase: None,
-            status: None,
+            at: Place::default(),
             batch,
-            loss: Some(1.0),
-            batch_metrics: BTreeMap::new(),
-            outputs: NamedTensors::default(),
-            losses: (None, None),
-            gradients: NamedTensors::default(),
-            optimizer: 0,
-            norms: Norms::default(),
-            next_lr: None,
+            result: BatchResult {
+                loss: Some(1.0),
+                losses: (None, None),
+                metrics: BTreeMap::new(),
+                outputs: NamedTensors::default(),
+            },
+            update: LastUpdate::default(),
             times: Times::default(),
             point: Default::default(),
-            outcome: Outcome::Completed,
-            entries: Entries::default(),
             checkpoint: Checkpoint {
                 step: 0,
                 epoch: 0,
@@ -140,48 +166,50 @@ impl Default for World {
                 root: "checkpoints".into(),
                 best_score: None,
                 again: false,
+                entries: Entries::default(),
             },
-            line: Line::default(),
-            unlogged: Line::default(),
-            log_of: Phase::Train,
-            disabled: ("another".into(), "a made-up reason".into()),
-            notice: serde_json::json!({ "event": "said", "by": "another", "text": "made up" }),
-            failure: made_up_failure(),
-            prediction: Box::new(()),
-            in_sanity_check: false,
-            evaluating: false,
+            log: Log { line: Line::default(), since: Line::default(), of: Phase::Train },
+            told: Told::default(),
+            loops: Loops::default(),
         }
     }
 }
 
-fn made_up_failure() -> Failure {
-    Failure {
-        origin: Origin::Module,
-        place: "training_step",
-        epoch: 0,
-        step: 0,
-        panicked: false,
-        error: "a made-up failure".into(),
-        trace: None,
+impl Default for Told {
+    fn default() -> Told {
+        Told {
+            disabled: ("another".into(), "a made-up reason".into()),
+            notice: serde_json::json!({ "event": "said", "by": "another", "text": "made up" }),
+            failure: Failure {
+                origin: Origin::Module,
+                place: "training_step",
+                epoch: 0,
+                step: 0,
+                panicked: false,
+                error: "a made-up failure".into(),
+                trace: None,
+            },
+            prediction: Box::new(()),
+        }
     }
 }
 
 impl World {
     pub(crate) fn moment(&self, event: Event) -> Moment<'_> {
-        let phase = self.phase.unwrap_or_else(|| self.usual_phase(event));
-        let stage = self.stage.unwrap_or(match phase {
+        let phase = self.at.phase.unwrap_or_else(|| self.usual_phase(event));
+        let stage = self.at.stage.unwrap_or(match phase {
             Phase::Test => Stage::Test,
             Phase::Predict => Stage::Predict,
             Phase::SanityCheck | Phase::Train | Phase::Validate => Stage::Fit,
         });
-        let status = self.status.unwrap_or_else(|| usual_status(event));
-        Moment::new((stage, phase, status), self.progress, &self.shared, &self.model, &self.losses)
+        let status = self.at.status.unwrap_or_else(|| usual_status(event));
+        Moment::new((stage, phase, status), self.at.progress, &self.shared, &self.model, &self.result.losses)
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
         let MadeUpBatch { index, size, loader_index, loader, is_last, tensors } = &self.batch;
         Batch {
-            index: index.unwrap_or(self.progress.batches.saturating_sub(1)),
+            index: index.unwrap_or(self.at.progress.batches.saturating_sub(1)),
             size: *size,
             loader_index: *loader_index,
             loader,
@@ -194,20 +222,20 @@ impl World {
     pub(crate) fn before(&mut self, event: Event) {
         let metrics = &self.shared.metrics;
         let evaluation = matches!(event.phase(), Phase::Validate | Phase::Test | Phase::Predict);
-        if evaluation && !self.evaluating {
+        if evaluation && !self.loops.evaluating {
             metrics.begin_evaluation();
-        } else if self.evaluating && !evaluation && event.is_within_epoch() {
+        } else if self.loops.evaluating && !evaluation && event.is_within_epoch() {
             metrics.end_evaluation();
         }
-        self.evaluating = evaluation || (self.evaluating && !event.is_within_epoch());
+        self.loops.evaluating = evaluation || (self.loops.evaluating && !event.is_within_epoch());
         metrics.set_batch_size(self.batch.size);
         match event {
-            Event::SanityCheckStart => self.in_sanity_check = true,
+            Event::SanityCheckStart => self.loops.in_sanity_check = true,
             Event::TrainEpochStart => metrics.begin_epoch(),
             Event::Log => {
-                self.line = std::mem::take(&mut self.unlogged);
-                self.line.0.extend(metrics.take_changes().unwrap_or_default());
-                self.line.1.append(&mut metrics.take_histograms());
+                self.log.line = std::mem::take(&mut self.log.since);
+                self.log.line.0.extend(metrics.take_changes().unwrap_or_default());
+                self.log.line.1.append(&mut metrics.take_histograms());
             }
             Event::TrainEpochEnd
             | Event::ValidationEpochEnd
@@ -215,8 +243,8 @@ impl World {
             | Event::PredictEpochEnd => metrics.close(),
             _ => {}
         }
-        let norm = self.gradients.norm();
-        (self.norms.before, self.norms.after) = self.norms.given.unwrap_or((norm, norm));
+        let norm = self.update.gradients.norm();
+        (self.update.norms.before, self.update.norms.after) = self.update.norms.given.unwrap_or((norm, norm));
     }
 
     /// What the loop does when an event has reached everyone.
@@ -224,15 +252,15 @@ impl World {
         let metrics = &self.shared.metrics;
         match event {
             Event::SanityCheckEnd => {
-                self.in_sanity_check = false;
+                self.loops.in_sanity_check = false;
                 metrics.restore(MetricsState::default());
             }
             Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
                 metrics.end_evaluation();
-                self.evaluating = false;
-                self.log_of = event.phase();
+                self.loops.evaluating = false;
+                self.log.of = event.phase();
             }
-            Event::Log => self.log_of = Phase::Train,
+            Event::Log => self.log.of = Phase::Train,
             _ => {}
         }
     }
@@ -252,34 +280,23 @@ impl World {
         World {
             shared,
             model: self.model.clone(),
-            progress: self.progress,
-            stage: self.stage,
-            phase: self.phase,
-            status: self.status,
+            at: self.at.clone(),
             batch: self.batch.clone(),
-            loss: self.loss,
-            batch_metrics: self.batch_metrics.clone(),
-            outputs: self.outputs.clone(),
-            losses: self.losses,
-            gradients: self.gradients.clone(),
-            optimizer: self.optimizer,
-            norms: self.norms,
-            next_lr: self.next_lr,
+            result: self.result.clone(),
+            update: self.update.clone(),
             times: self.times,
             point: self.point.clone(),
-            outcome: self.outcome.clone(),
-            entries: self.entries.clone(),
             checkpoint: self.checkpoint.clone(),
-            unlogged: self.unlogged.clone(),
-            log_of: self.log_of,
-            ..World::default()
+            log: self.log.clone(),
+            told: Told::default(),
+            loops: Loops::default(),
         }
     }
 
     fn usual_phase(&self, event: Event) -> Phase {
         match event.phase() {
-            Phase::Validate if self.in_sanity_check => Phase::SanityCheck,
-            _ if event == Event::Log => self.log_of,
+            Phase::Validate if self.loops.in_sanity_check => Phase::SanityCheck,
+            _ if event == Event::Log => self.log.of,
             phase => phase,
         }
     }

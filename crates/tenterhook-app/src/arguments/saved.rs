@@ -5,23 +5,36 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tenterhook::checkpoint::OnUnreadable;
 
-use super::{Changes, Output, Trust};
+use super::{Changes, Ending, Trust};
 
-/// What a run that goes on may have changed.
-#[derive(Clone, Copy, Debug, Default)]
+/// Where runs are found, and how what was found is printed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Found {
+    /// The directory of all runs.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What may have changed in a run that is resumed.
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Accepts {
-    /// Keys of its configuration that change what is computed.
-    pub(crate) changes: bool,
-    /// Its hooks.
-    pub(crate) hooks: bool,
-    /// What to do about checkpoints that cannot be read.
-    pub(crate) on_unreadable: OnUnreadable,
+    /// Resume although keys have changed that change what is computed, such as those of the model.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Resume although hooks were added or removed: new ones begin anew, others are forgotten.
+    #[arg(long)]
+    pub(crate) accept_hook_changes: bool,
+    /// Resume from the newest checkpoint that can be read; without it, one that cannot be read stops the command.
+    #[arg(long)]
+    skip_unreadable: bool,
 }
 
 impl Accepts {
-    pub(crate) fn new(changes: bool, hooks: bool, skip_unreadable: bool) -> Accepts {
-        let on_unreadable = if skip_unreadable { OnUnreadable::Skip } else { OnUnreadable::Stop };
-        Accepts { changes, hooks, on_unreadable }
+    pub(crate) fn on_unreadable(self) -> OnUnreadable {
+        if self.skip_unreadable { OnUnreadable::Skip } else { OnUnreadable::Stop }
     }
 }
 
@@ -36,23 +49,10 @@ pub(crate) struct Resume {
     pub(crate) trust: Trust,
     #[command(flatten)]
     pub(crate) changes: Changes,
-    /// Go on although keys have changed that change what is computed, such as those of the model.
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Go on although hooks were added or removed: new ones begin anew, others are forgotten.
-    #[arg(long)]
-    pub(crate) accept_hook_changes: bool,
-    /// Resume from the newest checkpoint that can be read; without it, one that cannot be read stops the command.
-    #[arg(long)]
-    pub(crate) skip_unreadable: bool,
-    /// Do not run `test` on the best weights after training.
-    #[arg(long)]
-    pub(crate) no_test: bool,
-    /// Say at the end what each hook cost at each event.
-    #[arg(long)]
-    pub(crate) profile_hooks: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) accepts: Accepts,
+    #[command(flatten)]
+    pub(crate) ending: Ending,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -63,12 +63,8 @@ pub(crate) struct Checkpoints {
     /// The run: its id, the beginning or end of it, a path, `latest`; or the path of a directory of checkpoints.
     #[arg(default_value = "latest")]
     pub(crate) run: String,
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
-    /// Print one JSON document, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -81,12 +77,8 @@ pub(crate) enum CheckpointsCommand {
 pub(crate) struct Verify {
     /// A checkpoint; or a directory of checkpoints or a run, for all of its checkpoints.
     pub(crate) path: String,
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
-    /// Print one JSON document, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -102,10 +94,6 @@ pub(crate) struct Export {
     /// Replace the file if it is there already.
     #[arg(long)]
     pub(crate) force: bool,
-    /// The directory of all runs.
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub(crate) dir: PathBuf,
-    /// Print one line of JSON, for programs.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) found: Found,
 }

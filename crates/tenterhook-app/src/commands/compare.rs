@@ -9,7 +9,7 @@ use tenterhook::run::{Identity, Run, RunRecord};
 
 use super::runs::meant;
 use super::show::outcome;
-use super::{print, print_data, tell};
+use super::{Done, print, print_data, tell};
 use crate::arguments::Compare;
 use crate::progress::{duration, metric, only_shows};
 use crate::table::{clipped, json_number, plain, table};
@@ -29,12 +29,12 @@ struct Comparison {
     metrics: Vec<Row<f64>>,
 }
 
-pub(crate) fn run(arguments: &Compare) -> Result<ExitCode, String> {
-    let found = arguments.runs.iter().map(|wanted| meant(&arguments.dir, wanted));
+pub(crate) fn run(arguments: &Compare) -> Done {
+    let found = arguments.runs.iter().map(|wanted| meant(&arguments.found.dir, wanted));
     let runs: Vec<_> = found.collect::<Result<_, _>>()?;
     let configs: Vec<_> = runs.iter().map(config).collect();
     let compared = Comparison::of(&runs, &configs);
-    if arguments.json {
+    if arguments.found.json {
         print_data(&compared.for_programs(&runs, arguments.all));
     } else {
         print(&compared.for_people(&runs, arguments.all));
@@ -235,26 +235,19 @@ fn measured(name: &str, values: &[Option<f64>], run: usize) -> String {
     }
 }
 
+/// Dotted keys of `run.json` with their values.
+fn written(record: &RunRecord, keys: &[&str]) -> BTreeMap<String, Value> {
+    let all = serde_json::to_value(record).unwrap_or_default();
+    let at = |key: &str| all.pointer(&format!("/{}", key.replace('.', "/"))).cloned().unwrap_or_default();
+    keys.iter().map(|key| ((*key).to_owned(), at(key))).collect()
+}
+
 /// What a run ran with and on.
 fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
-    let RunRecord { git, machine, .. } = record;
-    let mut all = BTreeMap::from([
-        ("task", json!(record.task)),
-        ("device", json!(record.device)),
-        ("seed", json!(record.seed)),
-        ("parameters", json!(record.parameters)),
-        ("resumed_from", json!(record.resumed_from)),
-        ("parts", json!(record.parts.len().max(1))),
-        ("git.commit", json!(git.commit)),
-        ("git.dirty", json!(git.dirty)),
-        ("machine.arch", json!(machine.arch)),
-        ("machine.cpus", json!(machine.cpus)),
-        ("machine.hostname", json!(machine.hostname)),
-        ("machine.os", json!(machine.os)),
-    ])
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect::<BTreeMap<_, _>>();
+    let of_run = ["task", "device", "seed", "parameters", "resumed_from", "git.commit", "git.dirty"];
+    let of_machine = ["machine.arch", "machine.cpus", "machine.hostname", "machine.os"];
+    let mut all = written(record, &[&of_run[..], &of_machine].concat());
+    all.insert("parts".to_owned(), json!(record.parts.len().max(1)));
     let Identity { data, program, processor } = &record.identity;
     all.insert("program".to_owned(), json!(program));
     all.insert("processor".to_owned(), json!(processor));
@@ -265,14 +258,8 @@ fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
 
 /// How it went, besides the metrics.
 fn result(record: &RunRecord) -> BTreeMap<String, Value> {
-    let mut all = BTreeMap::from([
-        ("outcome".to_owned(), json!(outcome(record))),
-        ("epochs".to_owned(), json!(record.epochs)),
-        ("steps".to_owned(), json!(record.steps)),
-        ("samples".to_owned(), json!(record.samples)),
-        ("tokens".to_owned(), json!(record.tokens)),
-        ("seconds".to_owned(), json!(record.seconds)),
-    ]);
+    let mut all = written(record, &["epochs", "steps", "samples", "tokens", "seconds"]);
+    all.insert("outcome".to_owned(), json!(outcome(record)));
     for hook in record.hooks.iter().filter(|hook| !only_shows(hook)) {
         let state = if hook.enabled { "enabled" } else { "disabled" };
         let failures =

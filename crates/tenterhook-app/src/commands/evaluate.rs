@@ -11,44 +11,35 @@ use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
 
 use super::trust::{Act, resolve_of_run};
 use super::weights::Weights;
-use super::{failed_midway, print, print_data, resolve, tell};
+use super::{Done, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Evaluate, Output};
+use crate::error::CommandError;
 use crate::progress::metric;
 use crate::signals;
 
 /// Where files of hooks go, below the directory of all runs.
 const EVALUATIONS: &str = "evaluations";
 
-pub(crate) fn validate(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
+pub(crate) fn validate(app: &App, arguments: &Evaluate) -> Done {
     evaluate(app, arguments, "val/", |program, trainer| program.validate(trainer))
 }
 
-pub(crate) fn test(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
+pub(crate) fn test(app: &App, arguments: &Evaluate) -> Done {
     evaluate(app, arguments, "test/", |program, trainer| program.test(trainer))
 }
 
-pub(crate) fn predict(app: &App, arguments: &Evaluate) -> Result<ExitCode, String> {
-    with_weights(app, arguments, |program, trainer, output| match program.predict(trainer) {
-        Ok((report, predictions)) => {
-            for prediction in predictions.iter().filter(|_| !output.quiet) {
-                match prediction.get("text").and_then(|text| text.as_str()).filter(|_| !output.json) {
-                    Some(text) => print(text),
-                    None => print_data(&prediction.to_string()),
-                }
+pub(crate) fn predict(app: &App, arguments: &Evaluate) -> Done {
+    with_weights(app, arguments, |program, trainer, output| {
+        let (report, predictions) = program.predict(trainer)?;
+        for prediction in predictions.iter().filter(|_| !output.quiet) {
+            match prediction.get("text").and_then(|text| text.as_str()).filter(|_| !output.json) {
+                Some(text) => print(text),
+                None => print_data(&prediction.to_string()),
             }
-            ended(&report)
         }
-        Err(error) => failed_midway(error),
+        Ok(report)
     })
-}
-
-/// Half an evaluation has nothing to say but that it was interrupted.
-fn ended(report: &Report) -> ExitCode {
-    match &report.outcome {
-        Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(signal)),
-        _ => ExitCode::SUCCESS,
-    }
 }
 
 fn evaluate(
@@ -56,18 +47,27 @@ fn evaluate(
     arguments: &Evaluate,
     of: &str,
     call: impl FnOnce(&mut dyn Program, &mut Trainer) -> Result<Report, RunError>,
-) -> Result<ExitCode, String> {
-    with_weights(app, arguments, |program, trainer, output| match call(program, trainer) {
-        Ok(report) if matches!(report.outcome, Outcome::Interrupted { .. }) => ended(&report),
-        Ok(report) => {
-            print_metrics(&report, of, output);
-            ExitCode::SUCCESS
-        }
-        Err(error) => failed_midway(error),
+) -> Done {
+    with_weights(app, arguments, |program, trainer, output| {
+        let report = call(program, trainer)?;
+        print_metrics(&report, of, output);
+        Ok(report)
     })
 }
 
+/// The exit code of a call that did not fail.
+pub(super) fn ended(report: &Report) -> ExitCode {
+    match &report.outcome {
+        Outcome::Interrupted { signal } => ExitCode::from(signals::exit_code(signal)),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Half an evaluation has no metrics to print.
 fn print_metrics(report: &Report, of: &str, output: Output) {
+    if matches!(report.outcome, Outcome::Interrupted { .. }) {
+        return;
+    }
     let metrics: Vec<_> = report.metrics.iter().filter(|(name, _)| name.starts_with(of)).collect();
     if output.json {
         let metrics: serde_json::Map<_, _> =
@@ -88,13 +88,13 @@ pub(super) fn test_of_run(
     lock: Option<RunLock>,
     weights: &Path,
     output: Output,
-) -> Result<ExitCode, String> {
+) -> Done {
     let interrupt = Interrupt::new();
     let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    program.load_weights(weights).map_err(|error| error.to_string())?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    program.load_weights(weights).map_err(CommandError::new)?;
     let plan = RunDirectoryPlan { resume: lock, then_test: true, ..resolved.run_directory() };
-    let trainer = Trainer::new(resolved.trainer.clone()).map_err(|error| error.to_string())?;
+    let trainer = Trainer::new(resolved.trainer.clone())?;
     let trainer = trainer.with_config(resolved.to_json()).with_run_directory(plan);
     let mut trainer = told(trainer, output).with_interrupt(interrupt);
     watch.begins("the test ends after this batch");
@@ -104,52 +104,45 @@ pub(super) fn test_of_run(
             weights.display()
         ));
     }
-    Ok(match program.test(&mut trainer) {
-        Ok(report) if matches!(report.outcome, Outcome::Interrupted { .. }) => ended(&report),
-        Ok(report) => {
-            print_metrics(&report, "test/", output);
-            ExitCode::SUCCESS
-        }
-        Err(error) => failed_midway(error),
-    })
+    let report = program.test(&mut trainer).map_err(CommandError::of_run)?;
+    print_metrics(&report, "test/", output);
+    Ok(ended(&report))
 }
 
 fn with_weights(
     app: &App,
     arguments: &Evaluate,
-    call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> ExitCode,
-) -> Result<ExitCode, String> {
+    call: impl FnOnce(&mut dyn Program, &mut Trainer, Output) -> Result<Report, RunError>,
+) -> Done {
     let found = Weights::at(&arguments.weights)?;
     let Evaluate { trust, changes, .. } = arguments;
     let resolved = match (&arguments.config, &found.config) {
         (Some(named), _) => resolve(app, Some(named), changes)?,
         (None, Some(of_run)) => resolve_of_run(app, of_run, changes, *trust, Act::Evaluate)?,
         (None, None) => {
-            return Err(format!(
-                "{} does not say what it was trained with; name a configuration before --weights",
-                arguments.weights.display()
-            ));
+            let what = format!("{} does not say what it was trained with", arguments.weights.display());
+            return Err(CommandError::new(what).fix("name a configuration before --weights"));
         }
     };
     let interrupt = Interrupt::new();
     let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    program.load_weights(&found.path).map_err(|error| error.to_string())?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    program.load_weights(&found.path).map_err(CommandError::new)?;
     let mut trainer = watched(app, &resolved, arguments.output)?.with_interrupt(interrupt);
     watch.begins("it ends after this batch");
-    let code = call(&mut *program, &mut trainer, arguments.output);
+    let called = call(&mut *program, &mut trainer, arguments.output);
     if let Some(files) = trainer.run_info().files().filter(|files| files.is_dir() && !arguments.output.quiet)
     {
         tell(format_args!("files of hooks are in {}", files.display()));
     }
-    Ok(code)
+    called.map(|report| ended(&report)).map_err(CommandError::of_run)
 }
 
 /// A trainer with all hooks of the configuration: those that want an event of the stage receive it, as in
 /// [`Trainer::test`]. It is no run, so files of hooks go into a directory beside the runs, which is made with the
 /// first of them.
-fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, String> {
-    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
+fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, CommandError> {
+    let trainer = resolved.bare_trainer(&app.registry)?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));
     Ok(told(trainer, output))

@@ -8,11 +8,12 @@ use tenterhook::TensorMap;
 use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
 use super::weights::Weights;
-use super::{cannot, print, print_data};
+use super::{Done, print, print_data};
 use crate::arguments::Export;
+use crate::error::CommandError;
 use crate::table::{bytes, counted};
 
-pub(crate) fn run(arguments: &Export) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &Export) -> Done {
     let from = source(arguments)?;
     let weights = if arguments.raw { in_training(&from) } else { evaluated(&from) }?;
     let file = match &arguments.output {
@@ -20,17 +21,15 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, String> {
         None => usual_name(&from)?,
     };
     if file.exists() && !arguments.force {
-        return Err(format!(
-            "{} is there already; name another file with -o, or add --force",
-            file.display()
-        ));
+        return Err(CommandError::new(format_args!("{} is there already", file.display()))
+            .fix("name another file with -o, or add --force"));
     }
-    weights.write(&file).map_err(|error| error.to_string())?;
-    let size = file.metadata().map_err(cannot("read", &file))?.len();
+    weights.write(&file)?;
+    let size = file.metadata().map_err(CommandError::cannot("read", &file))?.len();
     let parameters: u64 =
         weights.iter().map(|(_, tensor)| tensor.shape.iter().product::<usize>() as u64).sum();
     let kind = if arguments.raw { "in training" } else { "evaluated" };
-    if arguments.json {
+    if arguments.found.json {
         let written = json!({
             "file": file, "from": from, "weights": kind, "tensors": weights.len(), "parameters": parameters,
             "bytes": size, "names": weights.names().collect::<Vec<_>>(),
@@ -48,40 +47,39 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, String> {
 
 /// Where the weights are. In training are only those of checkpoints: what a run leaves at its end is what was
 /// evaluated.
-fn source(arguments: &Export) -> Result<PathBuf, String> {
-    let path = Weights::found(&arguments.path, &arguments.dir)?.path;
+fn source(arguments: &Export) -> Result<PathBuf, CommandError> {
+    let path = Weights::found(&arguments.path, &arguments.found.dir)?.path;
     if !arguments.raw || !path.join("run.json").is_file() {
         return Ok(path);
     }
     let checkpoints = path.join("checkpoints");
-    let newest = newest_whole(&checkpoints, OnUnreadable::Stop).map_err(|error| error.to_string())?;
+    let newest = newest_whole(&checkpoints, OnUnreadable::Stop)?;
     newest.path.ok_or_else(|| {
-        format!(
-            "there is no whole checkpoint in {}, and what else the run left are the weights that were evaluated; \
-             leave out --raw",
+        let what = format!(
+            "there is no whole checkpoint in {}, and what else the run left are the weights that were evaluated",
             checkpoints.display()
-        )
+        );
+        CommandError::new(what).fix("leave out --raw")
     })
 }
 
-fn evaluated(from: &Path) -> Result<TensorMap, String> {
-    if from.is_dir() {
-        return weights_to_evaluate(from).map_err(|error| error.to_string());
-    }
-    TensorMap::read(from).map_err(|error| error.to_string())
+fn evaluated(from: &Path) -> Result<TensorMap, CommandError> {
+    let weights =
+        if from.is_dir() { weights_to_evaluate(from) } else { TensorMap::read(from).map_err(Into::into) };
+    weights.map_err(CommandError::new)
 }
 
-fn in_training(from: &Path) -> Result<TensorMap, String> {
+fn in_training(from: &Path) -> Result<TensorMap, CommandError> {
     if from.is_dir() {
-        verify(from).map_err(|error| error.to_string())?;
+        verify(from)?;
+        return Ok(TensorMap::read(&from.join(WEIGHTS))?);
     }
-    let file = if from.is_dir() { from.join(WEIGHTS) } else { from.to_owned() };
-    TensorMap::read(&file).map_err(|error| error.to_string())
+    Ok(TensorMap::read(from)?)
 }
 
 /// A file in the working directory that is called as the run or the checkpoint is.
-fn usual_name(from: &Path) -> Result<PathBuf, String> {
-    let real = from.canonicalize().map_err(cannot("read", from))?;
+fn usual_name(from: &Path) -> Result<PathBuf, CommandError> {
+    let real = from.canonicalize().map_err(CommandError::cannot("read", from))?;
     let name = if real.is_dir() { real.file_name() } else { real.file_stem() };
     let mut name = name.unwrap_or_default().to_owned();
     name.push(".safetensors");

@@ -5,21 +5,17 @@ use std::process::ExitCode;
 use serde_json::json;
 use tenterhook::registry::{Description, OptionHelp, Registry};
 
-use super::{print, print_data};
+use super::{Done, print, print_data};
 use crate::app::App;
 use crate::arguments::Hooks;
 use crate::table::counted;
 
-pub(crate) fn run(app: &App, arguments: &Hooks) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, arguments: &Hooks) -> Done {
     let text = match &arguments.name {
-        Some(name) => {
-            let described = app.registry.describe(name).map_err(|error| error.to_string())?;
-            if arguments.json {
-                json!({ "hook": described, "common": Registry::common_options() }).to_string()
-            } else {
-                page(&described)
-            }
+        Some(name) if arguments.json => {
+            json!({ "hook": app.registry.describe(name)?, "common": Registry::common_options() }).to_string()
         }
+        Some(name) => page(&app.registry.describe(name)?),
         None if arguments.json => {
             json!({ "hooks": all(app), "common": Registry::common_options() }).to_string()
         }
@@ -38,15 +34,17 @@ fn all(app: &App) -> Vec<Description> {
     app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name).ok()).collect()
 }
 
+/// Observer, controller or what else, where that is known before it is made.
+fn kind(hook: &Description) -> String {
+    hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string())
+}
+
 fn list(app: &App) -> String {
     let hooks = all(app);
     let width = hooks.iter().map(|hook| hook.name.len()).max().unwrap_or(0);
     let mut lines: Vec<_> = hooks
         .iter()
-        .map(|hook| {
-            let kind = hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string());
-            format!("  {:<width$}  {kind:<10}  {}", hook.name, hook.purpose)
-        })
+        .map(|hook| format!("  {:<width$}  {:<10}  {}", hook.name, kind(hook), hook.purpose))
         .collect();
     lines.insert(0, format!("{} that a configuration can use", counted(hooks.len() as u64, "hook")));
     lines.push(String::new());
@@ -94,19 +92,25 @@ fn facts(hook: &Description) -> Vec<String> {
 }
 
 fn option_lines(option: &OptionHelp) -> Vec<String> {
-    let names: Vec<_> = std::iter::once(&option.key).chain(&option.aliases).map(String::as_str).collect();
-    let names = names.join(", also ");
-    let mut lines = vec![format!("  {names} ({}), {}", option.kind, standing(option))];
+    let default = if option.default.is_some() { "default " } else { "" };
+    let standing = standing(option, "");
+    let mut lines = vec![format!("  {} ({}), {default}{standing}", names(option, ""), option.kind)];
     lines.extend(folded(&option.about, 92).into_iter().map(|line| format!("      {line}")));
     lines
 }
 
-/// What it is when nobody sets it.
-fn standing(option: &OptionHelp) -> String {
+/// The key and its aliases, each between these marks.
+fn names(option: &OptionHelp, mark: &str) -> String {
+    let names = std::iter::once(&option.key).chain(&option.aliases);
+    names.map(|name| format!("{mark}{name}{mark}")).collect::<Vec<_>>().join(", also ")
+}
+
+/// What it is when nobody sets it, with values between these marks.
+fn standing(option: &OptionHelp, mark: &str) -> String {
     match (&option.default, option.required, &option.example) {
-        (Some(default), ..) => format!("default {default}"),
+        (Some(default), ..) => format!("{mark}{default}{mark}"),
         (None, true, _) => "must be set".to_owned(),
-        (None, false, Some(example)) => format!("unset; for example {example}"),
+        (None, false, Some(example)) => format!("unset, such as {mark}{example}{mark}"),
         (None, false, None) => "unset".to_owned(),
     }
 }
@@ -141,10 +145,11 @@ fn reference(app: &App) -> String {
         "| hook | kind | purpose |".to_owned(),
         "|---|---|---|".to_owned(),
     ];
-    lines.extend(hooks.iter().map(|hook| {
-        let kind = hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string());
-        format!("| [`{0}`](#{0}) | {kind} | {1} |", hook.name, hook.purpose)
-    }));
+    lines.extend(
+        hooks
+            .iter()
+            .map(|hook| format!("| [`{0}`](#{0}) | {1} | {2} |", hook.name, kind(hook), hook.purpose)),
+    );
     lines.extend([String::new(), "## Keys that every hook has".to_owned(), String::new()]);
     lines.extend(table(&Registry::common_options()));
     for hook in &hooks {
@@ -196,21 +201,8 @@ fn table(options: &[OptionHelp]) -> Vec<String> {
     let mut lines =
         vec!["| key | value | when nobody sets it | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
     lines.extend(options.iter().map(|option| {
-        let standing = match (&option.default, option.required, &option.example) {
-            (Some(default), ..) => format!("`{default}`"),
-            (None, true, _) => "must be set".to_owned(),
-            (None, false, Some(example)) => format!("unset, such as `{example}`"),
-            (None, false, None) => "unset".to_owned(),
-        };
-        let names: Vec<_> =
-            std::iter::once(&option.key).chain(&option.aliases).map(|name| format!("`{name}`")).collect();
-        format!(
-            "| {} | {} | {} | {} |",
-            names.join(", also "),
-            cell(&option.kind),
-            cell(&standing),
-            cell(&option.about)
-        )
+        let (names, standing) = (names(option, "`"), standing(option, "`"));
+        format!("| {names} | {} | {} | {} |", cell(&option.kind), cell(&standing), cell(&option.about))
     }));
     lines
 }

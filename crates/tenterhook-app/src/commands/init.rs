@@ -5,26 +5,23 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{print, resolve};
+use super::{Done, print, resolve};
 use crate::app::App;
 use crate::arguments::Changes;
+use crate::error::CommandError;
 
-pub(crate) fn run(app: &App, file: &Path, changes: &Changes, force: bool) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, file: &Path, changes: &Changes, force: bool) -> Done {
     let text = resolve(app, None, changes)?.to_toml();
     let mut how = OpenOptions::new();
     how.write(true);
-    if force {
-        how.create(true).truncate(true)
-    } else {
-        how.create_new(true)
-    };
+    how.create(force).truncate(force).create_new(!force);
+    let cannot = CommandError::cannot("write", file);
     let mut to = how.open(file).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            format!("{} is there already; choose another name, or replace it with --force", file.display())
-        }
-        _ => format!("cannot write {}: {error}", file.display()),
+        ErrorKind::AlreadyExists => CommandError::new(format_args!("{} is there already", file.display()))
+            .fix("choose another name, or replace it with --force"),
+        _ => cannot(error),
     })?;
-    to.write_all(text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    to.write_all(text.as_bytes()).map_err(cannot)?;
     let shown = file.display();
     print(&format!("wrote {shown}; edit it, then run: {} train {shown}", app.command));
     Ok(ExitCode::SUCCESS)

@@ -5,14 +5,13 @@ pub(crate) mod compare;
 mod costs;
 pub(crate) mod evaluate;
 pub(crate) mod export;
-mod failures;
-mod going_on;
 pub(crate) mod hooks;
 pub(crate) mod init;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod points;
 pub(crate) mod resume;
+mod resumption;
 pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod show;
@@ -33,30 +32,23 @@ use tenterhook::{PlanError, RunError, Trainer};
 
 use crate::app::App;
 use crate::arguments::Changes;
+use crate::error::{CommandError, WRONG_INPUT};
 pub(crate) use crate::terminal::{print, print_data, tell};
 
-/// What was asked for cannot be done: a wrong file, a wrong configuration, a refused plan.
-pub(crate) const WRONG_INPUT: u8 = 2;
-/// The run failed, after it had begun.
-pub(crate) const FAILED: u8 = 1;
+/// What became of a command.
+pub(crate) type Done = Result<ExitCode, CommandError>;
 
 /// The directory of all runs, unless another is named.
 const RUNS: &str = "runs";
 
 /// The configuration of all layers.
-pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, String> {
+pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, CommandError> {
     let sources =
         Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
-    let resolved = sources.with_process_environment().resolve(&app.tasks, &app.registry);
-    resolved.map_err(|error| error.to_string())
+    Ok(sources.with_process_environment().resolve(&app.tasks, &app.registry)?)
 }
 
-/// What could not be done to a file, and why.
-fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
-    move |error| format!("cannot {what} {}: {error}", path.display())
-}
-
-/// The command that goes on with the run of a trainer, where it leaves a directory.
+/// The command that resumes the run of a trainer, where it leaves a directory.
 fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
     let run = trainer.run_info();
     let directory = run.directory.as_ref()?;
@@ -68,54 +60,21 @@ fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
 }
 
 /// Refuses before anything is trained what the plan refuses, and data that cannot be had.
-fn accepted(
-    resolved: &Resolved,
-    program: &mut dyn Program,
-    trainer: &mut Trainer,
-) -> Result<Option<ExitCode>, String> {
-    match program.refusals(trainer) {
-        // Warnings are reported when the run starts.
-        Ok(refusals) if refusals.iter().all(PlanError::is_warning) => Ok(None),
-        Ok(mut refusals) => {
-            refusals.retain(|refusal| !refusal.is_warning());
-            let problems = refusals.iter().map(|refusal| resolved.problem_of(refusal, trainer));
-            Err(resolved.error(problems).to_string())
-        }
-        Err(error) => Ok(Some(failed(error, trainer))),
+fn accept(resolved: &Resolved, program: &mut dyn Program, trainer: &mut Trainer) -> Result<(), CommandError> {
+    let mut refusals = program.refusals(trainer).map_err(|error| failed(error, trainer))?;
+    // Warnings are reported when the run starts.
+    refusals.retain(|refusal| !refusal.is_warning());
+    if refusals.is_empty() {
+        return Ok(());
     }
+    let problems = refusals.iter().map(|refusal: &PlanError| resolved.problem_of(refusal, trainer));
+    Err(resolved.error(problems).into())
 }
 
-/// Says why a training failed. When nothing was trained yet, and there is no run directory, it was wrong from
-/// the start.
-fn failed(error: RunError, trainer: &Trainer) -> ExitCode {
+/// Why a call failed. When nothing was trained yet, and there is no run directory, it was wrong from the start.
+fn failed(error: RunError, trainer: &Trainer) -> CommandError {
     let untrained = matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
     let begun = trainer.run_info().directory.as_ref().is_some_and(|directory| directory.is_dir());
-    let code = failed_midway(error);
-    if untrained && !begun { ExitCode::from(WRONG_INPUT) } else { code }
-}
-
-/// Says why a call failed that had been accepted.
-fn failed_midway(error: RunError) -> ExitCode {
-    match error {
-        RunError::Settings(problems) => {
-            tell(format_args!("error: {}", problems.join("\n")));
-            ExitCode::from(WRONG_INPUT)
-        }
-        RunError::Failed { failure, later, report } => {
-            tell(format_args!("error: {failure}"));
-            if let Some(trace) = &failure.trace {
-                tell(format_args!("{}", trace.to_string().trim_end()));
-            }
-            for failure in &later {
-                tell(format_args!("also: {failure}"));
-            }
-            for line in failures::contained_afterwards(&report.failures, &later) {
-                tell(format_args!("also: {line}"));
-            }
-            for line in failures::contained(&report.failures) {
-                tell(format_args!("before: {line}"));
-            }
-            ExitCode::from(FAILED)
-        }
-    }
+    let error = CommandError::of_run(error);
+    if untrained && !begun { error.code(WRONG_INPUT) } else { error }
 }

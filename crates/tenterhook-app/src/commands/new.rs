@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::print;
+use super::{Done, print};
 use crate::arguments::New;
+use crate::error::CommandError;
 
 /// The files of the project. `{name}` and `{source}` are filled in; templates of code are code that
 /// is compiled in CI, so they carry no other marks.
@@ -19,11 +20,12 @@ const FILES: &[(&str, &str)] = &[
     ("src/hook.rs", include_str!("../../template/src/hook.rs")),
 ];
 
-pub(crate) fn run(arguments: &New) -> Result<ExitCode, String> {
+pub(crate) fn run(arguments: &New) -> Done {
     let directory = &arguments.directory;
     let name = package_name(directory)?;
     if directory.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || directory.is_file() {
-        return Err(format!("{} is there already and not empty; choose another name", directory.display()));
+        let what = format!("{} is there already and not empty", directory.display());
+        return Err(CommandError::new(what).fix("choose another name"));
     }
     let source = Source::chosen(arguments)?;
     for (path, text) in FILES {
@@ -39,24 +41,21 @@ pub(crate) fn run(arguments: &New) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    let cannot = |error| format!("cannot write {}: {error}", path.display());
-    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(cannot)?;
-    fs::write(path, text).map_err(cannot)
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    let made = fs::create_dir_all(path.parent().unwrap_or(path));
+    made.and_then(|()| fs::write(path, text)).map_err(CommandError::cannot("write", path))
 }
 
 /// What Cargo accepts as a name, made of the directory's.
-fn package_name(directory: &Path) -> Result<String, String> {
+fn package_name(directory: &Path) -> Result<String, CommandError> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let name: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
     if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(name);
     }
-    Err(format!(
-        "a project cannot be called `{name}`: give {} a name that begins with a letter",
-        directory.display()
-    ))
+    let fix = format!("give {} a name that begins with a letter", directory.display());
+    Err(CommandError::new(format_args!("a project cannot be called `{name}`")).fix(fix))
 }
 
 /// Where the project finds tenterhook.
@@ -69,16 +68,15 @@ enum Source {
 impl Source {
     /// What was asked for; else the checkout that this program was built from while that is there;
     /// else the version of this program.
-    fn chosen(arguments: &New) -> Result<Source, String> {
+    fn chosen(arguments: &New) -> Result<Source, CommandError> {
         let crates = |path: &Path| path.join("crates/tenterhook/Cargo.toml").is_file();
         if let Some(path) = &arguments.path {
+            let place = format!("--path {}", path.display());
             if !crates(path) {
-                return Err(format!(
-                    "--path {} is no checkout of tenterhook: it has no crates/tenterhook",
-                    path.display()
-                ));
+                let what = "it is no checkout of tenterhook: it has no crates/tenterhook";
+                return Err(CommandError::new(what).at(place));
             }
-            let path = path.canonicalize().map_err(|error| format!("--path {}: {error}", path.display()))?;
+            let path = path.canonicalize().map_err(|error| CommandError::new(error).at(place))?;
             return Ok(Source::Path(path));
         }
         if let Some(url) = &arguments.git {
@@ -126,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_directory_becomes_a_name_that_cargo_accepts() {
-        assert_eq!(package_name(Path::new("/a/My Model")).as_deref(), Ok("my-model"));
+        assert_eq!(package_name(Path::new("/a/My Model")).expect("it begins with a letter"), "my-model");
         assert!(package_name(Path::new("7up")).is_err());
         assert!(package_name(Path::new("/")).is_err());
     }

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
-use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, RunError, Trainer};
+use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, Trainer};
 use tenterhook_testkit::Scenario;
 use tenterhook_testkit::recording::Tape;
 
-use super::{WRONG_INPUT, costs, print, print_data, resolve, tell};
+use super::{Done, costs, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::Changes;
+use crate::error::{CommandError, WRONG_INPUT, reason};
 
-pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Done {
     let (trainer, found) = planned(app, path, changes)?;
     let (warnings, refused): (Vec<_>, Vec<_>) = found.into_iter().partition(PlanError::is_warning);
     if json {
@@ -30,27 +31,20 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Resu
     Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_INPUT) })
 }
 
-fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<PlanError>), String> {
+fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<PlanError>), CommandError> {
     if path.extension().is_some_and(|extension| extension == "json") {
-        let (scenario, tape) = (Scenario::read(path)?, Tape::default());
-        let mut trainer = scenario.trainer(&tape)?;
+        let (scenario, tape) = (Scenario::read(path).map_err(CommandError::new)?, Tape::default());
+        let mut trainer = scenario.trainer(&tape).map_err(CommandError::new)?;
         let (mut module, mut data) = scenario.parts(&tape);
-        let refused = trainer.refusals(&mut module, &mut data).map_err(said)?;
+        let refused =
+            trainer.refusals(&mut module, &mut data).map_err(|error| CommandError::new(reason(error)))?;
         return Ok((trainer, refused));
     }
     let resolved = resolve(app, Some(path), changes)?;
-    let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let refused = program.refusals(&mut trainer).map_err(said)?;
+    let mut trainer = resolved.bare_trainer(&app.registry)?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    let refused = program.refusals(&mut trainer).map_err(|error| CommandError::new(reason(error)))?;
     Ok((trainer, refused))
-}
-
-fn said(error: RunError) -> String {
-    match error {
-        // Nothing has run yet, so where and when it failed says nothing.
-        RunError::Failed { failure, .. } => failure.error.to_string(),
-        RunError::Settings(problems) => problems.join("\n"),
-    }
 }
 
 fn for_people(trainer: &Trainer) -> String {

@@ -12,8 +12,9 @@ use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
-use super::{print, print_data, tell};
-use crate::arguments;
+use super::{Done, print, print_data, tell};
+use crate::arguments::{self, Found};
+use crate::error::CommandError;
 use crate::progress::{duration, metric};
 use crate::table::{Side, clipped, moment, plain, table};
 
@@ -30,24 +31,25 @@ struct Row<'a> {
     facts: Facts,
 }
 
-pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
-    let runs = Runs::below(&arguments.dir).map_err(told)?;
+pub(crate) fn run(arguments: &arguments::Runs) -> Done {
+    let Found { dir, json } = &arguments.found;
+    let runs = Runs::below(dir).map_err(told)?;
     for damaged in runs.damaged() {
         tell(format_args!("left out: {damaged}"));
     }
     let filters = filters(&arguments.filter)?;
-    if runs.list().is_empty() && arguments.json {
+    if runs.list().is_empty() && *json {
         print_data(&for_programs(&runs, &[]));
         return Ok(ExitCode::SUCCESS);
     }
     if runs.list().is_empty() {
-        return Err(format!("there are no runs in {}", arguments.dir.display()));
+        return Err(CommandError::new(format_args!("there are no runs in {}", dir.display())));
     }
     // Newest first, and the sorting keeps that among equals.
     let rows: Vec<_> = runs.list().iter().rev().map(row).collect();
     let mut asked = Vec::new();
     for (text, filter) in arguments.filter.iter().zip(&filters) {
-        let wrong = |error| format!("--filter '{text}': {error}");
+        let wrong = |error: CommandError| error.at(format_args!("--filter '{text}'"));
         for name in filter.names() {
             known(name, &rows).map_err(wrong)?;
             asked.push(name);
@@ -55,7 +57,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
         comparable(filter, &rows).map_err(wrong)?;
     }
     if let Some(key) = &arguments.sort {
-        known(key, &rows).map_err(|error| format!("--sort {key}: {error}"))?;
+        known(key, &rows).map_err(|error| error.at(format_args!("--sort {key}")))?;
         asked.push(key);
     }
     let all = rows.len();
@@ -68,7 +70,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
         None => {}
     }
     rows.truncate(arguments.limit.unwrap_or(usize::MAX));
-    if arguments.json {
+    if *json {
         print_data(&for_programs(&runs, &rows));
     } else {
         print(&for_people(&runs, &rows, &asked, all));
@@ -77,7 +79,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Result<ExitCode, String> {
 }
 
 /// The run that is meant; where another has to stand in for `latest`, that is told.
-pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, String> {
+pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, CommandError> {
     let run = Runs::resolve(directory, wanted).map_err(told)?;
     if let Some(lost) = Runs::lost_latest(directory, wanted) {
         let latest = directory.join("latest");
@@ -91,10 +93,10 @@ pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, String> {
 }
 
 /// An error, with the option that helps where one does.
-pub(super) fn told(error: ReadError) -> String {
+fn told(error: ReadError) -> CommandError {
     match error {
-        ReadError::NoDirectory { .. } => format!("{error} with --dir"),
-        error => error.to_string(),
+        ReadError::NoDirectory { .. } => CommandError::new(format_args!("{error} with --dir")),
+        error => error.into(),
     }
 }
 
@@ -103,38 +105,39 @@ fn row(run: &Run) -> Row<'_> {
     Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
 }
 
-fn filters(texts: &[String]) -> Result<Vec<Condition>, String> {
-    texts.iter().map(|text| text.parse().map_err(|error| format!("--filter: {error}"))).collect()
+fn filters(texts: &[String]) -> Result<Vec<Condition>, CommandError> {
+    let wrong = |error| CommandError::new(error).at("--filter");
+    texts.iter().map(|text| text.parse::<Condition>().map_err(wrong)).collect()
 }
 
 /// A name that no run knows is a mistake.
-fn known(name: &str, rows: &[Row<'_>]) -> Result<(), String> {
+fn known(name: &str, rows: &[Row<'_>]) -> Result<(), CommandError> {
     let of_runs = || rows.iter().flat_map(|row| row.facts.names());
     if FIELDS.contains(&name) || of_runs().any(|known| known == name) {
         return Ok(());
     }
+    let none = CommandError::new(format_args!("no run has a `{name}`"));
     let all: BTreeSet<_> = FIELDS.into_iter().chain(of_runs()).collect();
     if let Some(near) = nearest(name, all.iter().copied()) {
-        return Err(format!("no run has a `{name}`; did you mean `{near}`?"));
+        return Err(none.fix(format_args!("did you mean `{near}`?")));
     }
     let metrics: BTreeSet<_> = rows.iter().flat_map(|row| row.run.record.metrics.keys()).collect();
     let metrics: Vec<_> = metrics.into_iter().map(String::as_str).collect();
     let metrics = if metrics.is_empty() { "none".to_owned() } else { metrics.join(", ") };
     let fields = FIELDS.join(", ");
-    Err(format!("no run has a `{name}`; fields: {fields}; metrics: {metrics}; or a key of config.toml"))
+    Err(none.fix(format_args!("fields: {fields}; metrics: {metrics}; or a key of config.toml")))
 }
 
 /// A comparison of a number with a text, in every run that has both, is a mistake.
-fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), String> {
+fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> {
     let of_rows: Vec<_> =
         rows.iter().map(|row| filter.comparisons(&|name| row.facts.get(name).cloned())).collect();
     let Some(first) = of_rows.first() else { return Ok(()) };
     for (index, (text, _)) in first.iter().enumerate() {
         let has = |sides: Sides| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
         if has(Sides::Unlike) && !has(Sides::Alike) {
-            return Err(format!(
-                "`{text}` compares a number with a text; write a number, or quote what is meant as text"
-            ));
+            return Err(CommandError::new(format_args!("`{text}` compares a number with a text"))
+                .fix("write a number, or quote what is meant as text"));
         }
     }
     Ok(())

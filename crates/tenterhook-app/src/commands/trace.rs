@@ -11,9 +11,10 @@ use tenterhook_testkit::Scenario;
 use tenterhook_testkit::recording::Call as Recorded;
 
 use super::tree::{Fired, Tracer, depths};
-use super::{failed, print, print_data, resolve, tell};
+use super::{Done, failed, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::{Call, Changes};
+use crate::error::CommandError;
 
 /// What to trace, and how to show it.
 #[derive(Clone, Copy)]
@@ -27,11 +28,11 @@ pub(crate) struct Shown {
     pub(crate) batches: u64,
 }
 
-pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Done {
     let Shown { json, all, stage, batches } = shown;
     if path.extension().is_some_and(|extension| extension == "json") {
         if stage.is_some() {
-            return Err("--stage is for configurations; a scenario says itself which calls it makes".into());
+            return Err(CommandError::new("a scenario says itself which calls it makes").at("--stage"));
         }
         return scenario(path, all);
     }
@@ -50,14 +51,13 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Re
         Call::Test => settings.limit_test_batches = batches,
         Call::Predict => settings.limit_predict_batches = batches,
     }
-    let scratch =
-        tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
+    let scratch = scratch()?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    let trainer = resolved.bare_trainer(&app.registry)?;
     let mut trainer =
         trainer.rehearsing_in(scratch.path()).with_notices(|_| {}).without_introduction().lenient();
     let tracer = Tracer::default();
-    trainer.add_hook(tracer.clone()).map_err(|error| error.to_string())?;
+    trainer.add_hook(tracer.clone())?;
     let ran = match call {
         Call::Fit => program.fit(&mut trainer),
         Call::Validate => program.validate(&mut trainer),
@@ -77,7 +77,7 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Re
             print(line(fired, depth, &receivers).trim_end());
         }
     }
-    Ok(ran.map_or_else(|error| failed(error, &trainer), |_| ExitCode::SUCCESS))
+    ran.map(|_| ExitCode::SUCCESS).map_err(|error| failed(error, &trainer))
 }
 
 fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
@@ -106,11 +106,14 @@ fn row(fired: &Fired, depth: usize, receivers: &[String]) -> String {
     .to_string()
 }
 
-fn scenario(path: &Path, all: bool) -> Result<ExitCode, String> {
-    let scenario = Scenario::read(path)?;
-    let directory =
-        tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?;
-    let (tape, failure) = scenario.run(directory.path())?;
+/// A directory that goes with its files when the command ends.
+fn scratch() -> Result<tempfile::TempDir, CommandError> {
+    tempfile::tempdir().map_err(|error| CommandError::new(error).at("cannot make a temporary directory"))
+}
+
+fn scenario(path: &Path, all: bool) -> Done {
+    let scenario = Scenario::read(path).map_err(CommandError::new)?;
+    let (tape, failure) = scenario.run(scratch()?.path()).map_err(CommandError::new)?;
     for call in tape.calls().iter().filter(|call| all || is_comparable(call)) {
         print_data(&row_of(call).to_string());
     }

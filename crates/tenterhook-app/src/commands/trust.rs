@@ -11,6 +11,7 @@ use tenterhook::run::ownership::confirm;
 use super::{RUNS, resolve};
 use crate::app::App;
 use crate::arguments::{Changes, Trust};
+use crate::error::CommandError;
 
 /// The variable that stands for `--trust`, for containers whose home directory is new each time.
 const VARIABLE: &str = "TENTER_TRUST";
@@ -38,7 +39,7 @@ pub(crate) fn resolve_of_run(
     changes: &Changes,
     trust: Trust,
     act: Act,
-) -> Result<Resolved, String> {
+) -> Result<Resolved, CommandError> {
     let resolved = resolve(app, Some(config), changes)?;
     if trust.is_given() {
         return Ok(resolved);
@@ -48,18 +49,20 @@ pub(crate) fn resolve_of_run(
         return Ok(resolved);
     }
     let Err(why) = confirm(config) else { return Ok(resolved) };
-    Err(format!(
-        "{} is not known to be yours ({why}), and has effects outside of its directory:\n  {}\n\
-         add `--trust` (or set {VARIABLE}=1) if you trust it, switch hooks off with `--set hooks.NAME.enabled=false`, or name a \
-         configuration of your own",
+    let what = format!(
+        "{} is not known to be yours ({why}), and has effects outside of its directory:\n  {}",
         config.display(),
         effects.join("\n  ")
-    ))
+    );
+    Err(CommandError::new(what).note(format_args!(
+        "add `--trust` (or set {VARIABLE}=1) if you trust it, switch hooks off with \
+         `--set hooks.NAME.enabled=false`, or name a configuration of your own"
+    )))
 }
 
 /// The effects of a configuration outside of the run directory, each with the hook that has it.
-fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, String> {
-    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
+fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, CommandError> {
+    let trainer = resolved.bare_trainer(&app.registry)?;
     let declared = trainer.hooks().declared();
     let of_hooks = declared
         .iter()

@@ -7,22 +7,21 @@ use indicatif::ProgressBar;
 use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Tick, Verification};
 use tenterhook::run::Interrupt;
 
-use super::{FAILED, WRONG_INPUT, accepted, failed_midway, print, print_data, resolve, tell};
+use super::{Done, accept, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::VerifyNeutral;
+use crate::error::{CommandError, FAILED, WRONG_INPUT};
 use crate::progress::{LINES, bar};
 use crate::signals;
 
 /// Nothing was judged, which must not be taken for a difference that was found.
 const NOT_JUDGED: u8 = WRONG_INPUT;
 
-pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, String> {
-    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let mut trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
-    if let Some(code) = accepted(&resolved, &mut *program, &mut trainer)? {
-        return Ok(code);
-    }
+pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Done {
+    let resolved = resolve(app, arguments.configured.config.as_deref(), &arguments.configured.changes)?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    let mut trainer = resolved.bare_trainer(&app.registry)?;
+    accept(&resolved, &mut *program, &mut trainer)?;
     let steps = arguments.steps.unwrap_or_else(|| neutral::usual_steps(&trainer));
     drop((program, trainer));
     let interrupt = Interrupt::new();
@@ -33,26 +32,25 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Result<ExitCode, Stri
         .with_interrupt(interrupt)
         .on_progress(move |tick| shown.show(tick))
         .run(|| Ok((resolved.bare_trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
-    match judged {
-        Ok(judgement) => {
-            if arguments.json {
-                print_data(&for_programs(&judgement)?);
-            } else {
-                print(&for_people(app, &judgement));
-            }
-            Ok(match judgement.finding {
-                Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
-                Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
-                Finding::NotDeterministic { .. } | Finding::Differs { .. } => ExitCode::from(FAILED),
-            })
-        }
+    let judgement = match judged {
+        Ok(judgement) => judgement,
         Err(error) => {
             if arguments.json {
                 print_data(&why_not(&error).to_string());
             }
-            Ok(told(error))
+            return told(error);
         }
+    };
+    if arguments.json {
+        print_data(&serde_json::to_string(&judgement)?);
+    } else {
+        print(&for_people(app, &judgement));
     }
+    Ok(match judgement.finding {
+        Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
+        Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
+        Finding::NotDeterministic { .. } | Finding::Differs { .. } => ExitCode::from(FAILED),
+    })
 }
 
 /// Why nothing was judged, for programs.
@@ -66,23 +64,15 @@ fn why_not(error: &NeutralError) -> serde_json::Value {
 }
 
 /// Why nothing was judged, for people.
-fn told(error: NeutralError) -> ExitCode {
+fn told(error: NeutralError) -> Done {
     match error {
         NeutralError::Run { trial, error } => {
             tell(format_args!("the run {trial} failed, so nothing was judged"));
-            failed_midway(*error);
-            ExitCode::from(NOT_JUDGED)
+            Err(CommandError::of_run(*error).code(NOT_JUDGED))
         }
-        NeutralError::Interrupted { signal } => ExitCode::from(signals::exit_code(&signal)),
-        error => {
-            tell(format_args!("error: {error}"));
-            ExitCode::from(NOT_JUDGED)
-        }
+        NeutralError::Interrupted { signal } => Ok(ExitCode::from(signals::exit_code(&signal))),
+        error => Err(CommandError::new(error).code(NOT_JUDGED)),
     }
-}
-
-fn for_programs(judgement: &Judgement) -> Result<String, String> {
-    serde_json::to_string(judgement).map_err(|error| error.to_string())
 }
 
 fn for_people(app: &App, judgement: &Judgement) -> String {

@@ -1,6 +1,6 @@
 //! What the tests share: two small models, their data, and the one random generator there is.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::module::{Module, Param};
 use burn::nn::loss::{MseLoss, Reduction};
@@ -11,6 +11,7 @@ use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tenterhook::data::{BatchData, Batches, Loading};
 use tenterhook::{ModuleResult, Settings, TensorMap, Trainer};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Points as _, Step};
+pub use tenterhook_testkit::recording::Seen;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -225,27 +226,4 @@ pub fn weights<M: BurnModule>(module: &Burn<M>) -> TensorMap {
 pub fn numbers_of(slope: &Burn<Slope>) -> (Vec<f32>, Vec<f32>) {
     let weights = weights(slope);
     (weights.f32("weight", &[2]).unwrap(), weights.f32("inner.bias", &[1]).unwrap())
-}
-
-/// What hooks have seen.
-pub struct Seen<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Seen<T> {
-    pub fn new() -> Seen<T> {
-        Seen(Arc::default())
-    }
-
-    pub fn push(&self, value: T) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
-    }
-
-    pub fn take(&self) -> Vec<T> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl<T> Clone for Seen<T> {
-    fn clone(&self) -> Seen<T> {
-        Seen(self.0.clone())
-    }
 }

@@ -23,6 +23,9 @@ mod plan;
 mod points;
 mod python;
 mod reaching;
+/// Python that reads what we write, as the hooks' own tests have it.
+#[path = "../../../tenterhook-hooks/src/python.rs"]
+mod reader;
 mod resume;
 mod runs;
 mod signals;

@@ -2,19 +2,8 @@
 
 use std::process::Command;
 
+use crate::reader::with;
 use crate::tenter::Place;
-
-/// A Python that has these modules; CI installs one and names it.
-pub(crate) fn python_with(modules: &str) -> Option<String> {
-    let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has_them = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
-    if has_them.is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    assert!(std::env::var_os("CI").is_none(), "CI must have a Python with {modules}");
-    eprintln!("SKIPPED: there is no Python with {modules} (name one in TENTERHOOK_PYTHON)");
-    None
-}
 
 /// Runs a script that prints `done` when all is well.
 fn run(python: String, place: &Place, script: &str) {
@@ -26,7 +15,7 @@ fn run(python: String, place: &Place, script: &str) {
 
 #[test]
 fn weights_and_optimizer_state_are_read_by_python() {
-    let Some(python) = python_with("numpy, safetensors.numpy") else { return };
+    let Some(python) = with("numpy, safetensors.numpy") else { return };
     let place = Place::new();
     place.train(&["--quiet"]).succeeded();
     let script = r#"
@@ -47,7 +36,7 @@ print("done")
 
 #[test]
 fn an_export_is_read_by_python() {
-    let Some(python) = python_with("numpy, safetensors.numpy") else { return };
+    let Some(python) = with("numpy, safetensors.numpy") else { return };
     let place = Place::new();
     place.train(&["--quiet"]).succeeded();
     let said = place.run(&["export", "latest", "-o", "my model.safetensors"]).succeeded().stdout;
@@ -62,7 +51,7 @@ fn an_export_is_read_by_python() {
 
 #[test]
 fn a_validator_accepts_the_configurations_that_work_and_no_others() {
-    let Some(python) = python_with("jsonschema, tomllib") else { return };
+    let Some(python) = with("jsonschema, tomllib") else { return };
     let place = Place::new();
     place.write("schema.json", place.run(&["schema"]).stdout);
     place.write("printed.toml", place.run(&["train", "--print-config"]).stdout);

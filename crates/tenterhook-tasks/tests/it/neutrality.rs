@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::module::OptimizerState;
 use tenterhook::registry::Registry;
-use tenterhook::run::{Beginning, Begun, Ending, Entry, Line, Recorder};
+use tenterhook::run::{Line, Recorder};
 use tenterhook::settings::Amount;
 use tenterhook::task::{Build, Task};
 use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
@@ -36,26 +36,11 @@ impl Losses {
 }
 
 impl Recorder for Losses {
-    fn begin(&mut self, _: &Beginning<'_>) -> Result<Begun, BoxError> {
-        Ok(Begun::default())
-    }
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         let of_training = ["train/loss", "val/loss", "val/perplexity"];
         let logged = line.metrics.iter().filter(|(name, _)| of_training.contains(&name.as_str()));
         let logged = logged.map(|(name, value)| (line.step, name.clone(), value.to_bits()));
         self.0.lock().unwrap().extend(logged);
-        Ok(())
-    }
-    fn happened(&mut self, _: Entry) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn weights(&mut self, _: &TensorMap) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &Ending<'_>) -> Result<(), BoxError> {
         Ok(())
     }
 }

@@ -4,9 +4,11 @@
 mod hook;
 mod module;
 mod others;
+mod seen;
 mod tape;
 
 pub use hook::RecordingHook;
 pub use module::RecordingModule;
 pub use others::{RecordingData, RecordingStrategy};
+pub use seen::Seen;
 pub use tape::{Call, Happening, Tape};

@@ -59,7 +59,9 @@ pub trait Recorder: Send {
     }
 
     /// Training, or an evaluation by itself, is about to begin: everything was accepted.
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Begun, BoxError>;
+    fn begin(&mut self, _beginning: &Beginning<'_>) -> Result<Begun, BoxError> {
+        Ok(Begun::default())
+    }
 
     /// Metrics were logged.
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError>;
@@ -75,16 +77,24 @@ pub trait Recorder: Send {
     }
 
     /// Something else happened, perhaps before the beginning.
-    fn happened(&mut self, entry: Entry) -> Result<(), BoxError>;
+    fn happened(&mut self, _entry: Entry) -> Result<(), BoxError> {
+        Ok(())
+    }
 
     /// The weights at the end of training.
-    fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError>;
+    fn weights(&mut self, _weights: &TensorMap) -> Result<(), BoxError> {
+        Ok(())
+    }
 
     /// A moment at which nothing should be held back.
-    fn flush(&mut self) -> Result<(), BoxError>;
+    fn flush(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
 
     /// A call has ended, well or not, also one that never began.
-    fn end(&mut self, ending: &Ending<'_>) -> Result<(), BoxError>;
+    fn end(&mut self, _ending: &Ending<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
 
     /// How many lines could not be written.
     fn lost(&self) -> u64 {

@@ -4,20 +4,8 @@ use tenterhook::settings::{Amount, Check};
 use tenterhook::{Report, Settings, Trainer, closure};
 
 use crate::lab::{epochs, trainer};
-use crate::line::{Batches, Line, Points, points};
+use crate::line::{Batches, Line, Points, first, points, second, third};
 use crate::tape::Seen;
-
-fn first() -> Points {
-    points(&[(1.0, 2.0), (2.0, 1.0)])
-}
-
-fn second() -> Points {
-    points(&[(3.0, 1.0), (0.5, 4.0)])
-}
-
-fn third() -> Points {
-    points(&[(1.5, -1.0), (1.0, 1.0)])
-}
 
 const LR: f32 = 0.0625;
 

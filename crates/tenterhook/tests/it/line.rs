@@ -269,3 +269,15 @@ impl Loader<Points> for Walk {
         Ok(self.batches.get(self.next - 1).cloned())
     }
 }
+
+pub fn first() -> Points {
+    points(&[(1.0, 2.0), (2.0, 1.0)])
+}
+
+pub fn second() -> Points {
+    points(&[(3.0, 1.0), (0.5, 4.0)])
+}
+
+pub fn third() -> Points {
+    points(&[(1.5, -1.0), (1.0, 1.0)])
+}

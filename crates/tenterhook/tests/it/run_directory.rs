@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::ownership::{Signer, confirm};
-use tenterhook::run::{Beginning, Begun, Ending, Entry, Line, Recorder, RunDirectoryPlan};
+use tenterhook::run::{Ending, Entry, Line, Recorder, RunDirectoryPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{BoxError, Decision, Outcome, RunError, RunNotice, Settings, TensorMap, Trainer, closure};
 
@@ -243,9 +243,6 @@ fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
 struct FullDisk;
 
 impl Recorder for FullDisk {
-    fn begin(&mut self, _: &Beginning<'_>) -> Result<Begun, BoxError> {
-        Ok(Begun::default())
-    }
     fn metrics(&mut self, _: &Line<'_>) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }

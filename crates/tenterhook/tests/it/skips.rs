@@ -5,7 +5,7 @@ use tenterhook::toy::Toy;
 use tenterhook::{Decision, Progress, Report, Settings, StepOutput, Trainer, closure};
 
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::line::{Batches, Line, Points, points};
+use crate::line::{Batches, Line, Points, first, points, second, third};
 use crate::tape::{Recorder, Seen, Tape};
 
 type Say = fn() -> Decision;
@@ -78,18 +78,6 @@ fn a_skipped_batch_makes_no_step_of_any_kind() {
         assert_eq!(count("hook:all", "on_after_backward"), backwards, "{skip:?}");
         assert_eq!(losses.take(), [(1, true), (1, skip == Skip::Update), (2, true)], "{skip:?}");
     }
-}
-
-fn first() -> Points {
-    points(&[(1.0, 2.0), (2.0, 1.0)])
-}
-
-fn second() -> Points {
-    points(&[(3.0, 1.0), (0.5, 4.0)])
-}
-
-fn third() -> Points {
-    points(&[(1.5, -1.0), (1.0, 1.0)])
 }
 
 /// `w` after one epoch over these batches.

@@ -10,22 +10,23 @@ use serde_json::{Map, Value, json};
 use tenterhook::checkpoint::{About, Condition, Listed, list};
 
 use super::runs::meant;
-use super::{print, print_data};
+use super::{Done, print, print_data};
 use crate::app::App;
 use crate::arguments::{Checkpoints, CheckpointsCommand};
+use crate::error::CommandError;
 use crate::progress::{is_followed, metric};
 use crate::table::{Side, bytes, json_number, plain, table};
 
 /// So many metrics have a column.
 const METRICS: usize = 4;
 
-pub(crate) fn run(app: &App, arguments: &Checkpoints) -> Result<ExitCode, String> {
+pub(crate) fn run(app: &App, arguments: &Checkpoints) -> Done {
     if let Some(CheckpointsCommand::Verify(verify)) = &arguments.command {
         return verify::run(app, verify);
     }
-    let root = root(&arguments.dir, &arguments.run)?;
-    let listed = list(&root).map_err(|error| error.to_string())?;
-    if arguments.json {
+    let root = root(&arguments.found.dir, &arguments.run)?;
+    let listed = list(&root)?;
+    if arguments.found.json {
         let all: Vec<_> = listed.iter().map(for_programs).collect();
         print_data(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
     } else if listed.is_empty() {
@@ -37,13 +38,14 @@ pub(crate) fn run(app: &App, arguments: &Checkpoints) -> Result<ExitCode, String
 }
 
 /// The directory of checkpoints that is meant: that of a run, or any other.
-fn root(dir: &Path, what: &str) -> Result<PathBuf, String> {
+fn root(dir: &Path, what: &str) -> Result<PathBuf, CommandError> {
     let path = Path::new(what);
     if path.join("run.json").is_file() || !path.is_dir() || !what.contains('/') {
         return Ok(meant(dir, what)?.directory.join("checkpoints"));
     }
     if is_checkpoint(path) {
-        return Err(format!("{what} is one checkpoint; name its directory, or `verify {what}`"));
+        return Err(CommandError::new(format_args!("{what} is one checkpoint"))
+            .fix(format_args!("name its directory, or `verify {what}`")));
     }
     Ok(path.to_owned())
 }

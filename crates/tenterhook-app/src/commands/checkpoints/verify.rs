@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use tenterhook::checkpoint::{Unreadable, WEIGHTS, hook_problems, list, problems};
 
 use super::super::runs::meant;
-use super::super::{FAILED, print, print_data};
+use super::super::{Done, print, print_data};
 use super::is_checkpoint;
 use crate::app::App;
 use crate::arguments::Verify;
+use crate::error::{CommandError, FAILED};
 use crate::table::plain;
 
 /// A checkpoint, with what is wrong with it.
@@ -19,8 +20,8 @@ struct Verified {
     problems: Vec<Unreadable>,
 }
 
-pub(super) fn run(app: &App, arguments: &Verify) -> Result<ExitCode, String> {
-    let paths = meant_by(&arguments.dir, &arguments.path)?;
+pub(super) fn run(app: &App, arguments: &Verify) -> Done {
+    let paths = meant_by(&arguments.found.dir, &arguments.path)?;
     let verified = paths.into_iter().map(|path| {
         let of_files = problems(&path);
         let problems = if of_files.is_empty() { hook_problems(&path, &app.registry) } else { of_files };
@@ -28,7 +29,7 @@ pub(super) fn run(app: &App, arguments: &Verify) -> Result<ExitCode, String> {
     });
     let verified: Vec<_> = verified.collect();
     let whole = verified.iter().all(|one| one.problems.is_empty());
-    if arguments.json {
+    if arguments.found.json {
         let all: Vec<_> = verified.iter().map(for_programs).collect();
         print_data(&format!("{:#}", json!({ "whole": whole, "checkpoints": all })));
     } else {
@@ -38,7 +39,7 @@ pub(super) fn run(app: &App, arguments: &Verify) -> Result<ExitCode, String> {
 }
 
 /// The checkpoint that is meant, or all of a directory or a run.
-fn meant_by(dir: &Path, what: &str) -> Result<Vec<PathBuf>, String> {
+fn meant_by(dir: &Path, what: &str) -> Result<Vec<PathBuf>, CommandError> {
     let path = Path::new(what);
     if is_checkpoint(path) {
         return Ok(vec![path.to_owned()]);
@@ -49,12 +50,12 @@ fn meant_by(dir: &Path, what: &str) -> Result<Vec<PathBuf>, String> {
     } else {
         meant(dir, what)?.directory.join("checkpoints")
     };
-    let listed = list(&root).map_err(|error| error.to_string())?;
+    let listed = list(&root)?;
     let paths: Vec<_> = listed.into_iter().map(|listed| listed.path).collect();
     match paths.is_empty() {
         // It may have lost what tells a checkpoint; then it is one all the same.
         true if path.join(WEIGHTS).is_file() && !is_run => Ok(vec![path.to_owned()]),
-        true => Err(format!("there are no checkpoints in {}", root.display())),
+        true => Err(CommandError::new(format_args!("there are no checkpoints in {}", root.display()))),
         false => Ok(paths),
     }
 }

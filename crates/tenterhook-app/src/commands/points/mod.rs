@@ -12,28 +12,28 @@ use tenterhook::settings::{Amount, Switch};
 use tenterhook::task::Program;
 use tenterhook::{Pattern, Phase, RunError, Settings, Trainer};
 
-use super::{FAILED, print, print_data, resolve, tell};
+use super::{Done, print, print_data, resolve, tell};
 use crate::app::App;
 use crate::arguments::Points;
+use crate::error::{CommandError, FAILED, reason};
 use crate::table::{Side, counted, table};
 use seen::{Look, Point, Span};
 
 /// So many names fit into a message.
 const SOME: usize = 12;
 
-pub(crate) fn run(app: &App, arguments: &Points) -> Result<ExitCode, String> {
-    let pattern = arguments.pattern.as_deref().map(str::parse::<Pattern>).transpose();
-    let pattern = pattern.map_err(|error| error.to_string())?;
-    let resolved = resolve(app, arguments.config.as_deref(), &arguments.changes)?;
-    let mut program = resolved.program(&app.tasks, &app.registry).map_err(|error| error.to_string())?;
-    let trainer = resolved.bare_trainer(&app.registry).map_err(|error| error.to_string())?;
+pub(crate) fn run(app: &App, arguments: &Points) -> Done {
+    let pattern = arguments.pattern.as_deref().map(str::parse::<Pattern>).transpose()?;
+    let resolved = resolve(app, arguments.configured.config.as_deref(), &arguments.configured.changes)?;
+    let mut program = resolved.program(&app.tasks, &app.registry)?;
+    let trainer = resolved.bare_trainer(&app.registry)?;
     let look = Look::default();
     let mut failures = 0;
     for phase in seen::PHASES {
         let problem = match shown(&resolved, &mut *program, phase, &look)? {
             Err(error) => {
                 failures += 1;
-                said(error)
+                reason(error)
             }
             Ok(()) if !look.had_batch(phase) => "there is no data".to_owned(),
             Ok(()) if !look.had_point(phase) => "no point is shown".to_owned(),
@@ -65,7 +65,7 @@ fn shown(
     program: &mut dyn Program,
     phase: Phase,
     look: &Look,
-) -> Result<Result<(), RunError>, String> {
+) -> Result<Result<(), RunError>, CommandError> {
     let one = Some(Amount::Count(1));
     let mut settings = Settings { num_sanity_val_steps: 0, ..resolved.trainer.clone() };
     if phase != Phase::Train {
@@ -80,9 +80,9 @@ fn shown(
         };
     }
     let interrupt = Interrupt::new();
-    let trainer = Trainer::new(settings).map_err(|error| error.to_string())?;
+    let trainer = Trainer::new(settings)?;
     let mut trainer = trainer.with_notices(|_| {}).without_introduction().with_interrupt(interrupt.clone());
-    trainer.add_hook(look.hook(interrupt)).map_err(|error| error.to_string())?;
+    trainer.add_hook(look.hook(interrupt))?;
     Ok(match phase {
         Phase::Train | Phase::SanityCheck => program.fit(&mut trainer).map(drop),
         Phase::Validate => program.validate(&mut trainer).map(drop),
@@ -91,21 +91,15 @@ fn shown(
     })
 }
 
-fn said(error: RunError) -> String {
-    match error {
-        RunError::Failed { failure, .. } => failure.error.to_string(),
-        RunError::Settings(problems) => problems.join("\n"),
-    }
-}
-
-fn selects_nothing(pattern: &Pattern, all: &[Point]) -> String {
+fn selects_nothing(pattern: &Pattern, all: &[Point]) -> CommandError {
     let names = || all.iter().map(|point| point.name.as_str());
     let near = nearest(&pattern.to_string(), names());
     let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
     let few: Vec<_> = names().take(SOME).collect();
     let more = if all.len() > SOME { ", …" } else { "" };
     let points = counted(all.len() as u64, "point");
-    format!("`{pattern}` selects none of {points}; {near}there are: {}{more}", few.join(", "))
+    CommandError::new(format_args!("`{pattern}` selects none of {points}"))
+        .fix(format_args!("{near}there are: {}{more}", few.join(", ")))
 }
 
 fn for_people<'h>(points: &[&Point], wanting: impl Fn(&Point) -> Vec<&'h str>) -> String {

@@ -6,6 +6,7 @@ use tenterhook::plan::nearest;
 use tenterhook::run::reading::Curves;
 
 use crate::curves::{Look, Series, chart};
+use crate::error::CommandError;
 use crate::table::plain;
 
 /// So many charts are drawn when none is asked for.
@@ -38,7 +39,7 @@ fn fits(asked: &str, name: &str) -> bool {
 }
 
 /// What is asked for; if nothing is, every curve of more than a point, the loss first, unless it gets too much.
-pub(super) fn chosen<'a>(curves: &'a Curves, asked: &[String]) -> Result<Chosen<'a>, String> {
+pub(super) fn chosen<'a>(curves: &'a Curves, asked: &[String]) -> Result<Chosen<'a>, CommandError> {
     let mut charts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in curves.by_name.keys() {
         if asked.is_empty() || asked.iter().any(|asked| fits(asked, name)) {
@@ -59,14 +60,15 @@ pub(super) fn chosen<'a>(curves: &'a Curves, asked: &[String]) -> Result<Chosen<
     Ok(Chosen { charts, more: more.into_iter().map(|(title, _)| title).collect() })
 }
 
-fn unknown(curves: &Curves, asked: &str) -> String {
+fn unknown(curves: &Curves, asked: &str) -> CommandError {
+    let unknown = CommandError::new(format_args!("there is no `{asked}`"));
     if curves.by_name.is_empty() {
-        return format!("no `{asked}`: no metrics were logged");
+        return unknown.fix("no metrics were logged");
     }
     let names = || curves.by_name.keys().map(String::as_str);
     match nearest(asked, names()) {
-        Some(near) => format!("no `{asked}`; did you mean `{near}`?"),
-        None => format!("no `{asked}`; there are: {}", names().collect::<Vec<_>>().join(", ")),
+        Some(near) => unknown.fix(format_args!("did you mean `{near}`?")),
+        None => unknown.fix(format_args!("there are: {}", names().collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -130,9 +132,10 @@ mod tests {
         assert_eq!(chosen(&curves, &one).expect("it is there").names(), ["test/loss"]);
         let end = asked(&["loss"]);
         assert_eq!(chosen(&curves, &end).expect("they are there").names().len(), 3);
-        let error = chosen(&curves, &asked(&["test/loss", "val/los"])).expect_err("it is unknown");
+        let error =
+            chosen(&curves, &asked(&["test/loss", "val/los"])).expect_err("it is unknown").to_string();
         assert!(error.contains("did you mean `val/loss`?"), "{error}");
-        let error = chosen(&Curves::default(), &asked(&["x"])).expect_err("there is nothing");
+        let error = chosen(&Curves::default(), &asked(&["x"])).expect_err("there is nothing").to_string();
         assert!(error.contains("no metrics were logged"), "{error}");
     }
 

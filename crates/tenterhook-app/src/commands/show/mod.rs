@@ -13,7 +13,7 @@ use tenterhook::run::reading::{Curves, Happenings};
 use tenterhook::run::{Entry, Happening, Run};
 
 use super::runs::{meant, record};
-use super::{print, print_data, tell};
+use super::{Done, print, print_data, tell};
 use crate::arguments::Show;
 use crate::curves::{COLOURS, Look};
 use crate::table::json_number;
@@ -21,13 +21,13 @@ use crate::terminal::{out_is_terminal, print_styled};
 pub(super) use page::outcome;
 use saved::Saved;
 
-pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
-    let run = meant(&arguments.dir, &arguments.run)?;
-    let curves = run.curves().map_err(|error| error.to_string())?;
-    let happenings = run.happenings().map_err(|error| error.to_string())?;
+pub(crate) fn run(arguments: &Show) -> Done {
+    let run = meant(&arguments.found.dir, &arguments.run)?;
+    let curves = run.curves()?;
+    let happenings = run.happenings()?;
     let saved = Saved::all(&run, &happenings)?;
     let wanted = charts::chosen(&curves, &arguments.metrics)
-        .map_err(|error| format!("--metric: in {} there is {error}", run.directory.display()))?;
+        .map_err(|error| error.at(format_args!("--metric: in {}", run.directory.display())))?;
     for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
         if lines > 0 {
             tell(format_args!(
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Show) -> Result<ExitCode, String> {
             ));
         }
     }
-    if arguments.json {
+    if arguments.found.json {
         let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
         print_data(&for_programs(&run, &curves, &happenings, &saved, names.as_deref()));
     } else {

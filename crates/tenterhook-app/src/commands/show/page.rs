@@ -8,7 +8,7 @@ use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line,
 use super::super::{costs, sinks};
 use super::saved::{Saved, State};
 use super::{counts, once};
-use crate::commands::failures::lines;
+use crate::failures::lines;
 use crate::progress::{duration, metric};
 use crate::table::{Side, counted, moment, plain, table};
 

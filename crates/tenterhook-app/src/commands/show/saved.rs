@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use tenterhook::run::reading::Happenings;
 use tenterhook::run::{Happening, Run};
 
+use crate::error::CommandError;
+
 /// A checkpoint that was saved, or is there.
 #[derive(Debug, PartialEq)]
 pub(super) struct Saved {
@@ -30,15 +32,17 @@ pub(super) enum State {
 }
 
 /// The links beside the checkpoints, such as `latest`, that lead to one.
-fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, String> {
+fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, CommandError> {
     let root = run.directory.join("checkpoints");
     let entries = match std::fs::read_dir(&root) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(cannot_read(&root))?,
+        entries => entries
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(CommandError::cannot("read", &root))?,
     };
     let mut links = Vec::new();
     for path in entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_symlink()) {
-        let to = std::fs::read_link(&path).map_err(cannot_read(&path))?;
+        let to = std::fs::read_link(&path).map_err(CommandError::cannot("read", &path))?;
         if is_directory(&path)?
             && let Ok(name) = path.strip_prefix(&run.directory)
         {
@@ -50,24 +54,20 @@ fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, String> {
 }
 
 /// Whether a directory has this name. A name that no file can have is one that no directory has.
-fn is_directory(path: &Path) -> Result<bool, String> {
+fn is_directory(path: &Path) -> Result<bool, CommandError> {
     use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     match path.metadata() {
         Ok(found) => Ok(found.is_dir()),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory | InvalidInput | InvalidFilename) => {
             Ok(false)
         }
-        Err(error) => Err(cannot_read(path)(error)),
+        Err(error) => Err(CommandError::cannot("read", path)(error)),
     }
-}
-
-fn cannot_read(path: &Path) -> impl Fn(io::Error) -> String {
-    move |error| format!("cannot read {}: {error}", path.display())
 }
 
 impl Saved {
     /// In the order in which they were saved, then those that only the directory knows.
-    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<Saved>, String> {
+    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<Saved>, CommandError> {
         let mut all: Vec<Saved> = Vec::new();
         for entry in &happenings.entries {
             match &entry.what {
@@ -87,11 +87,7 @@ impl Saved {
                 _ => {}
             }
         }
-        let there = run
-            .checkpoints()
-            .map_err(|error| error.to_string())?
-            .into_iter()
-            .map(|path| (path, State::There));
+        let there = run.checkpoints()?.into_iter().map(|path| (path, State::There));
         for (path, state) in there.chain(links(run)?) {
             if !all.iter().any(|saved| saved.path == path) {
                 all.push(Saved { path, step: None, weights_only: false, state });

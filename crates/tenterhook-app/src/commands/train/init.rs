@@ -1,5 +1,6 @@
 //! `--init-from`: weights to begin with, as far as they fit.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use tenterhook::task::Program;
 
 use super::super::tell;
 use crate::commands::weights::Weights;
+use crate::error::CommandError;
 
 /// So many names are listed of a kind.
 const LISTED: usize = 10;
@@ -24,13 +26,14 @@ impl Initialized {
         program: &mut dyn Program,
         from: &Weights,
         quiet: bool,
-    ) -> Result<Initialized, String> {
+    ) -> Result<Initialized, CommandError> {
         let path = from.path.clone();
-        let report = program.load_matching(&path).map_err(|error| format!("--init-from: {error}"))?;
+        let wrong = |what: &dyn Display| CommandError::new(what).at("--init-from");
+        let report = program.load_matching(&path).map_err(|error| wrong(&error))?;
         let initialized = Initialized { path, report };
         let lines = initialized.for_people();
         if initialized.report.loaded.is_empty() {
-            return Err(format!("--init-from: nothing fits; {}", lines.join("\n")));
+            return Err(wrong(&format_args!("nothing fits; {}", lines.join("\n"))));
         }
         if !quiet {
             lines.iter().for_each(tell);

@@ -8,11 +8,11 @@ use tenterhook::checkpoint::Best;
 use tenterhook::run::SentByHook;
 use tenterhook::{Failures, Outcome, Report, Trainer};
 
-use super::super::failures::lines;
 use super::super::{costs, print, print_data, sinks};
 use super::init::Initialized;
 use crate::app::App;
 use crate::arguments::Output;
+use crate::failures::lines;
 use crate::progress::{duration, is_followed, metric};
 use crate::table::{counted, json_number};
 
@@ -27,8 +27,8 @@ pub(super) struct Summary<'a> {
     pub(super) initialized: Option<&'a Initialized>,
     /// What hooks cost is told for each of their events, too.
     pub(super) profile_hooks: bool,
-    /// The command that goes on with a run that was interrupted.
-    pub(super) go_on: Option<&'a str>,
+    /// The command that resumes a run that was interrupted.
+    pub(super) resume: Option<&'a str>,
 }
 
 impl Summary<'_> {
@@ -129,8 +129,8 @@ impl Summary<'_> {
         let name = app.command;
         let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
         print("what to try next");
-        if let Some(go_on) = self.go_on {
-            print(&format!("  {go_on}    goes on where it was interrupted"));
+        if let Some(resume) = self.resume {
+            print(&format!("  {resume}    resumes where it was interrupted"));
         }
         print(&format!("  {name} predict --weights {}", weights.display()));
         print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));

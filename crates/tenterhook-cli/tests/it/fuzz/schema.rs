@@ -1,8 +1,5 @@
 //! The JSON schema and the program agree on keys, types and extreme values.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 use tenterhook::config::{Sources, schema_of_all};
 use tenterhook::registry::Registry;
@@ -10,7 +7,7 @@ use tenterhook::registry::Registry;
 use super::harness::{TOML, in_toml, seed, time};
 use super::mutate::{Rng, bytes};
 use super::texts::{CONDITION_WORDS, configs, tasks};
-use crate::python::python_with;
+use crate::reader::{answer, with};
 
 const VALIDATE: &str = r#"
 import json, sys
@@ -99,7 +96,7 @@ fn edited(rng: &mut Rng, config: &Value) -> Option<(Edit, Value)> {
 
 #[test]
 fn the_schema_and_the_program_agree_on_keys_types_and_extreme_values() {
-    let Some(python) = python_with("jsonschema") else { return };
+    let Some(python) = with("jsonschema") else { return };
     let (registry, tasks, directory) = (Registry::default(), tasks(), tempfile::tempdir().unwrap());
     let file = directory.path().join("fuzzed.toml");
     let accepts = |config: &Value| {
@@ -121,15 +118,8 @@ fn the_schema_and_the_program_agree_on_keys_types_and_extreme_values() {
         .collect();
     let documents: Vec<_> = works.iter().chain(cases.iter().map(|(_, config)| config)).collect();
     let asked = json!({ "schema": schema_of_all(&tasks, &registry), "cases": documents }).to_string();
-    let mut child = Command::new(python)
-        .args(["-c", VALIDATE])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python runs");
-    child.stdin.take().expect("a pipe").write_all(asked.as_bytes()).expect("it listens");
-    let output = child.wait_with_output().expect("it ends");
-    let verdicts: Vec<Option<String>> = serde_json::from_slice(&output.stdout).expect("its verdicts");
+    let verdicts: Vec<Option<String>> =
+        serde_json::from_value(answer(&python, VALIDATE, &asked)).expect("its verdicts");
     let edits = works.iter().map(|_| None).chain(cases.iter().map(|(edit, _)| Some(edit)));
     for ((config, refused), edit) in documents.iter().zip(&verdicts).zip(edits) {
         let is_wider = matches!(edit, Some(Edit::Extreme(key)) if SCHEMA_IS_WIDER.contains(&key.as_str()));

@@ -138,11 +138,7 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
         let file = format!(
             "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::Steers\"\nname = \"seen\"\n{key}"
         );
-        let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
-        let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
-        let mut program = resolved.program(&tasks, &registry).expect("a program");
-        let refused = program.refusals(&mut trainer).expect("a plan");
-        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
+        let shown = refused(&works_with_stubs(&file, &[], &[]), &registry()).remove(0);
         assert!(shown.contains(&format!("train.toml:{line}:9: hook `seen` fires")), "{shown}");
     }
 }
@@ -151,15 +147,7 @@ fn a_cadence_that_never_fires_is_refused_at_its_own_line() {
 fn a_refusal_is_shown_at_its_own_line_also_after_an_update_hook() {
     let file = "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"freeze\"\nparams = [\"**\"]\n\
                 from_step = 500\n[[hooks]]\nuse = \"mycrate::Steers\"\nname = \"seen\"\nevery = \"500 steps\"";
-    let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
-    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
-    let mut program = resolved.program(&tasks, &registry).expect("a program");
-    let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> = refused
-        .iter()
-        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
-        .collect();
-    let shown = shown.concat();
+    let shown = refused(&works_with_stubs(file, &[], &[]), &registry()).concat();
     assert!(shown.contains("train.toml:11:9: hook `seen` fires"), "{shown}");
     assert!(shown.contains("train.toml:7:13: hook `freeze` needs 500 steps by its `from_step`"), "{shown}");
 }
@@ -232,17 +220,9 @@ fn no_built_in_has_an_option_that_is_a_common_key() {
 
 #[test]
 fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_where_it_stands() {
-    let (registry, tasks) = (Registry::default(), tasks());
     let refusal = |when: &str| {
         let file = format!("[[hooks]]\nuse = \"console\"\nwhen = \"{when}\"");
-        let resolved = works(&file, &[], &["task=toy"]);
-        let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
-        let mut program = resolved.program(&tasks, &registry).expect("a program");
-        let refused = program.refusals(&mut trainer).expect("a plan");
-        refused
-            .iter()
-            .map(|error| resolved.problem_text(&resolved.problem_of(error, &trainer)))
-            .collect::<Vec<_>>()
+        refused(&works(&file, &[], &["task=toy"]), &Registry::default())
     };
     for (when, name, hint) in [
         ("val/los < 1", "val/los", "did you mean `val/loss`?"),

@@ -257,14 +257,8 @@ fn what_is_found_later_points_at_the_table_too() {
     let file = "task = \"toy\"\n[hooks_config]\nenable_early_stopping_hook = true\n\
                 early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::Steers\"]\n\
                 hook_configs.\"mycrate::Steers\" = { every = \"9999 steps\" }";
-    let (resolved, registry, tasks) = (works_with_stubs(file, &[], &[]), registry(), tasks());
-    let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
-    let mut program = resolved.program(&tasks, &registry).expect("a program");
-    let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> = refused
-        .iter()
-        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
-        .collect();
+    let resolved = works_with_stubs(file, &[], &[]);
+    let shown = refused(&resolved, &registry());
     assert!(shown[0].contains("train.toml:6:44: hook `steers` fires every 9999 steps"), "{}", shown[0]);
     assert!(shown[1].contains("train.toml:4:37: hook `early_stopping` reads `val/los`"), "{}", shown[1]);
 

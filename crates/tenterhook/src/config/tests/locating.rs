@@ -137,10 +137,7 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
             "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\nuse = \"mycrate::{hook}\"\n{options}"
         );
         let resolved = resolve_with(&registry, &file, &[], &[]).expect("it reads");
-        let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
-        let mut program = resolved.program(&tasks, &registry).expect("a program");
-        let refused = program.refusals(&mut trainer).expect("a plan");
-        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
+        let shown = refused(&resolved, &registry).remove(0);
         assert!(shown.contains(place), "{shown}");
     }
 }
@@ -157,10 +154,7 @@ fn what_built_in_hooks_declare_by_an_option_is_refused_where_it_stands() {
     ] {
         let file = format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n[[hooks]]\n{options}");
         let resolved = resolve_with(&registry, &file, &[], &[]).expect("it reads");
-        let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
-        let mut program = resolved.program(&tasks, &registry).expect("a program");
-        let refused = program.refusals(&mut trainer).expect("a plan");
-        let shown = resolved.problem_text(&resolved.problem_of(&refused[0], &trainer));
+        let shown = refused(&resolved, &registry).remove(0);
         assert!(shown.contains(&format!(":6:{column}: ")) && shown.contains(said), "{shown}");
     }
 }
@@ -172,13 +166,7 @@ fn a_target_that_cannot_work_is_refused_where_its_option_stands() {
                 [[hooks]]\nuse = \"upload\"\nto = \"s3://a\"";
     let registry = registry();
     let resolved = resolve_with(&registry, file, &[], &[]).expect("it reads");
-    let (mut trainer, tasks) = (resolved.bare_trainer(&registry).expect("a trainer"), tasks());
-    let mut program = resolved.program(&tasks, &registry).expect("a program");
-    let refused = program.refusals(&mut trainer).expect("a plan");
-    let shown: Vec<_> = refused
-        .iter()
-        .map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer)))
-        .collect();
+    let shown = refused(&resolved, &registry);
     assert_eq!(shown.len(), 2, "{shown:?}");
     assert!(shown[0].contains(":5:11: hook `exec` cannot work: its program \"/no/such\" "), "{}", shown[0]);
     assert!(shown[0].contains("make it executable (chmod +x)"), "{}", shown[0]);

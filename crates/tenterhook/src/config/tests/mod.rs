@@ -9,6 +9,9 @@ mod lost_ways;
 mod masking;
 mod mistakes;
 mod printing;
+/// Python that reads what we write, as the hooks' own tests have it.
+#[path = "../../../../tenterhook-hooks/src/python.rs"]
+mod python;
 mod stubs;
 mod whole_schema;
 
@@ -173,4 +176,12 @@ fn works(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Resolved {
 
 fn error(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> String {
     resolve(file, environment, sets).map(|resolved| resolved.to_toml()).expect_err("it is wrong")
+}
+
+/// What the plan refuses of a configuration, as people read it.
+fn refused(resolved: &Resolved, registry: &Registry) -> Vec<String> {
+    let (mut trainer, tasks) = (resolved.bare_trainer(registry).expect("a trainer"), tasks());
+    let mut program = resolved.program(&tasks, registry).expect("a program");
+    let refused = program.refusals(&mut trainer).expect("a plan");
+    refused.iter().map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer))).collect()
 }

@@ -1,10 +1,8 @@
 //! The schema of a whole configuration says of a file what we say of it, by the verdict of a real validator.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
+use super::python::{answer, with};
 use super::stubs::registry;
 use super::*;
 
@@ -233,7 +231,7 @@ fn a_validator_knows_the_ranges_of_the_options_as_we_do() {
     for file in &wrong {
         assert!(resolve_with(&registry(), file, &[], &[]).is_err(), "{file}");
     }
-    let Some(python) = python() else { return };
+    let Some(python) = with("jsonschema") else { return };
     let schema = schema_of_all(&tasks(), &registry());
     let texts = |files: &[String]| -> Vec<Vec<String>> {
         verdicts(&python, &schema, &files.iter().map(String::as_str).collect::<Vec<_>>())
@@ -248,7 +246,7 @@ fn a_validator_knows_the_ranges_of_the_options_as_we_do() {
 
 #[test]
 fn a_validator_names_the_key_that_is_wrong_in_a_hook() {
-    let Some(python) = python() else { return };
+    let Some(python) = with("jsonschema") else { return };
     let schema = schema_of_all(&tasks(), &registry());
     for (file, named) in [
         ("[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 3", "save_topk"),
@@ -270,33 +268,12 @@ validator = Draft202012Validator(asked["schema"])
 print(json.dumps([[error.message[:300] for error in validator.iter_errors(case)] for case in asked["cases"]]))
 "#;
 
-/// A Python that has `jsonschema`; CI installs one and names it.
-fn python() -> Option<String> {
-    let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has_it = Command::new(&python).args(["-c", "import jsonschema"]).output();
-    if has_it.is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    assert!(std::env::var_os("CI").is_none(), "CI must have a Python with jsonschema");
-    eprintln!("SKIPPED: there is no Python with jsonschema (name one in TENTERHOOK_PYTHON)");
-    None
-}
-
 /// What the validator has to say against each case.
 fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
     let cases: Vec<_> =
         cases.iter().map(|case| json!(toml::from_str::<toml::Table>(case).expect(case))).collect();
     let asked = json!({ "schema": schema, "cases": cases }).to_string();
-    let mut child = Command::new(python)
-        .args(["-c", VALIDATE])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python runs");
-    child.stdin.take().expect("a pipe").write_all(asked.as_bytes()).expect("it listens");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "the schema is no schema");
-    serde_json::from_slice(&output.stdout).expect("its verdicts")
+    serde_json::from_value(answer(python, VALIDATE, &asked)).expect("its verdicts")
 }
 
 #[test]
@@ -311,7 +288,7 @@ fn we_say_of_these_configurations_what_the_tests_below_expect() {
 
 #[test]
 fn a_real_validator_agrees_with_us() {
-    let Some(python) = python() else { return };
+    let Some(python) = with("jsonschema") else { return };
     let schema = schema_of_all(&tasks(), &registry());
     for (file, found) in RIGHT.iter().zip(verdicts(&python, &schema, RIGHT)) {
         assert!(found.is_empty(), "{file}\n{found:#?}");
@@ -323,7 +300,7 @@ fn a_real_validator_agrees_with_us() {
 
 #[test]
 fn what_we_print_is_valid() {
-    let Some(python) = python() else { return };
+    let Some(python) = with("jsonschema") else { return };
     let schema = schema_of_all(&tasks(), &registry());
     let printed: Vec<_> = RIGHT
         .iter()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenterhook::module::{Interval, OptimizerState, SchedulerPlan};
-use tenterhook::run::{Beginning, Begun, Ending, Entry, Line, Recorder};
+use tenterhook::run::{Line, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -35,27 +35,12 @@ struct Ended {
 struct Losses(Seen<(u64, Phase, String, u64)>);
 
 impl Recorder for Losses {
-    fn begin(&mut self, _: &Beginning<'_>) -> Result<Begun, BoxError> {
-        Ok(Begun::default())
-    }
     fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
         for name in ["train/loss", "val/loss"] {
             if let Some(value) = line.metrics.get(name) {
                 self.0.push((line.step, line.stage, name.to_owned(), value.to_bits()));
             }
         }
-        Ok(())
-    }
-    fn happened(&mut self, _: Entry) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn weights(&mut self, _: &TensorMap) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &Ending<'_>) -> Result<(), BoxError> {
         Ok(())
     }
 }

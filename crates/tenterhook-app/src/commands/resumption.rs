@@ -1,4 +1,4 @@
-//! What `tenter resume` and `tenter train --resume` go on from, and what they say about it.
+//! What `tenter resume` and `tenter train --resume` resume, and what they say about it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,14 @@ use tenterhook::run::resume::{Finished, Target, find};
 use super::{print, print_data, tell};
 use crate::app::App;
 use crate::arguments::{Accepts, Output};
+use crate::error::CommandError;
 
-/// What a training goes on from; by default from nothing.
+/// What a training resumes; by default nothing.
 #[derive(Debug, Default)]
-pub(crate) struct GoingOn {
-    /// Somebody wanted to go on.
+pub(crate) struct Resumption {
+    /// Resuming was asked for.
     wanted: bool,
-    /// The lock of the run that goes on, until the trainer takes it; without one a new run begins.
+    /// The lock of the run to resume, until the trainer takes it; without one a new run begins.
     pub(crate) lock: Option<RunLock>,
     /// The checkpoint to restore.
     pub(crate) checkpoint: Option<PathBuf>,
@@ -34,48 +35,49 @@ pub(crate) struct Done {
     directory: Option<PathBuf>,
 }
 
-impl GoingOn {
-    /// Finds what is meant, and refuses it before anything is built where it could not be gone on from.
-    pub(crate) fn found(
+impl Resumption {
+    /// Finds what is meant, and refuses what cannot be resumed before anything is built.
+    pub(crate) fn find(
         app: &App,
         runs_dir: &Path,
         what: &str,
         resolved: &Resolved,
         accepts: Accepts,
-    ) -> Result<GoingOn, String> {
+    ) -> Result<Resumption, CommandError> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
+        let target = find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable());
         let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
-            find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable)
-                .map_err(|error| error.to_string())?;
+            target.map_err(CommandError::new)?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
             let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
             if named {
                 whole(checkpoint, run_dir.as_deref())?;
             }
-            // Also refuses a state with an entry that is not valid, before anything is built.
-            let state = read_state(checkpoint).map_err(|error| error.to_string())?;
+            // Also refuses a state with an entry that is not valid.
+            let state = read_state(checkpoint)?;
             if state.weights_only {
-                return Err(format!(
-                    "checkpoint {} holds weights alone, so there is nothing to go on from; a new run begins with \
-                     them by `{} train CONFIG --init-from {what}`",
-                    checkpoint.display(),
-                    app.command
-                ));
+                let what_is = format!(
+                    "checkpoint {} holds weights alone, so it cannot be resumed",
+                    checkpoint.display()
+                );
+                let fix =
+                    format!("begin a new run with them: `{} train CONFIG --init-from {what}`", app.command);
+                return Err(CommandError::new(what_is).fix(fix));
             }
-            let refused = refusal("configuration", &rules.differences(&state.config, &config))
-                .filter(|_| finished.is_none());
-            if let Some(refused) = refused.filter(|_| !accepts.changes) {
-                return Err(format!("cannot resume from {}: {refused}", checkpoint.display()));
-            }
-            if finished.is_none()
-                && let Some(damaged) = refused_hook_states(checkpoint, &config, &app.registry).first()
-            {
-                return Err(damaged.to_string());
+            if finished.is_none() {
+                let refused = refusal("configuration", &rules.differences(&state.config, &config));
+                if let Some(refused) = refused.filter(|_| !accepts.force) {
+                    let place = format!("cannot resume from {}", checkpoint.display());
+                    return Err(CommandError::new(refused).at(place));
+                }
+                if let Some(damaged) = refused_hook_states(checkpoint, &config, &app.registry).first() {
+                    return Err(CommandError::new(damaged));
+                }
             }
         }
         let finished = finished.map(|finished| Done { finished, directory: run_dir });
-        Ok(GoingOn { wanted: true, lock, checkpoint, skipped, finished, accepts })
+        Ok(Resumption { wanted: true, lock, checkpoint, skipped, finished, accepts })
     }
 
     /// Says what was passed over. From where a run is resumed is told once it begins, after everything was accepted.
@@ -114,7 +116,7 @@ impl Done {
 }
 
 /// Refuses a checkpoint that is not whole, and names one that is.
-fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), String> {
+fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), CommandError> {
     let Err(error) = verify(checkpoint) else { return Ok(()) };
     let root = run_dir.map(|run_dir| run_dir.join("checkpoints"));
     let root = root.or_else(|| checkpoint.parent().map(Path::to_owned)).unwrap_or_default();
@@ -123,5 +125,5 @@ fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), String> {
         || format!("there is no whole one in {}", root.display()),
         |newest| format!("the newest whole one is {}", newest.display()),
     );
-    Err(format!("{error}; {instead}"))
+    Err(CommandError::new(error).fix(instead))
 }

@@ -1,11 +1,11 @@
-//! Failures by kind, in words.
+//! Failures by kind, as text.
 
 use tenterhook::{Failure, FailureKind, Failures};
 
 use crate::table::plain;
 
 /// A line for each kind, and how many failures there were of others.
-pub(super) fn lines(failures: &Failures) -> Vec<String> {
+pub(crate) fn lines(failures: &Failures) -> Vec<String> {
     let mut lines: Vec<_> = failures.kinds.iter().map(line).collect();
     if failures.left_out > 0 {
         lines.push(format!("and {} more of other kinds", failures.left_out));
@@ -14,14 +14,14 @@ pub(super) fn lines(failures: &Failures) -> Vec<String> {
 }
 
 /// The same of those that did not end the run.
-pub(super) fn contained(failures: &Failures) -> Vec<String> {
+pub(crate) fn contained(failures: &Failures) -> Vec<String> {
     let mut contained = failures.clone();
     contained.kinds.retain(|kind| !kind.aborted && !kind.afterwards);
     lines(&contained)
 }
 
 /// The same of those that came while the run was ending, without those that are listed themselves.
-pub(super) fn contained_afterwards(failures: &Failures, listed: &[Failure]) -> Vec<String> {
+pub(crate) fn contained_afterwards(failures: &Failures, listed: &[Failure]) -> Vec<String> {
     let is_listed = |kind: &FailureKind| {
         let is_it = |one: &Failure| one.place == kind.at && one.origin.to_string() == kind.by;
         kind.aborted || listed.iter().any(is_it)
