@@ -73,19 +73,40 @@ pub(crate) fn declared(spec: HookSpec, key: &str, path: &Path) -> HookSpec {
     Effect::of_writing(path).into_iter().fold(spec, HookSpec::effect)
 }
 
+/// The run's directory and the path below it, if the path lies there. Both may be relative to the working directory.
+fn below_run(run: &RunInfo, path: &Path) -> io::Result<Option<(PathBuf, RelPath)>> {
+    let Some(directory) = &run.directory else { return Ok(None) };
+    let (directory, path) = (std::path::absolute(directory)?, std::path::absolute(path)?);
+    if !path.starts_with(&directory) {
+        return Ok(None);
+    }
+    let below = RelPath::of(&path, &directory).ok_or_else(|| without_name(&path))?;
+    Ok(Some((directory, below)))
+}
+
+/// Whether a path lies in the directory of the run, where only this run writes.
+pub(crate) fn is_own(run: &RunInfo, path: &Path) -> bool {
+    below_run(run, path).is_ok_and(|below| below.is_some())
+}
+
 /// Refuses a path that leads through a symbolic link in the run's directory: the run may come from somebody else. What
 /// the configuration names outside of it is the user's own.
 pub(crate) fn without_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf> {
-    let of_run = run.directory.as_ref().and_then(|run| Some((run, RelPath::of(&path, run)?)));
-    of_run.map_or(Ok(path), |(run, below)| below.for_opening(run))
+    if let Some((directory, below)) = below_run(run, &path)? {
+        below.for_opening(&directory)?;
+    }
+    Ok(path)
 }
 
 /// Opens a hook's file for writing. In the run's directory only a regular file is opened, since a FIFO there would block
 /// training. Outside of it, the configuration may name a stream such as `/dev/stdout`.
 pub(crate) fn open(run: &RunInfo, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let directory = run.directory.as_ref().map(std::path::absolute).transpose()?;
-    let is_below = directory.is_some_and(|directory| path.starts_with(directory));
-    if is_below { open_own(path, options) } else { options.open(path) }
+    if is_own(run, path) { open_own(path, options) } else { options.open(path) }
+}
+
+fn without_name(path: &Path) -> io::Error {
+    let text = format!("{} has no name that a checkpoint can hold; choose another", path.display());
+    io::Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The directory by which a checkpoint names the files of a hook: the run's, or the one in which the configuration puts
@@ -107,10 +128,7 @@ impl Base {
 
     /// The path as a checkpoint names it.
     pub(crate) fn name(&self, path: &Path) -> io::Result<RelPath> {
-        RelPath::of(path, &self.0).ok_or_else(|| {
-            let text = format!("{} has no name that a checkpoint can hold; choose another", path.display());
-            io::Error::new(ErrorKind::InvalidInput, text)
-        })
+        RelPath::of(path, &self.0).ok_or_else(|| without_name(path))
     }
 
     /// Where that is.
@@ -146,6 +164,27 @@ mod tests {
             let error = checked(path).expect_err(path);
             assert!(error.starts_with("`path` ") && error.contains(part), "{error}");
             assert!(error.contains("\"a.json\""), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_the_run_is_refused_however_run_and_path_are_given() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().expect("a directory");
+        let absolute = directory.path().canonicalize().expect("it is there");
+        let working = std::env::current_dir().expect("there is one");
+        let up: PathBuf = working.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(absolute.strip_prefix("/").expect("it is absolute"));
+        symlink(&absolute, absolute.join("file")).expect("it is made");
+        symlink(&absolute, absolute.join("back\\slash")).expect("it is made");
+        for root in [absolute, relative] {
+            let run = RunInfo { directory: Some(root.clone()), ..RunInfo::default() };
+            let checked = |name: &str| without_links(&run, std::path::absolute(root.join(name))?);
+            for followed in ["file", "back\\slash/new"] {
+                assert!(checked(followed).is_err(), "{followed} in {}", root.display());
+            }
+            assert!(checked("new").is_ok());
         }
     }
 }

@@ -237,17 +237,19 @@ impl TensorMap {
     }
 }
 
-/// The content of a file; its first bytes only if its header cannot fit, so that an endless file is not read.
+/// The content of a file that fits into memory; its first bytes only if its header cannot fit, so that an endless file is
+/// not read.
 fn content(path: &Path) -> std::io::Result<Vec<u8>> {
+    let limit = memory::limit_in_bytes() as u64;
     if is_stream(path) {
-        return read_named(path, memory::limit_in_bytes() as u64);
+        return read_named(path, limit);
     }
     let mut length = [0; 8];
     let file = open_regular(path)?;
     let size = file.metadata()?.len();
     let read = (&file).take(8).read(&mut length)?;
     if read == length.len() && u64::from_le_bytes(length) <= size.saturating_sub(8) {
-        return read_bounded(path, size);
+        return read_bounded(path, limit);
     }
     Ok(length[..read].to_vec())
 }
@@ -344,6 +346,16 @@ mod tests {
             let offset = metadata.info(name).expect(name).data_offsets.0;
             assert!((8 + header + offset).is_multiple_of(size), "{name}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_memory_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("w.safetensors");
+        let Some(memory) = memory::of_this_machine() else { return };
+        fs::File::create(&path).and_then(|file| file.set_len(memory + 1)).expect("it is sparse");
+        let error = TensorMap::read(&path).expect_err("it is too large").to_string();
+        assert!(error.contains("longer than the"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tenterhook_files::{ResumableFile, TextLines};
 use table::{Cells, Table};
 
 use crate::own_file;
-use crate::sink::{self, Logged, Records, SinkFile, SinkFormat, SinkPosition};
+use crate::sink::{Logged, Records, SinkFile, SinkFormat, SinkPosition};
 use crate::worker::{Desk, Queue, WhenFull, Work, outbox};
 
 /// The options of [`Csv`].
@@ -135,7 +135,7 @@ impl Observer for Csv {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        let own = self.place(cx)?.filter(|path| sink::is_own(cx, path));
+        let own = self.place(cx)?.filter(|path| own_file::is_own(cx.run, path));
         self.file.begin(cx, own)?;
         if self.file.is_resumed() {
             self.is_open(cx)?;

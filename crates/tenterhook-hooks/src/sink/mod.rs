@@ -156,7 +156,7 @@ impl<T: Send + 'static> SinkFile<T> {
             if let Some(directory) = path.parent() {
                 fs::create_dir_all(directory)?;
             }
-            let own = is_own(moment, &path);
+            let own = own_file::is_own(moment.run, &path);
             // A link outside of the run's directory stays, and what it leads to is written.
             let real = if own { None } else { fs::canonicalize(&path).ok() };
             let place = real.unwrap_or_else(|| path.clone());
@@ -171,7 +171,7 @@ impl<T: Send + 'static> SinkFile<T> {
                     format.clear(&place)?;
                     SinkPosition::new(name, 0)
                 }
-                _ => SinkPosition::new(name, found(&place, format)?.len() as u64),
+                _ => SinkPosition::new(name, found(&place, own, format)?.len() as u64),
             };
             Ok((position, format.writer(file::<F>(&place, own)?)?))
         };
@@ -220,24 +220,18 @@ impl<T: Send + 'static> SinkFile<T> {
     }
 }
 
-/// Whether a file lies in the directory of the run, where only this run writes.
-pub(crate) fn is_own(moment: &Moment<'_>, path: &Path) -> bool {
-    let directory = moment.run.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok());
-    directory.is_some_and(|directory| path.starts_with(directory))
-}
-
 /// Opens a file at the end of its last whole record, or creates it.
 fn file<F: SinkFormat>(path: &Path, own: bool) -> io::Result<ResumableFile<F::Framing>> {
-    let options = &mut OpenOptions::new();
-    options.read(true).append(true).create(true);
-    let opened = if own { open_own(path, options) } else { open_regular_with(options, path) };
-    ResumableFile::of(path, opened?)
+    ResumableFile::of(path, opened(path, own, OpenOptions::new().read(true).append(true).create(true))?)
+}
+
+fn opened(path: &Path, own: bool, options: &mut OpenOptions) -> io::Result<File> {
+    if own { open_own(path, options) } else { open_regular_with(options, path) }
 }
 
 /// The keys and times of a file's whole records. A file that does not exist has none.
-fn found<F: SinkFormat>(path: &Path, format: &F) -> io::Result<Vec<(u64, f64)>> {
-    let opened: io::Result<File> = open_regular_with(OpenOptions::new().read(true).write(true), path);
-    match opened {
+fn found<F: SinkFormat>(path: &Path, own: bool, format: &F) -> io::Result<Vec<(u64, f64)>> {
+    match opened(path, own, OpenOptions::new().read(true).write(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         // Half a record at the end goes.
         opened => drop(ResumableFile::<F::Framing>::of(path, opened?)?),
@@ -292,7 +286,7 @@ fn continued<F: SinkFormat>(
 ) -> io::Result<SinkPosition> {
     let run = moment.run.directory.as_deref();
     let handed = Handed::read::<F>(run, &position)?;
-    let (found, is_damaged) = match found(path, format) {
+    let (found, is_damaged) = match found(path, own, format) {
         // Only this run writes there, so the file is not somebody else's.
         Err(error) if error.kind() == ErrorKind::InvalidData && handed.keys.is_ok() && own => {
             (Vec::new(), true)

@@ -28,7 +28,7 @@ use options::Choice;
 pub use options::{HistogramOf, TensorBoardOptions};
 
 use crate::own_file;
-use crate::sink::{self, SinkFile, SinkPosition};
+use crate::sink::{SinkFile, SinkPosition};
 use crate::text::listed;
 
 /// Writes an event file that TensorBoard shows: `tensorboard --logdir runs`.
@@ -122,7 +122,7 @@ impl TensorBoard {
         let place = if is_shared { place.join(&moment.run.id) } else { place };
         // The working directory may be another one when the run is resumed.
         let place = std::path::absolute(place)?;
-        let is_own = is_shared || sink::is_own(moment, &place);
+        let is_own = is_shared || own_file::is_own(moment.run, &place);
         Ok(Some((place, is_own)))
     }
 

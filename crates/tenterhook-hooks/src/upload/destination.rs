@@ -55,7 +55,9 @@ impl Destination {
             }
             return Ok(Destination::Directory(to.into()));
         };
-        if rest.split('/').next().is_some_and(|host| host.contains('@')) {
+        let names_user = rest.split('/').next().is_some_and(|host| host.contains('@'));
+        // The query of an address may hold its signature.
+        if names_user || (scheme != "file" && rest.contains('?')) {
             return Err(OptionError::new(
                 "to",
                 "`to` must not hold credentials: it is written down with the run",

@@ -44,8 +44,12 @@ fn what_is_no_place_is_refused_with_one_that_is() {
         assert!(error.starts_with("`to` ") && error.contains(part), "{to}: {error}");
         assert!(error.contains("\"s3://bucket/checkpoints\""), "{to}: {error}");
     }
-    let error = refusal("s3://me:hush@bucket/x");
-    assert!(error.contains("AWS_SECRET_ACCESS_KEY") && !error.contains("hush"), "{error}");
+    for to in
+        ["s3://me:hush@bucket/x", "s3://bucket/x?signature=hush", "https://bucket.host/x?signature=hush"]
+    {
+        let error = refusal(to);
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY") && !error.contains("hush"), "{error}");
+    }
     #[cfg(not(feature = "gcp"))]
     assert!(refusal("gs://bucket").contains("`--features gcp`"));
     #[cfg(not(feature = "azure"))]
