@@ -66,11 +66,14 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Do
     };
     let fired = tracer.fired();
     for (fired, depth) in fired.iter().zip(depths(&fired)) {
-        let receivers = sources::receivers(fired.event, trainer.hooks()).into_iter();
-        let receivers: Vec<_> = receivers
-            .map(|receiver| receiver.source.trim_start_matches("hook:").to_owned())
-            .filter(|name| name != Tracer::NAME)
-            .collect();
+        let receivers = match &fired.point {
+            Some(point) => trainer.hooks().hooks_wanting(point).into_iter().map(str::to_owned).collect(),
+            None => sources::receivers(fired.event, trainer.hooks())
+                .into_iter()
+                .map(|receiver| receiver.source.trim_start_matches("hook:").to_owned())
+                .filter(|name| name != Tracer::NAME)
+                .collect::<Vec<_>>(),
+        };
         if json {
             print_data(&row(fired, depth, &receivers));
         } else {
@@ -87,6 +90,9 @@ fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
     {
         let _ = write!(what, "  batch {index} of {loader}");
     }
+    if let Some(point) = &fired.point {
+        let _ = write!(what, "  {point}");
+    }
     if fired.event.handler() == "on_train_epoch_start" {
         let _ = write!(what, "  {}", tenterhook::epoch_label(fired.epoch, None));
     }
@@ -97,11 +103,11 @@ fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
 }
 
 fn row(fired: &Fired, depth: usize, receivers: &[String]) -> String {
-    let Fired { event, epoch, step, batch } = fired;
+    let Fired { event, epoch, step, batch, point } = fired;
     let (index, loader) = batch.clone().unzip();
     json!({
         "event": event.handler(), "depth": depth, "epoch": epoch, "step": step,
-        "batch": index, "loader": loader, "receivers": receivers,
+        "batch": index, "loader": loader, "point": point, "receivers": receivers,
     })
     .to_string()
 }

@@ -13,6 +13,8 @@ pub(super) struct Fired {
     pub(super) step: u64,
     /// Index of the batch, and its loader's name.
     pub(super) batch: Option<(u64, String)>,
+    /// The name of the activation.
+    pub(super) point: Option<String>,
 }
 
 /// Notes every event.
@@ -35,7 +37,8 @@ impl Hook for Tracer {
     fn deliver(&mut self, event: EventRef<'_>) -> Reply {
         let moment = event.moment();
         let batch = event.batch().map(|batch| (batch.index, batch.loader.to_owned()));
-        let fired = Fired { event: event.event(), epoch: moment.epoch, step: moment.step, batch };
+        let point = if let EventRef::Activation(cx) = event { Some(cx.point.to_owned()) } else { None };
+        let fired = Fired { event: event.event(), epoch: moment.epoch, step: moment.step, batch, point };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fired);
         Ok(())
     }
@@ -82,8 +85,10 @@ mod tests {
             E::FitEnd,
             E::Teardown,
         ];
-        let fired: Vec<_> =
-            events.into_iter().map(|event| Fired { event, epoch: 0, step: 0, batch: None }).collect();
+        let fired: Vec<_> = events
+            .into_iter()
+            .map(|event| Fired { event, epoch: 0, step: 0, batch: None, point: None })
+            .collect();
         assert_eq!(depths(&fired), [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]);
     }
 }

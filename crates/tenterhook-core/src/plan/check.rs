@@ -154,10 +154,11 @@ fn hint(name: &str, known: &[&str]) -> String {
     format!("there are: {known}; a hook that writes it must declare so: `writes = [\"{name}\"]`")
 }
 
-/// The name most like the given one, if any is like it at all.
+/// The name most like the given one in any case, if any is like it at all.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |candidate: &str| strsim::jaro_winkler(name, candidate);
+    let name = name.to_lowercase();
+    let likeness = |candidate: &str| strsim::jaro_winkler(&name, &candidate.to_lowercase());
     known
         .map(|candidate| (likeness(candidate), candidate))
         .filter(|(likeness, _)| *likeness > 0.75)

@@ -25,7 +25,7 @@ impl Shapes {
         if self.0.len() == MOST {
             moment.say(format!("more than {MOST} sets of shapes; further ones are not said"));
         } else if set.is_empty() {
-            moment.say("the batches show no tensors, so there are no shapes to say");
+            moment.say("the batches show no tensors; `tensors` of their `BatchData` names those to show");
         } else {
             let each = set.iter().map(|(name, dtype, shape)| format!("`{name}` {dtype}{shape:?}"));
             moment.say(format!("shapes of the batch: {}", each.collect::<Vec<_>>().join(", ")));

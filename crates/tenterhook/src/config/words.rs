@@ -55,7 +55,7 @@ impl Place<'_> {
             "trainer" => lightning::setting(name),
             // At the top, a plural comes first: `devices` is `device`.
             "" if !known.iter().any(|known| name.strip_suffix('s') == Some(known)) => {
-                lightning::setting(name)
+                lightning::setting(name).or_else(|| lightning::below_the_top(name))
             }
             _ => None,
         };

@@ -244,7 +244,11 @@ fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'
         }
         let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
         let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
-        let fix = if kind == HOOK { unknown_hook(name, &known) } else { suggestion(name, &known) };
+        let fix = if kind == HOOK {
+            unknown_hook(name, &known)
+        } else {
+            lightning::scheduler_elsewhere(name).or_else(|| suggestion(name, &known))
+        };
         problem.fixed(fix)
     })
 }

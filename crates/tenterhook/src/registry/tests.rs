@@ -74,6 +74,19 @@ fn every_built_in_schedule_is_listed_and_says_which_option_is_wrong() {
 }
 
 #[test]
+fn schedules_of_pytorch_are_answered_whatever_their_case() {
+    for (name, hint) in [
+        ("OneCycleLR", "did you mean `one_cycle`?"),
+        ("CosineAnnealingLR", "did you mean `cosine`?"),
+        ("StepLR", "did you mean `step`?"),
+        ("ReduceLROnPlateau", "it is the schedule `plateau`"),
+    ] {
+        let error = Registry::default().scheduler(name, serde_json::json!({})).map(|_| ()).expect_err(name);
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+}
+
+#[test]
 fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
     let registry = Registry::default();
     let checkpoint = registry.describe("checkpoint").expect("it is built in");

@@ -91,16 +91,28 @@ pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
 pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
     let latest = runs.join(LATEST);
     let link = announce(runs, id)?;
-    let placed = if latest.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-        let text = format!("{} is not a link, and is not replaced", latest.display());
-        Err(Error::new(ErrorKind::AlreadyExists, text))
-    } else {
-        fs::rename(&link, &latest)
+    let placed = match not_ours(&latest) {
+        Some(why) => {
+            let text = format!("{} {why}, and is not replaced", latest.display());
+            Err(Error::new(ErrorKind::AlreadyExists, text))
+        }
+        None => fs::rename(&link, &latest),
     };
     placed.inspect_err(|_| {
         let _ = fs::remove_file(&link);
     })?;
     sync_parent(&latest)
+}
+
+/// Why what is called `latest` was not made here, if it exists: ours is a link to a run beside it, which may be gone.
+fn not_ours(latest: &Path) -> Option<String> {
+    if !latest.symlink_metadata().ok()?.is_symlink() {
+        return Some("is not a link".to_owned());
+    }
+    let to = fs::read_link(latest).ok()?;
+    let is_beside = to.file_name().is_some_and(|name| name == to);
+    let is_run = latest.join("run.json").is_file() || !latest.exists();
+    (!is_beside || !is_run).then(|| format!("leads to {}, which is no run of this directory", to.display()))
 }
 
 fn tidy(runs: &Path) -> Result<()> {
@@ -203,6 +215,26 @@ mod tests {
         assert_eq!(latest("latest"), None);
         assert_eq!(fs::read_link(runs.join("latest")).expect("a link"), Path::new("b"));
         assert_eq!(names(runs), ["a", "b", "latest"]);
+    }
+
+    #[test]
+    fn a_latest_that_leads_to_what_is_no_run_of_ours_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runs = dir.path();
+        let latest = runs.join("latest");
+        fs::create_dir(runs.join("theirs")).expect("it is made");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        for to in [Path::new("theirs"), elsewhere.path()] {
+            std::os::unix::fs::symlink(to, &latest).expect("a link");
+            assert_eq!(point(runs, "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_link(&latest).expect("a link"), to);
+            assert_eq!(names(runs), ["latest", "theirs"]);
+            fs::remove_file(&latest).expect("it goes");
+        }
+        // A run that was removed is no reason to keep the link to it.
+        std::os::unix::fs::symlink("gone", &latest).expect("a link");
+        point(runs, "a").expect("it is linked");
+        assert_eq!(fs::read_link(&latest).expect("a link"), Path::new("a"));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Names that users of Lightning and other trainers type and that do not exist here, each with its answer.
 
+use super::Settings;
+use crate::config::schema::{Schema, schema_of};
+
 /// Names with one answer.
 struct Answer {
     /// The names, in lower case and without separators, so that `ModelCheckpoint` and `model_checkpoint` are one.
@@ -98,11 +101,12 @@ const SETTINGS: &[Answer] = &[
         &["enableautologhparams", "modelregistry"],
         "not needed: run.json and config.toml of the run directory hold the whole configuration",
     ),
-    no(&["numtrainepochs", "epochs"], "it is `max_epochs`"),
-    no(&["gradientaccumulationsteps"], "it is `accumulate_grad_batches`"),
-    no(&["maxgradnorm", "clipgradnorm"], "it is `gradient_clip_val`"),
-    no(&["loggingsteps"], "it is `log_every_n_steps`"),
-    no(&["evalsteps", "evalstrategy", "evaluationstrategy"], "it is `val_check_interval`"),
+    no(&["numtrainepochs", "epochs"], "it is `max_epochs`, in [trainer]"),
+    no(&["seedeverything", "randomseed"], "it is `seed`, in [trainer]"),
+    no(&["gradientaccumulationsteps"], "it is `accumulate_grad_batches`, in [trainer]"),
+    no(&["maxgradnorm", "clipgradnorm"], "it is `gradient_clip_val`, in [trainer]"),
+    no(&["loggingsteps"], "it is `log_every_n_steps`, in [trainer]"),
+    no(&["evalsteps", "evalstrategy", "evaluationstrategy"], "it is `val_check_interval`, in [trainer]"),
     no(
         &["learningrate", "lr", "weightdecay", "optimizer", "lrscheduler", "lrschedulertype", "warmupsteps"],
         "it belongs to the task, in [optimizer] or [[schedulers]]; `--print-config` shows all its keys",
@@ -142,6 +146,10 @@ const HOOKS: &[Answer] = &[
     hook(&["lambdacallback"], "exec", "or a closure in a program of your own, `closure::on_step_end`; "),
     no(&["lrfinder", "learningratefinder", "batchsizefinder"], NO_TUNER),
     no(
+        &["onexceptioncheckpoint"],
+        "not needed: `save_last` of the hook `checkpoint` keeps a recent one, and a signal saves an emergency checkpoint",
+    ),
+    no(
         &["gradientaccumulationscheduler"],
         "not supported: `accumulate_grad_batches` in [trainer] is constant for a run",
     ),
@@ -152,7 +160,9 @@ const HOOKS: &[Answer] = &[
             "wandbcallback",
             "mlflow",
             "mlflowlogger",
+            "comet",
             "cometlogger",
+            "neptune",
             "neptunelogger",
             "clearml",
         ],
@@ -172,14 +182,36 @@ const HOOKS: &[Answer] = &[
     ),
 ];
 
+/// Schedules elsewhere.
+const SCHEDULERS: &[Answer] = &[
+    no(&["reducelronplateau", "reduceonplateau"], "it is the schedule `plateau`"),
+    no(
+        &["lambdalr", "multiplicativelr"],
+        "a closure is a schedule in a program of your own: `schedule::from_fn`, or `App::scheduler`",
+    ),
+];
+
 /// What to write instead of a key of `[trainer]` that another trainer has.
 pub(crate) fn setting(name: &str) -> Option<String> {
     answer(SETTINGS, name)
 }
 
-/// What to use instead of a hook that another trainer has. Of a path, the last part counts.
+/// Where a key stands that was written at the top.
+pub(crate) fn below_the_top(name: &str) -> Option<String> {
+    let schema = schema_of::<Settings>();
+    let is_setting = Schema::new(&schema).all_keys().contains(&name);
+    is_setting.then(|| format!("it belongs in [trainer]: `trainer.{name}`"))
+}
+
+/// What to use instead of a hook that another trainer has, or has as a setting. Of a path, the last part counts.
 pub(crate) fn hook_elsewhere(name: &str) -> Option<String> {
-    answer(HOOKS, name.rsplit(['.', ':']).next().unwrap_or(name))
+    let name = name.rsplit(['.', ':']).next().unwrap_or(name);
+    answer(HOOKS, name).or_else(|| setting(name))
+}
+
+/// What to use instead of a schedule that another trainer has.
+pub(crate) fn scheduler_elsewhere(name: &str) -> Option<String> {
+    answer(SCHEDULERS, name)
 }
 
 fn answer(answers: &[Answer], name: &str) -> Option<String> {
@@ -200,16 +232,15 @@ pub(crate) fn plain(name: &str) -> String {
 #[cfg(all(test, feature = "http"))]
 mod tests {
     use super::*;
-    use crate::config::schema::{Schema, schema_of};
     use crate::registry::Registry;
-    use crate::settings::Settings;
 
     #[test]
     fn no_answer_hides_a_name_that_exists_and_every_hook_named_exists() {
         let (registry, schema) = (Registry::default(), schema_of::<Settings>());
         let settings: Vec<_> = Schema::new(&schema).all_keys().into_iter().map(plain).collect();
         let hooks: Vec<_> = registry.hooks().map(|listed| plain(listed.name)).collect();
-        for (answers, existing) in [(SETTINGS, &settings), (HOOKS, &hooks)] {
+        let schedulers: Vec<_> = registry.schedulers().map(|listed| plain(listed.name)).collect();
+        for (answers, existing) in [(SETTINGS, &settings), (HOOKS, &hooks), (SCHEDULERS, &schedulers)] {
             let mut seen = Vec::new();
             for answer in answers {
                 for name in answer.names {
