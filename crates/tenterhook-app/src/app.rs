@@ -1,4 +1,4 @@
-//! `App`: a command line over tasks, hooks and schedules.
+//! `App`: a command line over tasks, hooks, schedules and optimizers.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use tenterhook::optim::{Engine, OptimizerOptions};
 use tenterhook::registry::Registry;
 use tenterhook::schedule::Scheduler;
 use tenterhook::task::{AnyTask, Task};
@@ -16,7 +17,7 @@ use crate::commands;
 use crate::error::{CommandError, FAILED, WRONG_INPUT};
 use crate::terminal::{self, tell};
 
-/// A command line over tasks, hooks and schedules: `tenter`'s own, with yours in it.
+/// A command line over tasks, hooks, schedules and optimizers: `tenter`'s own, with yours in it.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -100,6 +101,17 @@ impl App {
         E: Into<BoxError>,
     {
         self.wrong.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
+        self
+    }
+
+    /// Adds an optimizer of an engine, with its options, that `[optimizer]` can `use`.
+    #[must_use]
+    pub fn optimizer<E, O>(mut self, name: &str) -> App
+    where
+        E: Engine,
+        O: OptimizerOptions<E> + DeserializeOwned + JsonSchema,
+    {
+        self.wrong.extend(self.registry.add_optimizer::<E, O>(name).err().map(|error| error.to_string()));
         self
     }
 

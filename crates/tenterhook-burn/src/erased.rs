@@ -57,7 +57,7 @@ pub(crate) use with_rank;
 
 /// A float tensor of any rank from 1 to 8.
 #[derive(Clone, Debug)]
-pub(crate) struct Erased {
+pub struct Erased {
     rank: usize,
     /// Only its handle: the rank in this type means nothing.
     handle: Tensor<1>,

@@ -1,17 +1,18 @@
-//! The gradients of an accumulation window, by optimizer and by parameter.
+//! The gradients of an accumulation window, as Burn's tensors.
 
 use std::any::Any;
 use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
+use tenterhook::optim::{OptimizerSet, ParamFacts};
 use tenterhook::update::Kept;
 use tenterhook::{
     BoxError, ClipRule, DType, GradientsMut, ModuleResult, Stats, TensorMap, TensorSource, UpdateError,
 };
 
+use crate::algorithm::BurnEngine;
 use crate::erased::Erased;
-use crate::params::ParamFacts;
 use crate::saved::{Held, data};
 use crate::scalar::Loss;
 
@@ -19,9 +20,9 @@ use crate::scalar::Loss;
 const TINY: f64 = 1e-6;
 
 /// The gradients of one optimizer's parameters.
-pub(crate) struct Part {
+pub struct Part {
     /// The facts about its parameters.
-    pub(crate) facts: Vec<ParamFacts>,
+    facts: Vec<ParamFacts>,
     /// `None` where no gradient has arrived. Boxed: a tensor takes hundreds of bytes, which the places would take through the
     /// whole backward pass.
     values: Vec<Option<Box<Erased>>>,
@@ -30,13 +31,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(facts: Vec<ParamFacts>, device: Device) -> Part {
+    pub(crate) fn new(facts: Vec<ParamFacts>, device: Device) -> Part {
         let values = vec![None; facts.len()];
         Part { facts, values, device }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.values.fill(None);
     }
 
     /// The gradient of one parameter; it stays only when it is to be kept.
@@ -45,21 +42,9 @@ impl Part {
         value.map(|gradient| *gradient)
     }
 
-    /// The names of the parameters that no gradient has arrived for.
-    pub(crate) fn missing(&self) -> Vec<String> {
-        let all = self.facts.iter().zip(&self.values);
-        all.filter(|(_, value)| value.is_none()).map(|(facts, _)| facts.name.clone()).collect()
-    }
-
     /// The norm of all of them together, for whoever will ask.
     pub(crate) fn norm(&self) -> Loss {
         Loss::norm_of(self.values.iter().flatten().map(|gradient| (**gradient).clone()).collect())
-    }
-
-    /// Clips all of them.
-    pub(crate) fn clip_all(&mut self, rule: ClipRule) {
-        let all: Vec<_> = (0..self.values.len()).collect();
-        self.clip(&all, rule);
     }
 }
 
@@ -185,92 +170,44 @@ impl TensorSource for Part {
     }
 }
 
-/// The gradients of all optimizers.
-pub(crate) struct Gradients {
-    pub(crate) parts: Vec<Part>,
-    /// By parameter of the model: which optimizer has it, and at which place. `None` is nobody's.
-    places: Vec<Option<(usize, usize)>>,
-    /// The places of those that have one, in the model's order.
-    owned: Vec<(usize, usize)>,
+/// Adds what a backward pass yielded.
+pub(crate) fn add<M: Module>(
+    model: &M,
+    gradients: &mut BurnGradients,
+    optimizers: &mut OptimizerSet<BurnEngine>,
+) {
+    model.visit(&mut Add { index: 0, from: gradients, to: optimizers });
 }
 
-impl Gradients {
-    /// `owners`: by parameter of the model, the optimizer it belongs to.
-    pub(crate) fn new(
-        facts: &[ParamFacts],
-        owners: &[Option<usize>],
-        optimizers: usize,
-        device: &Device,
-    ) -> Gradients {
-        let mut of_parts = vec![Vec::new(); optimizers];
-        let mut places = Vec::with_capacity(facts.len());
-        for (facts, owner) in facts.iter().zip(owners) {
-            places.push(owner.map(|owner| (owner, of_parts[owner].len())));
-            if let Some(owner) = owner {
-                of_parts[*owner].push(facts.clone());
-            }
+/// Those that have arrived, by parameter name. Nothing is copied.
+pub(crate) fn held(optimizers: &OptimizerSet<BurnEngine>) -> Held {
+    let all = optimizers.parts().iter().flat_map(|part| part.facts.iter().zip(&part.values));
+    Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.as_deref()?.clone()))))
+}
+
+/// Exactly these, and none where none are. Nothing is changed unless all of them fit.
+pub(crate) fn load(optimizers: &mut OptimizerSet<BurnEngine>, gradients: &TensorMap) -> ModuleResult {
+    optimizers.check_gradients(gradients)?;
+    for Part { facts, values, device } in optimizers.parts_mut() {
+        for (facts, value) in facts.iter().zip(values) {
+            let given = gradients.get(&facts.name).ok();
+            *value = given
+                .map(|given| Ok::<_, BoxError>(Box::new(Erased::from_data(data(given)?, device))))
+                .transpose()?;
         }
-        let owned = places.iter().flatten().copied().collect();
-        let device = device.clone().inner();
-        let parts = of_parts.into_iter().map(|facts| Part::new(facts, device.clone())).collect();
-        Gradients { parts, places, owned }
     }
-
-    /// Where the gradient of a parameter of the model stands.
-    pub(crate) fn place(&self, parameter: usize) -> Option<(usize, usize)> {
-        self.places[parameter]
-    }
-
-    /// Those that have arrived, by parameter name. Nothing is copied.
-    pub(crate) fn held(&self) -> Held {
-        let all = self.parts.iter().flat_map(|part| part.facts.iter().zip(&part.values));
-        Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.as_deref()?.clone()))))
-    }
-
-    /// Exactly these, and none where none are. Nothing is changed unless all of them fit.
-    pub(crate) fn load(&mut self, gradients: &TensorMap) -> ModuleResult {
-        let facts = || self.parts.iter().flat_map(|part| &part.facts);
-        let unknown = |name: &&str| !facts().any(|facts| facts.name == *name);
-        let unknown = gradients.names().filter(unknown);
-        let unknown = unknown.map(|name| format!("`{name}` is no parameter of an optimizer"));
-        let unfit = facts().filter_map(|facts| {
-            let given = gradients.get(&facts.name).ok()?;
-            let fits = given.shape == facts.shape && given.dtype == facts.dtype;
-            let expected = (facts.dtype, &facts.shape);
-            (!fits).then(|| {
-                format!("`{}` is {given:?}, its parameter {:?}{:?}", facts.name, expected.0, expected.1)
-            })
-        });
-        let wrong: Vec<_> = unknown.chain(unfit).collect();
-        if !wrong.is_empty() {
-            return Err(format!("these gradients are not of this model: {}", wrong.join(", ")).into());
-        }
-        for Part { facts, values, device } in &mut self.parts {
-            for (facts, value) in facts.iter().zip(values) {
-                let given = gradients.get(&facts.name).ok();
-                *value = given
-                    .map(|given| Ok::<_, BoxError>(Box::new(Erased::from_data(data(given)?, device))))
-                    .transpose()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds what a backward pass yielded.
-    pub(crate) fn add<M: Module>(&mut self, model: &M, gradients: &mut BurnGradients) {
-        model.visit(&mut Add { index: 0, from: gradients, to: self });
-    }
+    Ok(())
 }
 
 struct Add<'a> {
     index: usize,
     from: &'a mut BurnGradients,
-    to: &'a mut Gradients,
+    to: &'a mut OptimizerSet<BurnEngine>,
 }
 
 impl ModuleVisitor for Add<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let place = self.to.places[self.index];
+        let place = self.to.gradient_of(self.index);
         self.index += 1;
         let Some((part, slot)) = place else { return };
         // Asking a tensor without autodiff for its gradient panics.
@@ -278,49 +215,11 @@ impl ModuleVisitor for Add<'_> {
             return;
         }
         let Some(gradient) = param.val().grad_remove(self.from) else { return };
-        let value = &mut self.to.parts[part].values[slot];
+        let value = &mut part.values[slot];
         let gradient = Erased::new(gradient);
         *value = Some(Box::new(match value.take() {
             Some(so_far) => so_far.plus(gradient),
             None => gradient,
         }));
-    }
-}
-
-impl TensorSource for Gradients {
-    fn count(&self) -> usize {
-        self.owned.len()
-    }
-    fn name(&self, index: usize) -> &str {
-        let (part, slot) = self.owned[index];
-        self.parts[part].name(slot)
-    }
-    fn shape(&self, index: usize) -> &[usize] {
-        let (part, slot) = self.owned[index];
-        self.parts[part].shape(slot)
-    }
-    fn dtype(&self, index: usize) -> DType {
-        let (part, slot) = self.owned[index];
-        self.parts[part].dtype(slot)
-    }
-    fn read(&self, index: usize) -> Vec<f32> {
-        let (part, slot) = self.owned[index];
-        self.parts[part].read(slot)
-    }
-    fn stats(&self, index: usize) -> Stats {
-        let (part, slot) = self.owned[index];
-        self.parts[part].stats(slot)
-    }
-    fn norm(&self, index: usize) -> f64 {
-        let (part, slot) = self.owned[index];
-        TensorSource::norm(&self.parts[part], slot)
-    }
-    fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
-        let (part, slot) = self.owned[index];
-        self.parts[part].slice(slot, ranges)
-    }
-    fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
-        let (part, slot) = self.owned[index];
-        self.parts[part].native(slot)
     }
 }

@@ -9,10 +9,8 @@
 //! - Models stay plain Burn modules. `Burn<M>` holds the model with gradients, optimizers and schedules, and derefs to the model.
 //! - Burn's tensors carry their rank in their type. One list holds parameters of all ranks, so the rank is kept beside the tensor
 //!   and restored by a `match` over 1 to 8 (`with_rank!`).
-//! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently starts anew where one is missing. `Stepper` calls
-//!   Burn's algorithms per parameter and keeps their state by name; incomplete state is an error.
-//! - A schedule yields a factor. The learning rate in force is the group's own rate times all factors. Hooks change the group's own
-//!   rate, so their change outlasts the next tick of a schedule.
+//! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently starts anew where one is missing. `update` calls
+//!   Burn's algorithms per parameter; [`tenterhook::optim`] keeps their state by name, and incomplete state is an error.
 //! - Evaluation runs on `model.valid()`: no graph, no dropout.
 //! - Parameters are initialised in the model's order by `Burn::new`. Burn initialises them at first use, so the random values would
 //!   depend on the first reader.
@@ -24,31 +22,56 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod algorithm;
-mod assign;
 mod device;
 mod engine;
 mod erased;
 mod gradients;
 mod module;
 mod native;
-mod optimizer;
-mod optimizer_state;
-pub mod options;
+mod optimizers;
 mod params;
 mod points;
 mod saved;
 mod scalar;
-mod stepper;
+mod update;
 
 pub use burn;
 
 /// The version of Burn that this engine is made for.
 pub const BURN_VERSION: &str = "0.22.1";
 
+pub use crate::algorithm::{Algorithm, BurnEngine};
 pub use crate::device::{DeviceError, device};
 pub use crate::engine::Burn;
 pub use crate::module::{BurnCx, BurnModule, Step};
 pub use crate::native::{BurnGradient, BurnGradients, BurnTensor, MapGradient};
-pub use crate::optimizer::{Group, Optimizer, Optimizers, Schedule};
 pub use crate::points::{Points, TensorList};
 pub use crate::scalar::Loss;
+pub use tenterhook::optim::Schedule;
+
+/// The optimizers of a module, each over parameters of its own.
+///
+/// ```
+/// use burn::optim::AdamWConfig;
+/// use tenterhook_burn::{Group, Optimizer, Optimizers, Schedule};
+/// use tenterhook::schedule::from_fn;
+///
+/// let decayed = AdamWConfig::new().with_weight_decay(0.01).build();
+/// let plain = AdamWConfig::new().with_weight_decay(0.0).build();
+/// let all = Optimizers::one(
+///     Optimizer::new("adamw", decayed, 3e-3)
+///         .group(Group::new("no_decay", ["**.bias"]).with(plain))
+///         .schedule(Schedule::per_step(from_fn(|tick| 0.99_f64.powi(tick.count as i32)))),
+/// );
+/// # let _: Optimizers = all;
+/// ```
+pub type Optimizers = tenterhook::optim::Optimizers<BurnEngine>;
+
+/// One optimizer of Burn's, such as `Optimizer::new("adamw", AdamWConfig::new().build(), 1e-3)`.
+pub type Optimizer = tenterhook::optim::Optimizer<BurnEngine>;
+
+/// The `[optimizer]` table of a configuration.
+pub type OptimizerTable = tenterhook::optim::OptimizerTable<BurnEngine>;
+
+/// Some of an optimizer's parameters, with settings of their own.
+pub type Group = tenterhook::optim::Group<BurnEngine>;

@@ -5,8 +5,8 @@ use tenterhook::module::Horizon;
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::{BatchData, BoxError, Cx, Entries, Failure, ModuleResult, Stage};
 
+use crate::Optimizers;
 use crate::engine::Burn;
-use crate::optimizer::Optimizers;
 
 /// What a module's steps and handlers see of the run.
 pub type BurnCx<'a, M> = Cx<'a, Burn<M>>;

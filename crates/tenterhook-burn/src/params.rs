@@ -6,20 +6,11 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
+use tenterhook::optim::ParamFacts;
 use tenterhook::tensor::NextChange;
 use tenterhook::{BoxError, DType, Stats, TensorSource};
 
 use crate::erased::{Erased, dtype};
-
-/// What is known of a parameter once and for all.
-#[derive(Clone, Debug)]
-pub(crate) struct ParamFacts {
-    pub(crate) name: String,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) dtype: DType,
-    /// Whether it is trained; the others are buffers, or frozen.
-    pub(crate) trained: bool,
-}
 
 /// The facts about all float parameters of a model. Visiting also initialises them, in order: Burn
 /// does so at first use, which would make their random values depend on who looks first.

@@ -1,4 +1,4 @@
-//! The command line of `tenter` around a task, a hook and a schedule of your own.
+//! The command line of `tenter` around a task, a hook, a schedule and an optimizer of your own.
 //!
 //! Without arguments it trains for two epochs and throws the run away. With arguments it is a program
 //! like `tenter`:
@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::optim::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::schedule::{Scheduler, Tick};
@@ -22,10 +23,12 @@ use tenterhook::task::{Build, Problem, Task};
 use tenterhook_app::App;
 use tenterhook_burn::burn::module::Module;
 use tenterhook_burn::burn::nn::{Linear, LinearConfig};
+use tenterhook_burn::burn::optim::SgdConfig;
+use tenterhook_burn::burn::optim::decay::WeightDecayConfig;
+use tenterhook_burn::burn::optim::momentum::MomentumConfig;
 use tenterhook_burn::burn::tensor::activation::tanh;
 use tenterhook_burn::burn::tensor::{Device, Tensor, TensorData};
-use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Step, burn, device};
+use tenterhook_burn::{Algorithm, Burn, BurnCx, BurnEngine, BurnModule, OptimizerTable, Step, burn, device};
 
 /// A small network that learns a wave.
 #[derive(Module, Debug)]
@@ -92,7 +95,7 @@ struct Wave;
 #[serde(deny_unknown_fields, default)]
 struct WaveOptions {
     /// The optimizer.
-    optimizer: OptimizerOptions,
+    optimizer: OptimizerTable,
     /// Schedules of the learning rate.
     schedulers: Vec<SchedulerTable>,
 }
@@ -116,6 +119,7 @@ impl Task for Wave {
             max_epochs = 20
 
             [optimizer]
+            use = "heavy_ball"
             lr = 0.02
 
             [[schedulers]]
@@ -220,8 +224,42 @@ fn staircase(options: Staircase) -> Result<Staircase, &'static str> {
     if options.height == 0 { Err("`height` must be 1 or more") } else { Ok(options) }
 }
 
+/// `use = "heavy_ball"`: gradient descent that rolls on.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct HeavyBall {
+    /// The share of its speed that it loses in a step.
+    friction: f64,
+}
+
+impl Default for HeavyBall {
+    fn default() -> HeavyBall {
+        HeavyBall { friction: 0.1 }
+    }
+}
+
+impl OptimizerOptions<BurnEngine> for HeavyBall {
+    #[allow(clippy::cast_possible_truncation)] // Burn's settings are 32-bit
+    fn algorithm(&self, weight_decay: f64) -> Result<Algorithm, BoxError> {
+        if !(0.0..=1.0).contains(&self.friction) {
+            return Err(OptionError::new("friction", "`friction` must be from 0 to 1").into());
+        }
+        let momentum = MomentumConfig::new().with_momentum(1.0 - self.friction).with_dampening(0.0);
+        let decay = WeightDecayConfig::new(weight_decay as f32);
+        Ok(SgdConfig::new().with_momentum(Some(momentum)).with_weight_decay(Some(decay)).build().into())
+    }
+
+    fn momentum(&self) -> Option<f64> {
+        Some(1.0 - self.friction)
+    }
+}
+
 fn main() -> ExitCode {
-    let app = App::new("app").task(Wave).hook("losses", Losses::new).scheduler("staircase", staircase);
+    let app = App::new("app")
+        .task(Wave)
+        .hook("losses", Losses::new)
+        .scheduler("staircase", staircase)
+        .optimizer::<BurnEngine, HeavyBall>("heavy_ball");
     if std::env::args_os().len() > 1 {
         return app.run();
     }

@@ -26,6 +26,7 @@ mod losses;
 pub mod memory;
 pub mod module;
 pub mod neutral;
+pub mod optim;
 mod outputs;
 mod own_loop;
 mod problems;

@@ -8,11 +8,11 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::data::{Batches, Loading};
+use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::task::{Build, Problem, Task};
-use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Points as HookPoints, Step, device};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, Points as HookPoints, Step, device};
 
 /// The model: an ordinary Burn module.
 #[derive(Module, Debug)]
@@ -119,7 +119,7 @@ pub struct Options {
     /// The network.
     pub model: ModelOptions,
     /// The optimizer.
-    pub optimizer: OptimizerOptions,
+    pub optimizer: OptimizerTable,
     /// Schedules of the learning rate.
     pub schedulers: Vec<SchedulerTable>,
 }

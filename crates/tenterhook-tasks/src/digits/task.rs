@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
 use tenterhook::data::{Batches, Loading};
+use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::task::{Build, Problem, Task};
-use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
-use tenterhook_burn::{Burn, device};
+use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::data::{DataOptions, ImageSet, load};
 use super::model::{Classifier, ModelOptions};
@@ -29,7 +29,7 @@ pub struct DigitsOptions {
     /// How images become batches.
     pub loader: LoaderOptions,
     /// The optimizer.
-    pub optimizer: OptimizerOptions,
+    pub optimizer: OptimizerTable,
     /// Schedules of the learning rate. Several multiply.
     pub schedulers: Vec<SchedulerTable>,
 }

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
 use tenterhook::data::{Batches, Dataset, Loading};
+use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::task::{Build, Problem, Task};
-use tenterhook_burn::options::{OptimizerOptions, Recipe, SchedulerTable};
-use tenterhook_burn::{Burn, device};
+use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::corpus::{TextOptions, Texts, Windows, load_all};
 use super::model::{Gpt, GptOptions};
@@ -29,7 +29,7 @@ pub struct TextTaskOptions {
     /// How pieces of the text become batches.
     pub loader: LoaderOptions,
     /// The optimizer.
-    pub optimizer: OptimizerOptions,
+    pub optimizer: OptimizerTable,
     /// Schedules of the learning rate. Several multiply.
     pub schedulers: Vec<SchedulerTable>,
     /// What `tenter predict` writes.

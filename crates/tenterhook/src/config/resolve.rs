@@ -138,7 +138,7 @@ impl Reading {
         let trainer = self.trainer();
         let hooks = self.hooks(registry);
         self.check_budgets(trainer.as_ref(), &hooks);
-        let options = self.options(task, name.is_some_and(|name| !is_none(&name)));
+        let options = self.options(task, registry, name.is_some_and(|name| !is_none(&name)));
         let (Some(trainer), Some(options), true) = (trainer, options, self.found.is_empty()) else {
             return Err(self.places.error(&self.found));
         };
@@ -156,7 +156,7 @@ impl Reading {
             hooks,
             written,
             options,
-            task_schema: task.map(AnyTask::schema).unwrap_or_default(),
+            task_schema: task.map(|task| registry.schema_of(task)).unwrap_or_default(),
             places: self.places,
         })
     }
@@ -241,14 +241,14 @@ impl Reading {
     }
 
     /// Everything else: the task's own keys, complete with their defaults.
-    fn options(&mut self, task: Option<&dyn AnyTask>, named: bool) -> Option<Table> {
+    fn options(&mut self, task: Option<&dyn AnyTask>, registry: &Registry, named: bool) -> Option<Table> {
         let rest = std::mem::take(&mut self.top);
         if task.is_none() && named {
             // It names a task that there is not, so nobody knows which keys are right.
             return None;
         }
         let tree = Value::Table(rest.iter().map(|(key, node)| (key.clone(), node.value())).collect());
-        let schema = task.map_or_else(schema_of::<NoTask>, AnyTask::schema);
+        let schema = task.map_or_else(schema_of::<NoTask>, |task| registry.schema_of(task));
         if let Value::Table(own) = &tree {
             self.places.secrets.extend(secrets::texts(own.clone(), Schema::new(&schema)));
         }

@@ -366,6 +366,22 @@ impl<'a> Schema<'a> {
     }
 }
 
+/// Puts what a schema refers to in its place; for schemas that do not refer to themselves.
+pub(crate) fn expand(schema: &mut Value, root: &Value) {
+    if let Value::Object(own) = schema
+        && let Some(Value::String(target)) = own.remove("$ref")
+        && let Some(Value::Object(target)) = target.strip_prefix('#').and_then(|at| root.pointer(at))
+    {
+        let said = std::mem::replace(own, target.clone());
+        own.extend(said);
+    }
+    match schema {
+        Value::Object(parts) => parts.values_mut().for_each(|part| expand(part, root)),
+        Value::Array(parts) => parts.iter_mut().for_each(|part| expand(part, root)),
+        _ => {}
+    }
+}
+
 /// JSON as TOML; nothing where TOML has no word for it.
 pub(crate) fn in_toml(value: &Value) -> Option<toml::Value> {
     Some(match value {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::hooks_config::{BUILT_INS, BuiltIn, HooksConfig};
 use super::keys::HookKeys;
-use super::schema::{aliases, schema_of};
+use super::schema::{aliases, expand, schema_of};
 use super::tree::USE;
 use super::words::free_name;
 use crate::registry::{Listed, Registry};
@@ -54,7 +54,7 @@ pub fn schema_of_all(tasks: &[Box<dyn AnyTask>], registry: &Registry) -> Value {
         task["default"] = json!(first);
     }
     let kinds: Vec<_> =
-        tasks.iter().enumerate().map(|(index, task)| whole.task(index, task.as_ref())).collect();
+        tasks.iter().enumerate().map(|(index, task)| whole.task(index, task.as_ref(), registry)).collect();
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A configuration",
@@ -186,8 +186,8 @@ impl Whole {
     }
 
     /// The keys of a task, when it is the one that is named.
-    fn task(&mut self, index: usize, task: &dyn AnyTask) -> Value {
-        let mut schema = task.schema();
+    fn task(&mut self, index: usize, task: &dyn AnyTask, registry: &Registry) -> Value {
+        let mut schema = registry.schema_of(task);
         require_nothing(&mut schema);
         let described = schema.get("description").cloned().unwrap_or_else(|| json!(task.purpose()));
         let reference = self.define(&format!("task_{}", task.name()), schema);
@@ -233,22 +233,6 @@ fn common_keys() -> Map<String, Value> {
     let mut keys = schema["properties"].as_object().cloned().unwrap_or_default();
     keys.values_mut().for_each(|key| expand(key, &schema));
     keys
-}
-
-/// Puts what a schema refers to in its place; for schemas that do not refer to themselves.
-fn expand(schema: &mut Value, root: &Value) {
-    if let Value::Object(own) = schema
-        && let Some(Value::String(target)) = own.remove("$ref")
-        && let Some(Value::Object(target)) = target.strip_prefix('#').and_then(|at| root.pointer(at))
-    {
-        let said = std::mem::replace(own, target.clone());
-        own.extend(said);
-    }
-    match schema {
-        Value::Object(parts) => parts.values_mut().for_each(|part| expand(part, root)),
-        Value::Array(parts) => parts.iter_mut().for_each(|part| expand(part, root)),
-        _ => {}
-    }
 }
 
 /// The same schema with more keys.

@@ -87,6 +87,7 @@ pub(super) fn registry() -> Registry {
     Registry {
         hooks: HOOKS.iter().filter_map(hook).collect(),
         schedulers: schedule::BUILT_INS.iter().map(|built_in| Arc::new(scheduler(built_in))).collect(),
+        optimizers: Vec::new(),
     }
 }
 

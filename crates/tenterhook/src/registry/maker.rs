@@ -85,7 +85,7 @@ impl<T> Maker<T> {
         read_all(options.into(), Schema::new(&self.schema), &example, &self.make)
     }
 
-    pub(super) fn listed(&self) -> Listed<'_> {
+    pub(crate) fn listed(&self) -> Listed<'_> {
         Listed { name: &self.name, purpose: &self.purpose, example: self.example, schema: &self.schema }
     }
 }

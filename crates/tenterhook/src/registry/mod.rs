@@ -1,5 +1,5 @@
-//! Hooks and schedules by name: the one list of built-ins, what users add, and how a configuration makes
-//! them.
+//! Hooks, schedules and optimizers by name: the one list of built-ins, what users add, and how a configuration
+//! makes them.
 
 mod built_in;
 mod describe;
@@ -18,15 +18,23 @@ use crate::config::Problem;
 use crate::config::keys::HOOK_KEYS;
 use crate::config::schema::{Schema, in_toml};
 use crate::config::words::{Place, suggestion};
+use crate::optim::{Engine, NamedOptimizer, OptimizerMaker, OptimizerOptions, allow_everywhere};
 use crate::schedule::Scheduler;
 use crate::settings::lightning;
+use crate::task::AnyTask;
 pub use describe::{Description, Made, OptionHelp};
 pub(crate) use maker::Maker;
 
 /// What a hook is called in messages.
 const HOOK: &str = "hook";
 
-/// The hooks and schedules that a configuration can name.
+/// What an optimizer is called.
+const OPTIMIZER: &str = "optimizer";
+
+/// The keys that every optimizer has.
+const OPTIMIZER_KEYS: [&str; 4] = ["use", "lr", "weight_decay", "groups"];
+
+/// The hooks, schedules and optimizers that a configuration can name.
 ///
 /// ```
 /// use tenterhook::prelude::*;
@@ -60,6 +68,8 @@ const HOOK: &str = "hook";
 pub struct Registry {
     hooks: Vec<Arc<Maker<AnyHook>>>,
     schedulers: Vec<Arc<Maker<Box<dyn Scheduler>>>>,
+    /// Beside those that an engine brings.
+    optimizers: Vec<Arc<OptimizerMaker>>,
 }
 
 /// Something that a configuration can name.
@@ -87,20 +97,25 @@ impl<'a> Listed<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// A hook whose option could never be set, because every hook has a key of that name.
+    /// A hook or optimizer whose option could never be set, because each of them has a key of that name.
     #[error(
-        "hook `{name}` has an option `{key}`, but `{key}` is a key of every hook and would never reach it; give the option another name"
+        "{kind} `{name}` has an option `{key}`, but `{key}` is a key of every {kind} and would never reach it; give the option another name"
     )]
     Reserved {
-        /// The hook.
+        /// A hook or an optimizer.
+        kind: &'static str,
+        /// Its name.
         name: String,
         /// The option.
         key: String,
     },
     /// Two of one name.
-    #[error("there is a {kind} named `{name}` already; register one of them under another name")]
+    #[error(
+        "there is {} {kind} named `{name}` already; register one of them under another name",
+        article(kind)
+    )]
     Taken {
-        /// A hook or a scheduler.
+        /// A hook, a scheduler or an optimizer.
         kind: &'static str,
         /// The name.
         name: String,
@@ -116,6 +131,10 @@ pub enum RegistryError {
         /// What is wrong with them.
         problem: Problem,
     },
+}
+
+fn article(kind: &str) -> &'static str {
+    if kind == OPTIMIZER { "an" } else { "a" }
 }
 
 impl RegistryError {
@@ -169,7 +188,7 @@ impl Registry {
             return Err(RegistryError::Taken { kind: HOOK, name: maker.name });
         }
         match reserved.map(str::to_owned) {
-            Some(key) => Err(RegistryError::Reserved { name: maker.name, key }),
+            Some(key) => Err(RegistryError::Reserved { kind: HOOK, name: maker.name, key }),
             None => maker.join(&mut self.hooks, HOOK),
         }
     }
@@ -189,6 +208,25 @@ impl Registry {
         Maker::new(name.into(), make).join(&mut self.schedulers, "scheduler")
     }
 
+    /// Lets configurations use an optimizer of this engine under a name, with these options.
+    pub fn add_optimizer<E, O>(&mut self, name: &str) -> Result<(), RegistryError>
+    where
+        E: Engine,
+        O: OptimizerOptions<E> + DeserializeOwned + JsonSchema,
+    {
+        let NamedOptimizer { maker, .. } = NamedOptimizer::<E>::new::<O>(name);
+        let taken = |known: &Arc<OptimizerMaker>| known.name == name;
+        if self.optimizer_makers::<E>().iter().any(taken) {
+            return Err(RegistryError::Taken { kind: OPTIMIZER, name: name.to_owned() });
+        }
+        let reserved = maker.listed().options().into_iter().find(|key| OPTIMIZER_KEYS.contains(key));
+        if let Some(key) = reserved.map(str::to_owned) {
+            return Err(RegistryError::Reserved { kind: OPTIMIZER, name: name.to_owned(), key });
+        }
+        self.optimizers.push(maker);
+        Ok(())
+    }
+
     /// Makes the hook of this name from its options.
     pub fn hook(&self, name: &str, options: impl Serialize) -> Result<AnyHook, RegistryError> {
         made(self.hook_maker(name), name, options)
@@ -201,6 +239,52 @@ impl Registry {
         options: impl Serialize,
     ) -> Result<Box<dyn Scheduler>, RegistryError> {
         made(find(&self.schedulers, "scheduler", name), name, options)
+    }
+
+    /// The optimizer of this name with its own options, or everything that is wrong with them.
+    pub(crate) fn optimizer<E: Engine>(
+        &self,
+        name: &str,
+        options: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Box<dyn OptimizerOptions<E>>, Vec<Problem>> {
+        let makers = self.optimizer_makers::<E>();
+        let maker = find(&makers, OPTIMIZER, name).map_err(|problem| vec![problem.below("use")])?;
+        let (mut own, mut problems) = (toml::Table::new(), Vec::new());
+        for (key, value) in options {
+            let has = |maker: &&Arc<OptimizerMaker>| maker.listed().options().contains(&key.as_str());
+            let owners: Vec<_> = makers.iter().filter(has).map(|maker| maker.name.as_str()).collect();
+            if owners.is_empty() || owners.contains(&name) {
+                own.extend(in_toml(value).map(|value| (key.clone(), value)));
+            } else {
+                let message = format!("`{name}` has no such option; it is one of {}", owners.join(", "));
+                problems.push(Problem::new(key, message));
+            }
+        }
+        let (made, misfits) = maker.try_out(own);
+        let schema = Schema::new(maker.listed().schema);
+        let place = Place { key: "", called: format!("`{name}`"), also: &[], schema };
+        problems.extend(misfits.iter().map(|misfit| place.problem(misfit)));
+        match made.map(|made| made.downcast::<Box<dyn OptimizerOptions<E>>>()) {
+            Some(Ok(made)) if problems.is_empty() => return Ok(*made),
+            Some(Err(_)) => {
+                problems.push(Problem::new("use", format!("optimizer `{name}` is for another engine")));
+            }
+            _ => {}
+        }
+        Err(problems)
+    }
+
+    /// The optimizers of an engine: those that it brings, then those that were added.
+    fn optimizer_makers<E: Engine>(&self) -> Vec<Arc<OptimizerMaker>> {
+        let brought = E::optimizers().into_iter().map(|optimizer| optimizer.maker);
+        brought.chain(self.optimizers.iter().cloned()).collect()
+    }
+
+    /// The JSON schema of a task's options, with the optimizers that were added.
+    pub(crate) fn schema_of(&self, task: &dyn AnyTask) -> serde_json::Value {
+        let mut schema = task.schema();
+        allow_everywhere(&mut schema, &self.optimizers().collect::<Vec<_>>());
+        schema
     }
 
     pub(crate) fn hook_maker(&self, name: &str) -> Result<&Maker<AnyHook>, Problem> {
@@ -234,6 +318,11 @@ impl Registry {
     /// The schedules there are, in the same order.
     pub fn schedulers(&self) -> impl Iterator<Item = Listed<'_>> {
         self.schedulers.iter().map(|maker| maker.listed())
+    }
+
+    /// The optimizers that were added, in order; each engine brings others.
+    pub fn optimizers(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.optimizers.iter().map(|maker| maker.listed())
     }
 }
 

@@ -70,6 +70,7 @@ mod roster;
 mod run_directory;
 mod run_files;
 mod saving_fails;
+mod second_engine;
 mod skips;
 mod sources;
 mod stalls;

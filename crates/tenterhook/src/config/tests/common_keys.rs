@@ -201,7 +201,10 @@ fn a_hook_whose_option_has_the_name_of_a_common_key_is_not_registered() {
     let mut registry = registry();
     let make = |_: Clashing| Ok::<_, String>(Seen::default());
     let error = registry.add_hook("mycrate::Clashes", make).expect_err("it clashes");
-    assert_eq!(error, RegistryError::Reserved { name: "mycrate::Clashes".into(), key: "every".into() });
+    assert_eq!(
+        error,
+        RegistryError::Reserved { kind: "hook", name: "mycrate::Clashes".into(), key: "every".into() }
+    );
     assert!(error.to_string().contains("give the option another name"), "{error}");
     assert!(registry.hook_named("mycrate::Clashes").is_none());
     registry.add_hook("mycrate::Free", |_: NoOptions| Ok::<_, String>(Seen::default())).expect("it is free");

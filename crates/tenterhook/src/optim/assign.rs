@@ -1,16 +1,18 @@
 //! Which optimizer and which group every parameter belongs to.
 
-use tenterhook::{BoxError, Pattern};
+use tenterhook_core::{BoxError, Pattern};
 
-use crate::optimizer::{Group, Optimizer};
-use crate::params::ParamFacts;
+use super::{Engine, Group, Optimizer, ParamFacts};
 
 /// By parameter of the model: the optimizer it belongs to, and the group there (0 is the rest).
-pub(crate) type Owners = Vec<Option<(usize, usize)>>;
+pub(super) type Owners = Vec<Option<(usize, usize)>>;
 
 /// Finds every trained parameter's optimizer and group. A pattern that chooses nothing is a mistake,
 /// and so is a parameter that two optimizers want.
-pub(crate) fn owners(facts: &[ParamFacts], optimizers: &[Optimizer]) -> Result<Owners, BoxError> {
+pub(super) fn owners<E: Engine>(
+    facts: &[ParamFacts],
+    optimizers: &[Optimizer<E>],
+) -> Result<Owners, BoxError> {
     let mut owners: Owners = vec![None; facts.len()];
     for (index, optimizer) in optimizers.iter().enumerate() {
         let only = chosen(&optimizer.only, facts, &format!("optimizer `{}`", optimizer.name))?;
@@ -39,7 +41,7 @@ pub(crate) fn owners(facts: &[ParamFacts], optimizers: &[Optimizer]) -> Result<O
     Ok(owners)
 }
 
-fn describe(optimizer: &Optimizer, group: &Group) -> String {
+fn describe<E: Engine>(optimizer: &Optimizer<E>, group: &Group<E>) -> String {
     format!("group `{}` of optimizer `{}`", group.name, optimizer.name)
 }
 
