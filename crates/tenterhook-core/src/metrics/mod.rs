@@ -10,7 +10,7 @@ mod values;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use aggregate::Epochs;
+use aggregate::{Epoch, Epochs};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
 pub use logged::Logged;
@@ -143,12 +143,12 @@ impl Metrics {
 
     /// An epoch of training begins.
     pub fn begin_epoch(&self) {
-        self.epochs.borrow_mut().train = Default::default();
+        self.epochs.borrow_mut().train = Epoch::default();
     }
 
     /// An evaluation begins; what training aggregates waits.
     pub fn begin_evaluation(&self) {
-        self.epochs.borrow_mut().evaluate = Some(Default::default());
+        self.epochs.borrow_mut().evaluate = Some(Epoch::default());
     }
 
     /// The loader that evaluation batches come from now, when there are several.

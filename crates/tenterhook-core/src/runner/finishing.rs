@@ -45,7 +45,11 @@ impl HookRunner {
         if slot.presence == Presence::Leaving {
             slot.presence = Presence::Removed;
             let hook = slot.take_hook();
-            left = attempt(|| Ok(drop(hook))).err();
+            let dropped = || {
+                drop(hook);
+                Ok(())
+            };
+            left = attempt(dropped).err();
         }
         if slot.teardown == Teardown::Due {
             slot.teardown = Teardown::Open;
