@@ -56,25 +56,12 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
 
 /// What the template becomes where every value is 0.
 pub(super) fn outline(template: &str, insert_names: bool) -> String {
-    fill_with(template, insert_names, |_| 0.0)
+    fill_with(template, insert_names, |_| Some(0.0))
 }
 
 /// What every name from the template begins with.
 pub(super) fn beginning(template: &str, insert_names: bool) -> String {
-    let mut beginning = String::new();
-    for piece in pieces(template).unwrap_or_default() {
-        match piece {
-            Piece::Text(text) => beginning.push_str(text),
-            Piece::Value { name, .. } => {
-                if insert_names {
-                    beginning.push_str(&name.replace('/', "_"));
-                    beginning.push('=');
-                }
-                break;
-            }
-        }
-    }
-    beginning
+    fill_with(template, insert_names, |_| None)
 }
 
 /// The metrics that a template names.
@@ -94,7 +81,7 @@ pub(super) fn fill(template: &str, insert_names: bool, moment: &Moment<'_>) -> S
         TRAIN_LOSS => train_loss(moment).unwrap_or(f64::NAN),
         name => moment.metrics().get(name).unwrap_or(f64::NAN),
     };
-    fill_with(template, insert_names, value)
+    fill_with(template, insert_names, |name| Some(value(name)))
 }
 
 /// The loss of this step. It is not logged where nobody reads it, so it may have to be read for the name.
@@ -104,7 +91,8 @@ fn train_loss(moment: &Moment<'_>) -> Option<f64> {
     logged.or_else(|| moment.latest_loss())
 }
 
-fn fill_with(template: &str, insert_names: bool, value: impl Fn(&str) -> f64) -> String {
+/// Up to the first name without a value.
+fn fill_with(template: &str, insert_names: bool, value: impl Fn(&str) -> Option<f64>) -> String {
     let mut filled = String::new();
     for piece in pieces(template).unwrap_or_default() {
         match piece {
@@ -115,7 +103,8 @@ fn fill_with(template: &str, insert_names: bool, value: impl Fn(&str) -> f64) ->
                     filled.push_str(&name.replace('/', "_"));
                     filled.push('=');
                 }
-                filled.push_str(&formatted(value(name), spec).unwrap_or_default());
+                let Some(value) = value(name) else { break };
+                filled.push_str(&formatted(value, spec).unwrap_or_default());
             }
         }
     }
@@ -133,7 +122,7 @@ mod tests {
             "val/loss" => 0.123_456,
             _ => f64::NAN,
         };
-        fill_with(template, insert_names, value)
+        fill_with(template, insert_names, |name| Some(value(name)))
     }
 
     #[test]
