@@ -46,7 +46,14 @@ impl ActivationStatistic {
     /// What its metrics are called, before the point's name.
     pub(super) fn metric(self) -> &'static str {
         const METRICS: [&str; 8] = [
-            "act_mean", "act_std", "act_min", "act_max", "act_norm", "act_zeros", "act_non_finite", "act_dead",
+            "act_mean",
+            "act_std",
+            "act_min",
+            "act_max",
+            "act_norm",
+            "act_zeros",
+            "act_non_finite",
+            "act_dead",
         ];
         METRICS[self as usize]
     }

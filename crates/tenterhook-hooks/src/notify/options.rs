@@ -215,7 +215,8 @@ impl NotifyOn {
 
     /// As it is written.
     pub(super) fn name(self) -> &'static str {
-        ["training_end", "best_model", "exception", "early_stop", "checkpoint", "hook_disabled"][self as usize]
+        ["training_end", "best_model", "exception", "early_stop", "checkpoint", "hook_disabled"]
+            [self as usize]
     }
 
     /// Whether it is told whatever has been told before.
