@@ -100,3 +100,36 @@ pub(crate) fn reason(error: RunError) -> String {
         RunError::Settings(problems) => problems.join("\n"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tenterhook::{Failure, Origin, Report};
+
+    use super::*;
+
+    #[test]
+    fn an_error_says_where_it_is_what_it_is_and_how_to_mend_it() {
+        let error = CommandError::new("no run has a `los`").at("--sort los").fix("did you mean `loss`?");
+        assert_eq!(error.to_string(), "--sort los: no run has a `los`; did you mean `loss`?");
+        assert_eq!(error.code, WRONG_INPUT);
+    }
+
+    #[test]
+    fn a_run_that_failed_is_no_wrong_input_and_says_what_failed_after_it() {
+        let failure = |error: &str| Failure {
+            origin: Origin::Trainer,
+            place: "fit",
+            epoch: 0,
+            step: 0,
+            panicked: false,
+            error: error.into(),
+            trace: None,
+        };
+        let (failure, later, report) = (failure("first"), vec![failure("second")], Box::<Report>::default());
+        let error = CommandError::of_run(RunError::Failed { failure, later, report });
+        assert_eq!((error.to_string().as_str(), error.code), ("first", FAILED));
+        assert_eq!(error.notes, ["also: second"]);
+        let error = CommandError::of_run(RunError::Settings(vec!["a".into(), "b".into()]));
+        assert_eq!((error.to_string().as_str(), error.code), ("a\nb", WRONG_INPUT));
+    }
+}
