@@ -159,8 +159,9 @@ fn train_time_interval_saves_by_the_clock() {
     trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=3", "epoch=1-step=6"]);
     for wrong in ["25", "5 steps"] {
-        let error = refusal(&format!("train_time_interval = \"{wrong}\""));
-        assert!(error.starts_with("`train_time_interval` is ") && !error.contains("100 steps"), "{error}");
+        let read = toml::from_str::<CheckpointOptions>(&format!("train_time_interval = \"{wrong}\""));
+        let error = read.expect_err(wrong).to_string();
+        assert!(error.contains("is no length of time") && !error.contains("100 steps"), "{error}");
     }
 }
 
