@@ -3,6 +3,7 @@
 mod aggregate;
 mod histogram;
 mod logged;
+mod ranks;
 mod since;
 
 use std::cell::{Cell, RefCell};
@@ -14,6 +15,7 @@ use aggregate::{Epoch, Running};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
 pub use logged::Logged;
+pub use ranks::Aggregates;
 pub use since::Mark;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The end of a call: hooks wait for what they handed to worker threads, and say what became of it.
 
 use super::HookRunner;
-use super::slots::UpdateSlot;
+use super::slots::{Slot, UpdateSlot};
 use super::standing::{Mishap, Standing, attempt};
 use crate::event::Event;
 use crate::failure::Failure;
@@ -26,7 +26,9 @@ impl HookRunner {
             }
         };
         self.sent.clear();
-        for slot in self.slots.iter_mut().filter(|slot| !slot.removed || slot.leaving) {
+        let world = self.world;
+        let is_here = |slot: &&mut Slot| slot.spec.ranks.include(world) && (!slot.removed || slot.leaving);
+        for slot in self.slots.iter_mut().filter(is_here) {
             let began = self.accounting.on.then(|| shared.clock.nanos());
             let finished = attempt(|| slot.hook.finish());
             let waited = began.map_or(0, |began| shared.clock.nanos().saturating_sub(began));

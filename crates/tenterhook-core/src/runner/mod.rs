@@ -8,6 +8,7 @@ mod finishing;
 mod gradients;
 mod permits;
 mod points;
+mod ranks;
 mod received;
 mod resuming;
 mod slots;
@@ -33,9 +34,11 @@ use crate::progress::Progress;
 use crate::roster::{Change, RosterRequest};
 use crate::sent::Sent;
 use crate::update::Touched;
+use crate::world::World;
 
 use accounting::{Accounting, Watch};
 pub use permits::RosterError;
+pub use ranks::RequestedChange;
 pub use received::Received;
 use resuming::Awaited;
 pub use resuming::RunnerState;
@@ -91,6 +94,8 @@ pub struct HookRunner {
     gone: BTreeSet<String>,
     /// What hooks had that were added while the run went on, until they are added again.
     awaited: BTreeMap<String, Awaited>,
+    /// Which rank of a distributed run this is.
+    world: World,
 }
 
 /// A decision, and whose it is.
@@ -332,7 +337,8 @@ impl HookRunner {
     /// Carries out the changes that hooks, and the module after them, asked for, now that the event has reached them.
     #[inline]
     pub fn settle(&mut self, moment: &Moment<'_>) {
-        if self.stale || moment.shared.roster.has_requests() {
+        let wanted = self.stale || moment.shared.roster.has_requests();
+        if wanted && !self.world.is_distributed() {
             self.change(moment);
         }
     }

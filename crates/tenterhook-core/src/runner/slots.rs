@@ -14,6 +14,7 @@ use crate::plan::{Entry, Plan, TRAIN_LOSS, Tier};
 use crate::roster::{Change, HookInfo, HookKind};
 use crate::spec::HookSpec;
 use crate::update::Identity;
+use crate::world::World;
 
 pub(super) struct Slot {
     pub(super) standing: Standing,
@@ -260,7 +261,8 @@ impl HookRunner {
     }
 
     pub(super) fn replan(&mut self) {
-        let entries: Vec<_> = self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
+        let entries: Vec<_> =
+            self.slots.iter().enumerate().map(|(id, slot)| slot.entry(id, self.world)).collect();
         self.plan = Plan::new(&entries);
         for slot in &mut self.slots {
             let steers = slot.spec.steers();
@@ -373,9 +375,10 @@ impl Slot {
         self.reads_every_loss() || (self.is_live() && asks_for_the_loss(&self.spec))
     }
 
-    fn entry(&self, slot: usize) -> Entry {
+    fn entry(&self, slot: usize, world: World) -> Entry {
         let wanted = self.spec.events;
         let events = match wanted {
+            _ if !self.spec.ranks.include(world) => Events::NONE,
             wanted if self.is_live() => wanted,
             wanted if self.set_up && wanted.contains(Event::Teardown) => Events::NONE.with(Event::Teardown),
             _ => Events::NONE,

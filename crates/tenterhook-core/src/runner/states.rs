@@ -104,7 +104,8 @@ impl HookRunner {
         let kept = |name: &str| states.get(name).filter(|state| !state.is_empty());
         for id in self.state_order() {
             let slot = &mut self.slots[id];
-            if let Some(state) = kept(&slot.standing.name) {
+            let is_here = slot.spec.ranks.include(self.world);
+            if let Some(state) = kept(&slot.standing.name).filter(|_| is_here) {
                 let told = attempt(|| slot.hook.load_state_dict(state)).map(|()| State::empty());
                 self.judged(Numbered::Slot(id), "load_state_dict", at, told)?;
             }
