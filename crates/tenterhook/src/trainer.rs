@@ -25,7 +25,7 @@ pub use crate::report::{Predictions, Report, RunError};
 use crate::resume::ResumeOptions;
 use crate::run::{Interrupt, Recorder, RunDirectory, RunDirectoryPlan, new_id};
 use crate::settings::{Limits, Settings};
-use crate::strategy::{SingleProcess, Strategy};
+use crate::strategy::{Solo, Strategy};
 pub(crate) use rehearsal::BatchClock;
 
 /// Runs a module on data, with hooks.
@@ -128,7 +128,7 @@ impl Trainer {
             settings,
             hooks: HookRunner::default(),
             shared,
-            strategy: Box::new(SingleProcess),
+            strategy: Box::new(Solo),
             resume: ResumeOptions::default(),
             lenient: false,
             progress: Progress::default(),
@@ -142,7 +142,7 @@ impl Trainer {
         })
     }
 
-    /// Uses another strategy than one process.
+    /// Distributes training by this strategy instead of using one process.
     #[must_use]
     pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Trainer {
         self.strategy = Box::new(strategy);
@@ -451,13 +451,14 @@ impl Trainer {
         }
         self.in_session(stage, module, data, |session| {
             let ran = session.run(body);
-            match (ran, session.run.end_recording()) {
+            let ended = match (ran, session.run.end_recording()) {
                 (Ok(()), ended) => ended.map_err(|failure| (failure, Vec::new())),
                 (Err((first, mut later)), ended) => {
                     later.extend(ended.err());
                     Err((first, later))
                 }
-            }
+            };
+            session.run.end_on_all(ended)
         })
     }
 
@@ -474,7 +475,8 @@ impl Trainer {
         notices.introduces = self.introduces;
         let journal = Journal::new(notices, self.recording.take());
         let _keeping = self.settings.debug.then(backtraces::keep);
-        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, journal);
+        let strategy = std::mem::replace(&mut self.strategy, Box::new(Solo));
+        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, journal, strategy);
         run.hooks.trace_updates(self.settings.trace_updates && run.journal.recording.is_some());
         run.ending.interrupt = self.interrupt.clone();
         run.checkpointer.interruptible = self.interruptible;
@@ -487,7 +489,7 @@ impl Trainer {
         let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
         let Settings { seed, deterministic, .. } = self.settings;
         let options = CallOptions { seed, deterministic, lenient: self.lenient };
-        let mut session = Call::new(run, (module, data, &mut *self.strategy), options, resume);
+        let mut session = Call::new(run, (module, data), options, resume);
         if stage != Stage::Fit {
             // An evaluation does not count; it happens where training stands.
             session.run.state.progress = self.progress;
@@ -496,9 +498,11 @@ impl Trainer {
         let Call { run, predictions, .. } = session;
         let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();
-        let Loop { hooks, shared, state, ending, journal, .. } = run;
+        let Loop { hooks, shared, state, ending, journal, ranks, .. } = run;
         let (progress, Journal { notices, recording, .. }) = (state.progress, journal);
         (self.hooks, self.shared, self.progress) = (hooks, shared, progress);
+        self.strategy = ranks.strategy;
+        let recording = recording.or(ranks.unused_recording);
         let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder().lost());
         self.recording = recording;
         let report = Report {

@@ -237,6 +237,9 @@ impl<M: Module> Loop<M> {
             best_score: request.best_score,
             again: false,
         };
+        if !self.ranks.world.is_main() {
+            return self.save_begun(announcement);
+        }
         contents.weights_only = weights_only;
         contents.entries = entries.into_map();
         let Checkpointer { durable, in_flight, .. } = &self.checkpointer;
@@ -269,8 +272,13 @@ impl<M: Module> Loop<M> {
             hurry: Arc::clone(&self.checkpointer.hurry),
             path,
         };
-        self.checkpointer.in_flight.push(announcement);
         self.checkpointer.writer.start(job, self.limits.background_saves);
+        self.save_begun(announcement)
+    }
+
+    /// A save has begun, here or on rank 0.
+    fn save_begun(&mut self, announcement: Announcement) -> Result<(), Failure> {
+        self.checkpointer.in_flight.push(announcement);
         if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
     }
 
@@ -363,7 +371,8 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         let mut first = Ok(());
-        for done in self.checkpointer.writer.finished(wait) {
+        let finished = self.checkpointer.writer.finished(wait);
+        for done in self.done_on_all(finished)? {
             let judged = self.judge(done);
             first = self.first_of(first, judged);
         }
