@@ -62,6 +62,7 @@ pub mod state;
 pub mod tensor;
 mod time_span;
 pub mod update;
+mod world;
 pub mod wrap;
 
 pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
@@ -84,7 +85,7 @@ pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation, epoch_label};
 pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RosterError};
+pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RequestedChange, RosterError};
 pub use sent::Sent;
 pub use spec::{Claim, Declared, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
 pub use state::State;
@@ -94,4 +95,5 @@ pub use tensor::{
 pub use tenterhook_macros::hook;
 pub use time_span::{TimeSpan, TimeSpanError};
 pub use update::{Gradient, Gradients, GradientsMut, Update, UpdateError, UpdateHook};
+pub use world::World;
 pub use wrap::HookExt;

@@ -76,7 +76,7 @@
 //! | parameters, gradients, activations? | [`NamedTensors`] |
 //!
 //! With the cargo feature `trainer` there is also what tests of a trainer need: `recording`, a toy that records every call,
-//! and `Scenario`, which `tenter trace FILE.json` runs.
+//! `ranks`, a strategy whose ranks are threads of one process, and `Scenario`, which `tenter trace FILE.json` runs.
 
 // Only one place prints, which makes untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -87,6 +87,8 @@ mod given;
 mod kinds;
 mod model;
 mod probe;
+#[cfg(feature = "trainer")]
+pub mod ranks;
 #[cfg(feature = "trainer")]
 pub mod recording;
 mod resume;

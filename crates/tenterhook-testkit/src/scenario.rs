@@ -171,6 +171,7 @@ impl Scenario {
             test: loaders(data.test_batches),
             predict: loaders(data.predict_batches),
             sized: data.sized,
+            ..ToyData::default()
         };
         let toy = match self.module.scheduler {
             None => Toy::default(),

@@ -14,13 +14,11 @@ use crate::loops::{Loop, Who};
 use crate::module::{Horizon, Module};
 use crate::refuse::Unlogged;
 use crate::resume::{Resume, ResumeOptions};
-use crate::strategy::Strategy;
 
 pub(crate) struct Call<'t, M: Module> {
     pub(crate) run: Loop<M>,
     pub(crate) module: &'t mut M,
     pub(crate) data: &'t mut dyn DataModule<M::Batch>,
-    pub(crate) strategy: &'t mut dyn Strategy,
     /// The loaders that evaluations walk through, and how much of each to use.
     pub(crate) evaluation: LimitedLoaders<M::Batch>,
     /// The training batches, from their making to the beginning of training.
@@ -47,7 +45,7 @@ pub(crate) struct CallOptions {
 }
 
 /// The parts that the user brings.
-type UserParts<'t, M> = (&'t mut M, &'t mut dyn DataModule<<M as Module>::Batch>, &'t mut dyn Strategy);
+type UserParts<'t, M> = (&'t mut M, &'t mut dyn DataModule<<M as Module>::Batch>);
 
 /// Loaders, and how many batches of each to use; `None` is until it ends.
 pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
@@ -63,7 +61,7 @@ struct Torn {
 impl<'t, M: Module> Call<'t, M> {
     pub(crate) fn new(
         run: Loop<M>,
-        (module, data, strategy): UserParts<'t, M>,
+        (module, data): UserParts<'t, M>,
         options: CallOptions,
         resume: ResumeOptions,
     ) -> Call<'t, M> {
@@ -71,7 +69,6 @@ impl<'t, M: Module> Call<'t, M> {
             run,
             module,
             data,
-            strategy,
             evaluation: Default::default(),
             feed: None,
             predictions: Vec::new(),
@@ -109,6 +106,7 @@ impl<'t, M: Module> Call<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first(failure, &mut later);
+        self.run.leave_ranks(&failure);
         later.append(&mut self.run.ending.later);
         self.run.end_steps();
         // What others failed by in the same event came before it.
@@ -167,6 +165,7 @@ impl<'t, M: Module> Call<'t, M> {
 
     fn set_up(&mut self) -> Result<(), Failure> {
         let stage = self.run.state.stage;
+        self.agree_on_start()?;
         if stage == Stage::Fit {
             self.run.shared.metrics.begin_fit();
         }
@@ -175,6 +174,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.at(Who::Module, "prepare");
         self.module.prepare(self.options.seed, self.options.deterministic);
         self.run.at(Who::Data, "setup");
+        self.data.join(self.run.ranks.world);
         let done = self.data.setup(stage);
         self.run.checked(done)?;
         self.run.checkpointer.data = self.data.state();
@@ -192,7 +192,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.checked(done)?;
         self.restore()?;
         self.run.at(Who::Strategy, "setup");
-        let done = self.strategy.setup(stage);
+        let done = self.run.ranks.strategy.setup(stage);
         self.run.checked(done)?;
         self.run.at(Who::Module, "params");
         self.run.shared.run.parameters = count_parameters(self.module);
@@ -213,7 +213,7 @@ impl<'t, M: Module> Call<'t, M> {
             let optimization = self.module.configure_optimizers(horizon);
             self.run.update.optimization = self.run.checked(optimization)?;
         }
-        Ok(())
+        self.compare_modules()
     }
 
     /// What the module and the trainer log is theirs from the first event on.
@@ -226,7 +226,7 @@ impl<'t, M: Module> Call<'t, M> {
         let stage = self.run.state.stage;
         self.run.at(Who::Strategy, "teardown");
         self.torn.strategy = true;
-        let done = self.strategy.teardown(stage);
+        let done = self.run.ranks.strategy.teardown(stage);
         self.run.checked(done)?;
         if stage == Stage::Fit {
             event!(self, FitEnd { outcome: &self.run.ending.outcome });
@@ -259,13 +259,17 @@ impl<'t, M: Module> Call<'t, M> {
         self.shielded(later, Call::finish_saves);
         self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
         self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
-        self.guarded(Who::Strategy, "on_exception", later, |session| session.strategy.on_exception(failure));
+        self.guarded(Who::Strategy, "on_exception", later, |session| {
+            session.run.ranks.strategy.on_exception(failure)
+        });
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
         let stage = self.run.state.stage;
         if !std::mem::replace(&mut self.torn.strategy, true) {
-            self.guarded(Who::Strategy, "teardown", later, |session| session.strategy.teardown(stage));
+            self.guarded(Who::Strategy, "teardown", later, |session| {
+                session.run.ranks.strategy.teardown(stage)
+            });
         }
         if !std::mem::replace(&mut self.torn.data, true) {
             self.guarded(Who::Data, "teardown", later, |session| session.data.teardown(stage));

@@ -18,6 +18,11 @@ impl<S> Once<S> {
         Once { scalar, known: Cell::new(None) }
     }
 
+    /// The same scalar, read as this number.
+    pub(crate) fn known_as(self, value: f64) -> Once<S> {
+        Once { known: Cell::new(Some(value)), ..self }
+    }
+
     /// The same number under another form of the scalar.
     pub(crate) fn map(self, change: impl FnOnce(S) -> S) -> Once<S> {
         Once { scalar: change(self.scalar), known: self.known }

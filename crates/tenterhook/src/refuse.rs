@@ -1,6 +1,6 @@
 //! What cannot work, found before step 1.
 
-use tenterhook_core::plan::{self, DeclaredMetric, NoValidation, TRAIN_LOSS, World};
+use tenterhook_core::plan::{self, DeclaredMetric, NoValidation, RunFacts, TRAIN_LOSS};
 use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
 use crate::call::Call;
@@ -148,7 +148,7 @@ impl<M: Module> Call<'_, M> {
             per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
         let steps = self.horizon(&training.feed).steps;
         let metrics = self.module.metrics().map(|metrics| self.with_loaders(metrics));
-        let mut world = World { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
+        let mut world = RunFacts { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {
             // A dry run is too short for most cadences, and that is not a mistake.
             (world.steps, world.epochs, world.batches) = (None, None, None);

@@ -20,7 +20,7 @@ pub use crate::report::{Predictions, Report, RunError};
 use crate::resume::ResumeOptions;
 use crate::run::{Interrupt, new_id};
 use crate::settings::Settings;
-use crate::strategy::{SingleProcess, Strategy};
+use crate::strategy::{Solo, Strategy};
 pub(crate) use clock::{BatchClock, WallClock};
 
 /// Runs a module on data, with hooks.
@@ -89,7 +89,7 @@ impl Trainer {
             shared: Shared::new(run, settings.seed, WallClock::start()),
             settings,
             hooks: HookRunner::default(),
-            strategy: Box::new(SingleProcess),
+            strategy: Box::new(Solo),
             resume: ResumeOptions::default(),
             lenient: false,
             journal: JournalSetup::default(),

@@ -61,19 +61,19 @@ impl LogOptions {
 
 /// What an epoch's values have come to so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Running {
-    reduce: Reduce,
+pub(super) struct Running {
+    pub(super) reduce: Reduce,
     #[serde(with = "crate::number")]
-    value: f64,
+    pub(super) value: f64,
     #[serde(with = "crate::number")]
-    weight: f64,
+    pub(super) weight: f64,
     also_on_step: bool,
     /// With several evaluation loaders: the name without the loader.
     mean_of: Option<String>,
 }
 
 impl Running {
-    fn add(&mut self, value: f64, weight: f64) {
+    pub(super) fn add(&mut self, value: f64, weight: f64) {
         match self.reduce {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
@@ -114,7 +114,7 @@ impl Running {
 /// The values being aggregated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Epoch {
-    running: BTreeMap<String, Running>,
+    pub(super) running: BTreeMap<String, Running>,
     /// The epoch has ended: what is logged from here on is visible at once.
     closed: bool,
 }
@@ -129,6 +129,11 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
+    /// The evaluation that is under way, or training.
+    pub(super) fn current(&mut self) -> &mut Epoch {
+        self.evaluate.as_mut().unwrap_or(&mut self.train)
+    }
+
     /// Logs a value with its weight for the epoch or the evaluation that is under way.
     pub(super) fn add(
         &mut self,
@@ -143,7 +148,7 @@ impl Epochs {
             values.show(full, value);
             values.show(&format!("{full}_step"), value);
         }
-        let epoch = self.evaluate.as_mut().unwrap_or(&mut self.train);
+        let epoch = self.current();
         if !epoch.running.contains_key(full) {
             let running = Running {
                 reduce: options.reduce,
@@ -164,7 +169,7 @@ impl Epochs {
 
     /// The last batch has been seen: makes the aggregates visible; with several loaders also their mean under the plain name.
     pub(super) fn close(&mut self, values: &mut Values) {
-        let epoch = self.evaluate.as_mut().unwrap_or(&mut self.train);
+        let epoch = self.current();
         epoch.closed = true;
         let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for (name, running) in &epoch.running {

@@ -3,6 +3,7 @@
 mod aggregate;
 mod histogram;
 mod logged;
+mod ranks;
 mod since;
 mod state;
 mod values;
@@ -14,6 +15,7 @@ use aggregate::{Epoch, Epochs};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
 pub use logged::Logged;
+pub use ranks::Aggregates;
 pub use since::Mark;
 pub use state::MetricsState;
 use values::{Latest, Values};

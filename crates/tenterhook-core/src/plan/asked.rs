@@ -1,12 +1,12 @@
 //! Names that a condition asks for and that are slips of the pen.
 
-use super::check::{PlanError, TRAIN_LOSS, World};
+use super::check::{PlanError, RunFacts, TRAIN_LOSS};
 use crate::spec::HookSpec;
 use crate::wrap::FIELDS;
 
 /// The names that this hook's conditions ask for, that nobody writes, and that are almost one that there is.
 /// Whatever else nobody declares may be logged all the same, so it passes.
-pub(super) fn slips(spec: &HookSpec, hooks: &[HookSpec], world: &World) -> Vec<PlanError> {
+pub(super) fn slips(spec: &HookSpec, hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
     let Some(metrics) = &world.metrics else { return Vec::new() };
     let written = hooks.iter().flat_map(|spec| spec.writes.iter().map(String::as_str));
     let mut known: Vec<&str> = FIELDS.iter().copied().chain([TRAIN_LOSS]).collect();
@@ -47,7 +47,7 @@ mod tests {
             DeclaredMetric::new("val/top5", Phase::Validate),
         ]);
         let hooks = [HookSpec::observer("rates").writes("lr/**"), HookSpec::observer("gate").asks(name)];
-        check(&hooks, &World { metrics, ..World::default() }).iter().map(ToString::to_string).collect()
+        check(&hooks, &RunFacts { metrics, ..RunFacts::default() }).iter().map(ToString::to_string).collect()
     }
 
     #[test]

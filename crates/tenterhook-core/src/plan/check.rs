@@ -24,7 +24,7 @@ impl DeclaredMetric {
 
 /// What is known of a run before it begins.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct RunFacts {
     /// What the module logs; `None` when it does not say, and then nothing can be refused for lack of it.
     pub metrics: Option<Vec<DeclaredMetric>>,
     /// Why validation never runs, if it never does.
@@ -95,7 +95,7 @@ pub const TRAIN_LOSS: &str = "train/loss";
 
 /// Everything that is wrong with these declarations in this world, in the order of the hooks.
 #[must_use]
-pub fn check(hooks: &[HookSpec], world: &World) -> Vec<PlanError> {
+pub fn check(hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
     let mut errors = Vec::new();
     let writers = Writers::of(hooks, world);
     errors.extend(writers.clashes());
@@ -166,7 +166,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-fn never_seen(spec: &HookSpec, name: &str, world: &World) -> Option<PlanError> {
+fn never_seen(spec: &HookSpec, name: &str, world: &RunFacts) -> Option<PlanError> {
     let hook = &spec.name;
     let metric = world.metrics.iter().flatten().find(|metric| metric.name == name)?;
     let (logged_in, NoValidation { why, fix }) = match metric.phase {
@@ -182,7 +182,7 @@ fn never_seen(spec: &HookSpec, name: &str, world: &World) -> Option<PlanError> {
     Some(error.by(spec.option_of(&Declared::Name(name.to_owned()))))
 }
 
-fn never_fires(spec: &HookSpec, declared: &Declared, world: &World) -> Option<PlanError> {
+fn never_fires(spec: &HookSpec, declared: &Declared, world: &RunFacts) -> Option<PlanError> {
     let (distance, beyond, when) = match declared {
         Declared::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
         Declared::After(start) => (*start, 1, format!("only after {start}")),
@@ -220,7 +220,7 @@ pub fn not_logged(
 }
 
 /// How long the run is, if it is too short for this. `beyond`: how much further than the distance it must go.
-fn too_short(distance: Cadence, beyond: u64, world: &World) -> Option<String> {
+fn too_short(distance: Cadence, beyond: u64, world: &RunFacts) -> Option<String> {
     let (needed, total, unit): (u64, Option<u64>, fn(u64) -> Cadence) = match distance {
         Cadence::Steps(n) => (n, world.steps, Cadence::Steps),
         Cadence::Epochs(n) => (n, world.epochs, Cadence::Epochs),
@@ -235,19 +235,19 @@ fn too_short(distance: Cadence, beyond: u64, world: &World) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn world() -> World {
-        World {
+    fn world() -> RunFacts {
+        RunFacts {
             metrics: Some(vec![
                 DeclaredMetric::new("val/loss", Phase::Validate),
                 DeclaredMetric::new("test/loss", Phase::Test),
             ]),
             steps: Some(500),
             epochs: Some(3),
-            ..World::default()
+            ..RunFacts::default()
         }
     }
 
-    fn refusals(hooks: &[HookSpec], world: &World) -> Vec<String> {
+    fn refusals(hooks: &[HookSpec], world: &RunFacts) -> Vec<String> {
         check(hooks, world).iter().map(ToString::to_string).collect()
     }
 
@@ -357,13 +357,13 @@ mod tests {
     #[test]
     fn nothing_is_refused_for_a_metric_when_the_module_does_not_say_what_it_logs() {
         let hooks = [HookSpec::observer("stop").monitors("val/los")];
-        assert!(refusals(&hooks, &World { metrics: None, ..world() }).is_empty());
+        assert!(refusals(&hooks, &RunFacts { metrics: None, ..world() }).is_empty());
     }
 
     #[test]
     fn a_monitor_that_can_never_see_its_metric_is_refused() {
         let no_validation = NoValidation { why: "`limit_val_batches` is 0".into(), fix: "raise it".into() };
-        let world = World { no_validation: Some(no_validation), ..world() };
+        let world = RunFacts { no_validation: Some(no_validation), ..world() };
         let hooks = [
             HookSpec::observer("stop").monitors("val/loss"),
             HookSpec::observer("keep").monitors("test/loss"),

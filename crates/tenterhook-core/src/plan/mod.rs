@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, Events};
 
 pub use check::{
-    DeclaredMetric, NoValidation, PlanError, TRAIN_LOSS, World, check, lacks, nearest, not_logged,
+    DeclaredMetric, NoValidation, PlanError, RunFacts, TRAIN_LOSS, check, lacks, nearest, not_logged,
 };
 
 /// Where a hook stands among the others. Within a tier, registration order decides.

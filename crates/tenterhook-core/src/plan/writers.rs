@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::check::{PlanError, TRAIN_LOSS, World};
+use super::check::{PlanError, RunFacts, TRAIN_LOSS};
 use crate::pattern;
 use crate::spec::{Claim, HookSpec};
 
@@ -22,7 +22,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writers<'a> {
-    pub(super) fn of(hooks: &'a [HookSpec], world: &'a World) -> Writers<'a> {
+    pub(super) fn of(hooks: &'a [HookSpec], world: &'a RunFacts) -> Writers<'a> {
         let own = |name: &str, writes| Writer { hook: None, name: name.to_owned(), writes, claims: &[] };
         // The module may say that it logs the loss: the trainer does it for it.
         let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());

@@ -30,8 +30,8 @@ impl HookRunner {
 
     /// Lets one hook finish. What went wrong when it finished, said what it had sent, or left.
     fn finish_one(&mut self, id: usize, shared: &Shared) -> [Option<Mishap>; 3] {
-        let (on, slot) = (self.accounting.on, &mut self.slots[id]);
-        if slot.presence == Presence::Removed {
+        let (on, world, slot) = (self.accounting.on, self.world, &mut self.slots[id]);
+        if slot.presence == Presence::Removed || !slot.spec.ranks.include(world) {
             return Default::default();
         }
         let began = on.then(|| shared.clock.nanos());

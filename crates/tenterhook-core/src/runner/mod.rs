@@ -11,6 +11,7 @@ mod gradients;
 mod permits;
 mod planned;
 mod points;
+mod ranks;
 mod received;
 mod slot;
 mod slots;
@@ -30,12 +31,14 @@ use crate::moment::Moment;
 use crate::roster::{Change, RosterRequest};
 use crate::sent::Sent;
 use crate::update::Touched;
+use crate::world::World;
 
 use absent::Absent;
 pub use absent::RunnerState;
 use accounting::{Accounting, Watch};
 pub use permits::RosterError;
 use planned::Planned;
+pub use ranks::RequestedChange;
 pub use received::Received;
 use slot::Slot;
 pub use slots::Registration;
@@ -62,6 +65,8 @@ pub struct HookRunner {
     in_call: bool,
     /// What became of what hooks handed to worker threads in the last call.
     sent: Vec<(String, Sent)>,
+    /// Which rank of a distributed run this is.
+    world: World,
 }
 
 /// What happened since the loop last asked.
@@ -312,7 +317,8 @@ impl HookRunner {
     /// Carries out the changes that hooks, and the module after them, asked for, now that the event has reached them.
     #[inline]
     pub fn settle(&mut self, moment: &Moment<'_>) {
-        if self.planned.stale || moment.shared.roster.has_requests() {
+        let wanted = self.planned.stale || moment.shared.roster.has_requests();
+        if wanted && !self.world.is_distributed() {
             self.change(moment);
         }
     }

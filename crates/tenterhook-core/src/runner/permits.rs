@@ -22,6 +22,8 @@ pub enum RosterError {
     },
     /// A hook without a name.
     Nameless,
+    /// A hook that was to be added on some ranks of a distributed run only.
+    NotOnAllRanks(String),
     /// An observer that would change training through another hook.
     NotForObservers {
         /// Who asked.
@@ -66,6 +68,9 @@ impl RosterError {
             }
             RosterError::Unknown { name, .. } => format!("there is no hook named `{name}`"),
             RosterError::Nameless => "a hook must have a name".to_owned(),
+            RosterError::NotOnAllRanks(name) => {
+                format!("hook `{name}` was to be added on some ranks and not on all")
+            }
             RosterError::NotForObservers { by, name, kind } => format!(
                 "observer `{by}` asked for a change of {kind} hook `{name}`, which would change training"
             ),
@@ -83,6 +88,7 @@ impl RosterError {
             RosterError::Duplicate(_) => "give one of them another name".to_owned(),
             RosterError::Reserved(_) => "give the hook another name".to_owned(),
             RosterError::Unknown { known, .. } => format!("there are: {known}"),
+            RosterError::NotOnAllRanks(_) => "add it from a hook that runs on all ranks".to_owned(),
             RosterError::NotForObservers { .. } | RosterError::IsRead { .. } => {
                 "make it a controller".to_owned()
             }

@@ -44,7 +44,7 @@ impl HookRunner {
             slot.standing.wants_losses = slot.wants_losses();
         }
         let slots = &self.slots;
-        let entries: Vec<_> = slots.iter().enumerate().map(|(id, slot)| slot.entry(id)).collect();
+        let entries: Vec<_> = slots.iter().enumerate().map(|(id, slot)| slot.entry(id, self.world)).collect();
         let live = |needs: fn(&Slot) -> bool| slots.iter().any(|slot| slot.is_live() && needs(slot));
         let needs = Needs {
             losses: live(|slot| slot.standing.wants_losses && slot.spec.steers()),

@@ -9,6 +9,7 @@ use crate::plan::{Entry, TRAIN_LOSS};
 use crate::roster::{HookInfo, HookKind};
 use crate::spec::HookSpec;
 use crate::update::{Gradients, Identity, Update};
+use crate::world::World;
 
 /// A hook of any kind. Slots are numbered in registration order and never move; a removed hook leaves its slot empty.
 pub(super) struct Slot {
@@ -122,10 +123,10 @@ impl Slot {
         self.is_live() && self.spec.events.contains(Event::StepEnd) && !self.spec.leaves_grad_norm
     }
 
-    pub(super) fn entry(&self, slot: usize) -> Entry {
+    pub(super) fn entry(&self, slot: usize, world: World) -> Entry {
         let spec = &self.spec;
         let events = match spec.events {
-            _ if self.is_update() => Events::NONE,
+            _ if self.is_update() || !spec.ranks.include(world) => Events::NONE,
             wanted if self.is_live() => wanted,
             wanted if self.teardown == Teardown::Due && wanted.contains(Event::Teardown) => {
                 Events::NONE.with(Event::Teardown)

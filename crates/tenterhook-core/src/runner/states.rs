@@ -79,7 +79,9 @@ impl HookRunner {
     /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
     pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
         for id in self.state_order() {
-            if let Some(state) = kept(states, &self.slots[id].standing) {
+            let Slot { standing, spec, .. } = &self.slots[id];
+            let is_here = spec.ranks.include(self.world);
+            if let Some(state) = kept(states, standing).filter(|_| is_here) {
                 self.asked(id, "load_state_dict", at, |hook| hook.load_state_dict(state))?;
             }
         }

@@ -1,4 +1,4 @@
-use tenterhook_core::plan::{World, check};
+use tenterhook_core::plan::{RunFacts, check};
 use tenterhook_core::{Hook, NamedTensors, Phase, Progress, RunInfo};
 use tenterhook_testkit::Rig;
 
@@ -208,7 +208,7 @@ fn two_that_look_at_different_points_stand_beside_each_other_and_can_be_monitore
         let of = |points| hook(ActivationStatsOptions { stages: stages.clone(), ..at(points) }).spec();
         let monitor = HookSpec::observer("stop").monitors(monitored);
         let hooks = [of(one).name("one"), of(other).name("other"), monitor];
-        let world = World { metrics: Some(Vec::new()), ..World::default() };
+        let world = RunFacts { metrics: Some(Vec::new()), ..RunFacts::default() };
         check(&hooks, &world).len()
     };
     assert_eq!(refused(&["blocks.*.mlp"], &["head"], "act_dead/blocks.3.mlp"), 0);

@@ -6,5 +6,7 @@ mod every_event;
 mod failures;
 mod high_losses;
 mod kinds;
+#[cfg(feature = "trainer")]
+mod ranks;
 mod resuming;
 mod sharing;

@@ -83,7 +83,8 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         let mut first = Ok(());
-        for done in self.checkpointer.writer.finished(wait) {
+        let finished = self.checkpointer.writer.finished(wait);
+        for done in self.done_on_all(finished)? {
             let judged = self.judge(done);
             first = self.first_of(first, judged);
         }

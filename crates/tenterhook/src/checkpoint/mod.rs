@@ -28,6 +28,7 @@ mod disk;
 mod emergency;
 mod hook_states;
 mod hook_tensors;
+mod ranks;
 mod roots;
 mod saving;
 mod store;

@@ -191,6 +191,9 @@ impl<M: Module> Loop<M> {
         let saved = Announcement::of(&contents, name, request.best_score);
         contents.unannounced = self.checkpointer.announcements.with(&saved);
         self.checkpointer.announcements.in_flight.push(saved.clone());
+        if !self.ranks.world.is_main() {
+            return self.save_begun();
+        }
         let job = Job {
             saved,
             places,
@@ -202,6 +205,11 @@ impl<M: Module> Loop<M> {
             hurry: Arc::clone(&self.checkpointer.emergency.hurry),
         };
         self.checkpointer.writer.start(job, self.limits.background_saves);
+        self.save_begun()
+    }
+
+    /// A save has begun, here or on rank 0.
+    fn save_begun(&mut self) -> Result<(), Failure> {
         if self.limits.background_saves { Ok(()) } else { self.collect_saves(true) }
     }
 

@@ -25,7 +25,7 @@ mod waiting_tests;
 mod workers;
 
 use tenterhook_core::tensor::NoTensors;
-use tenterhook_core::{BoxError, Failure, Stage, State, TensorSource};
+use tenterhook_core::{BoxError, Failure, Stage, State, TensorSource, World};
 
 pub use self::batches::Batches;
 pub use self::dataset::{Dataset, LoadError, Sample};
@@ -139,6 +139,10 @@ pub trait DataModule<B> {
     fn turns(&self) -> Turns {
         Turns::RoundRobin
     }
+
+    /// Says which rank of a distributed run this is, so that loaders give its part of each batch. Comes before `setup`. All ranks
+    /// must yield the same number of batches.
+    fn join(&mut self, _world: World) {}
 
     /// Before anything else.
     fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {

@@ -297,6 +297,10 @@ impl<M: Module> Loop<M> {
     /// Whether the run was asked to end by a signal. Asked once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn is_interrupted(&mut self) -> bool {
+        // On several ranks all of them heed it where they agree.
+        if self.ranks.several {
+            return self.is_any_interrupted();
+        }
         if self.ending.interrupt.is_requested() {
             self.heed_interruption();
             return true;
@@ -304,10 +308,19 @@ impl<M: Module> Loop<M> {
         false
     }
 
+    fn is_any_interrupted(&mut self) -> bool {
+        let signal = self.ranks.signal.clone();
+        signal.into_iter().for_each(|signal| self.heed_signal(signal));
+        self.ending.signal.is_some()
+    }
+
     #[cold]
     fn heed_interruption(&mut self) {
+        self.heed_signal(self.ending.interrupt.signal());
+    }
+
+    pub(crate) fn heed_signal(&mut self, signal: String) {
         if self.ending.signal.is_none() {
-            let signal = self.ending.interrupt.signal();
             self.ending.signal = Some(signal.clone());
             self.checkpointer.emergency.hurry.store(true, Ordering::Relaxed);
             self.state.status = Status::Interrupted;

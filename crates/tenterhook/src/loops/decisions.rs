@@ -20,6 +20,10 @@ impl<M: Module> Loop<M> {
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
             for decided in self.hooks.take_decisions() {
+                if self.ranks.several {
+                    self.hold(module, decided)?;
+                    continue;
+                }
                 let began = self.begun();
                 self.absorb(module, &decided)?;
                 self.charge_since(began, &decided.hook, decided.event);
@@ -134,7 +138,12 @@ impl<M: Module> Loop<M> {
         if !self.flow.of_module.is_empty() {
             let event = Event::of_handler(self.caller.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.flow.of_module) {
-                self.absorb(module, &Decided { hook: MODULE.into(), event, decision })?;
+                let decided = Decided { hook: MODULE.into(), event, decision };
+                if self.ranks.several {
+                    self.hold(module, decided)?;
+                } else {
+                    self.absorb(module, &decided)?;
+                }
             }
         }
         Ok(())
@@ -155,7 +164,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
+    pub(super) fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
         let (flows, requests) = decided.decision.clone().into_parts();
         for flow in flows {
             self.signal(&decided.hook, flow);
@@ -226,7 +235,7 @@ impl<M: Module> Loop<M> {
     }
 
     /// What somebody decided cannot be done. A hook's policy says what that means; of the module it is a failure.
-    fn refuse(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
+    pub(super) fn refuse(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
         if decided.hook != MODULE {
             return self.hooks.blame(&decided.hook, decided.event, (epoch, step), error);

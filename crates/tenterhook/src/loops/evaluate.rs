@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook_core::random::seed_at;
 use tenterhook_core::{Event, Failure, Phase, Stage, Tensors};
 
 use crate::call::Call;
 use crate::checkpoint::ResumePoint;
 use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
-use crate::loops::update::purpose;
 use crate::loops::{BatchPlace, Who};
 use crate::module::Module;
 use crate::outputs::Outputs;
@@ -84,6 +82,7 @@ impl<M: Module> Call<'_, M> {
         self.run.shared.metrics.set_loader(None);
         // What was cut short has no results.
         if self.run.ending.signal.is_none() {
+            self.run.reduce_metrics()?;
             self.run.shared.metrics.close();
         }
         evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd {});
@@ -107,7 +106,7 @@ impl<M: Module> Call<'_, M> {
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let Check::Time(_) = self.run.limits.val_check {
-            self.run.state.last_validation = self.run.shared.elapsed();
+            self.run.state.last_validation = self.run.time_of_all();
         }
         self.run.checkpointer.emergency.before_validation = None;
         self.run.state.batch = self.run.state.train_batch;
@@ -147,7 +146,8 @@ impl<M: Module> Call<'_, M> {
             drop(waiting);
             self.run.waited();
             let batch = batch.map_err(|error| of_loader(&name, error));
-            let batch = match self.run.checked(batch)? {
+            let batch = self.run.checked(batch)?;
+            let batch = match self.run.agree_on_batch(self.module, batch, |batch| (batch, false))? {
                 Waited::Batch(batch) => batch,
                 Waited::Ended => break,
                 Waited::GaveUp => continue,
@@ -163,9 +163,9 @@ impl<M: Module> Call<'_, M> {
     fn evaluate_batch(&mut self, phase: Phase, batch: &M::Batch, name: &str) -> Result<(), Failure> {
         evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) });
         let BatchPlace { index, loader, .. } = self.run.state.batch;
-        let seed = self.run.shared.streams.borrow().seed();
+        let seed = self.run.step_seed(phase, index ^ (loader as u64) << 32);
         self.run.at(Who::Module, "reseed");
-        self.module.reseed(seed_at(seed, purpose(phase), index ^ (loader as u64) << 32));
+        self.module.reseed(seed);
         let ends = match phase {
             Phase::Test => Event::TestBatchEnd,
             Phase::Predict => Event::PredictBatchEnd,

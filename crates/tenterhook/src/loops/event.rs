@@ -43,9 +43,10 @@ macro_rules! call_module {
 
 /// Calls a handler of the strategy, and notes the place in case it fails or panics.
 macro_rules! call_strategy {
-    ($run:expr, $strategy:expr, $handler:ident) => {{
+    ($run:expr, $handler:ident) => {{
         $run.at($crate::loops::Who::Strategy, stringify!($handler));
-        let called = $strategy.$handler(&$run.state.progress);
+        let progress = $run.state.progress;
+        let called = $run.ranks.strategy.$handler(&progress);
         $run.checked(called)?;
     }};
 }
@@ -65,17 +66,18 @@ macro_rules! deliver {
         deliver!(@hooks $parts All $Event $fields);
         deliver_rest!($parts $handler $Event $sources);
     };
-    (@hooks [$run:expr, $module:expr $(, $strategy:expr)?] $Part:ident $Event:ident $fields:tt) => {
+    (@hooks [$run:expr, $module:expr] $Part:ident $Event:ident $fields:tt) => {
         emit!($run, $module, $Part, $Event $fields);
     };
-    (@module [$run:expr, $module:expr $(, $strategy:expr)?] $handler:ident) => {
+    (@module [$run:expr, $module:expr] $handler:ident) => {
         call_module!($run, $module, $handler);
     };
-    (@strategy [$run:expr, $module:expr, $strategy:expr] $handler:ident) => {
-        call_strategy!($run, $strategy, $handler);
+    (@strategy [$run:expr, $module:expr] $handler:ident) => {
+        call_strategy!($run, $handler);
     };
-    (@saves [$run:expr, $module:expr $(, $strategy:expr)?] $Event:ident) => {
+    (@saves [$run:expr, $module:expr] $Event:ident) => {
         if let Some(point) = const { $crate::resume::ResumePoint::at(::tenterhook_core::Event::$Event) } {
+            $run.agree($module, "decisions")?;
             $run.save_requested($module, point)?;
         }
     };
@@ -105,11 +107,11 @@ macro_rules! define_event_macros {
     };
     (@with ($d:tt) $($handler:ident $Event:ident $sources:tt;)*) => {
         /// Delivers an event to all who receive it: `event!(self, TrainStart { .. })` in a `Call`,
-        /// `event!(run, module, StepEnd { .. })` where there is no strategy.
+        /// `event!(run, module, StepEnd { .. })` in a `Loop`.
         macro_rules! event {
             $(
                 ($d call:expr, $Event $d fields:tt) => {
-                    deliver!([$d call.run, $d call.module, $d call.strategy] $handler $Event $sources $d fields)
+                    deliver!([$d call.run, $d call.module] $handler $Event $sources $d fields)
                 };
                 ($d run:expr, $d module:expr, $Event $d fields:tt) => {
                     deliver!([$d run, $d module] $handler $Event $sources $d fields)
@@ -121,7 +123,7 @@ macro_rules! define_event_macros {
         macro_rules! event_rest {
             $(
                 ($d call:expr, $Event) => {
-                    deliver_rest!([$d call.run, $d call.module, $d call.strategy] $handler $Event $sources)
+                    deliver_rest!([$d call.run, $d call.module] $handler $Event $sources)
                 };
             )*
         }

@@ -75,9 +75,10 @@ impl<M: Module> Call<'_, M> {
     /// beginning, which come again after a resume, is forgotten.
     fn train(&mut self, restored: Option<Traces>) -> Result<(), Failure> {
         let mut training = self.training()?;
+        self.run.agree(self.module, "decisions")?;
         let mut resumed = self.resume.point.take();
         if resumed.is_none() {
-            self.run.state.train_began = self.run.shared.elapsed();
+            self.run.state.train_began = self.run.time_of_all();
             self.run.state.last_validation = self.run.state.train_began;
         }
         self.stop_when_time_is_over();
@@ -143,6 +144,7 @@ impl<M: Module> Call<'_, M> {
             self.run.end_steps();
             self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
+            self.run.reduce_metrics()?;
             self.run.shared.metrics.close();
             event!(self, TrainEpochEnd {});
         }
@@ -184,9 +186,13 @@ impl<M: Module> Call<'_, M> {
             let timed = self.run.stopwatch(Event::TrainBatchStart);
             self.run.at(Who::Data, "next");
             self.run.loaders.watch.desk.at(&self.run.state.progress, false);
-            let fetched = training.feed.next(&|| self.run.ending.interrupt.is_requested());
+            let may_give_up = !self.run.ranks.several || self.can_be_left();
+            let fetched = training.feed.next(&|| may_give_up && self.run.ending.interrupt.is_requested());
             self.run.waited();
-            let fetched = match self.run.checked(fetched)? {
+            let fetched = self.run.checked(fetched)?;
+            let fetched =
+                self.run.agree_on_batch(self.module, fetched, |fetched| (&fetched.batch, fetched.is_last))?;
+            let fetched = match fetched {
                 Waited::Batch(fetched) => fetched,
                 Waited::Ended => break,
                 Waited::GaveUp => continue,
@@ -275,6 +281,7 @@ impl<M: Module> Call<'_, M> {
         (run.flow.skip_batch, run.flow.skip_update) = (false, false);
 
         event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
+        self.run.agree(self.module, "skipped batches")?;
 
         let (run, module) = (&mut self.run, &mut *self.module);
         if std::mem::take(&mut run.flow.end_epoch) {
@@ -288,10 +295,12 @@ impl<M: Module> Call<'_, M> {
         let mut has_loss = false;
         let mut stepped = None;
         if !std::mem::take(&mut run.flow.skip_batch) {
-            run.state.progress.samples += batch.size() as u64;
-            run.state.progress.tokens += batch.tokens();
+            let (samples, tokens) = run.samples_and_tokens(&batch);
+            run.state.progress.samples += samples;
+            run.state.progress.tokens += tokens;
             let losses_before = run.values.losses.len();
             let loss = run.forward(module, &batch, name)?;
+            let loss = run.loss_of_all(loss)?;
             if module.automatic_optimization() {
                 if run.state.window == Window::Closed {
                     run.zero_grad(module, 0..run.update.optimization.optimizers)?;
@@ -300,6 +309,7 @@ impl<M: Module> Call<'_, M> {
                 if let Some(loss) = loss {
                     run.backward(module, &loss, run.limits.accumulate as f64)?;
                     run.values.losses.push(loss.map(M::detach));
+                    run.agree(module, "skipped updates")?;
                     // Gradients that must not be used are in the window's sum, so the whole window is skipped.
                     if std::mem::take(&mut run.flow.skip_update) {
                         run.state.window = Window::Skipped;
@@ -354,7 +364,7 @@ impl<M: Module> Call<'_, M> {
 
     fn stop_when_time_is_over(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.shared.elapsed().saturating_sub(self.run.state.train_began) >= max {
+        if self.run.time_of_all().saturating_sub(self.run.state.train_began) >= max {
             self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
@@ -369,7 +379,7 @@ impl<M: Module> Call<'_, M> {
             return true;
         }
         if let Check::Time(interval) = run.limits.val_check {
-            return run.shared.elapsed().saturating_sub(run.state.last_validation) >= interval.0;
+            return run.time_of_all().saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position =

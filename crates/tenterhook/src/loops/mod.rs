@@ -1,7 +1,7 @@
 //! The training loop: its parts, and what all of them need.
 //!
 //! Read `fit.rs` for the loop from the first event to the last, `update.rs` for one optimizer step, `event.rs` for how an
-//! event goes out, and `decisions.rs` for what the decisions of hooks do.
+//! event goes out, `decisions.rs` for what the decisions of hooks do, and `ranks/` for what several ranks do together.
 //!
 //! - A skipped update inside an accumulation window skips the whole window, since the window's sum holds the gradients that must not
 //!   be used.
@@ -17,6 +17,7 @@ pub(crate) mod event;
 mod decisions;
 pub(crate) mod evaluate;
 pub(crate) mod fit;
+pub(crate) mod ranks;
 mod state;
 pub(crate) mod update;
 mod weight_swap;
@@ -35,6 +36,8 @@ use crate::journal::{Journal, RunNotice};
 use crate::module::Module;
 use crate::settings::Limits;
 use crate::stall::Watch;
+use crate::strategy::Strategy;
+use ranks::Ranks;
 pub(crate) use state::{BatchPlace, Ending, FlowRequests, LoopState, StepValues, UpdateState, Window};
 pub(crate) use weight_swap::WeightSwap;
 
@@ -71,7 +74,7 @@ pub(crate) struct Caller {
     pub(crate) place: &'static str,
 }
 
-/// The parts of the loop, apart from the module, the data and the strategy, which the user brings.
+/// The parts of the loop, apart from the module and the data, which the user brings.
 pub struct Loop<M: Module> {
     pub(crate) hooks: HookRunner,
     /// What hooks see: run, metrics, board, random streams, clock.
@@ -89,6 +92,7 @@ pub struct Loop<M: Module> {
     pub(crate) checkpointer: Checkpointer,
     pub(crate) journal: Journal,
     pub(crate) loaders: LoaderNames,
+    pub(crate) ranks: Ranks,
     pub(crate) caller: Caller,
 }
 
@@ -99,6 +103,7 @@ impl<M: Module> Loop<M> {
         limits: Limits,
         stage: Stage,
         journal: Journal,
+        strategy: Box<dyn Strategy>,
     ) -> Loop<M> {
         let watch = Watch::new(limits.stall_warning);
         Loop {
@@ -115,6 +120,7 @@ impl<M: Module> Loop<M> {
             checkpointer: Checkpointer::default(),
             journal,
             loaders: LoaderNames { names: Default::default(), watch },
+            ranks: Ranks::new(strategy),
             caller: Caller { who: Who::Trainer, place: "start" },
         }
     }

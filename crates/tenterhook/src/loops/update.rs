@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tenterhook_core::moment::NoModel;
-use tenterhook_core::random::seed_at;
 use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
 
@@ -35,9 +34,9 @@ impl<M: Module> Loop<M> {
     ) -> Result<Option<Once<M::Scalar>>, Failure> {
         event!(self, module, BeforeForward { batch: self.view(batch, loader) });
         let timed = self.stopwatch(Event::AfterForward);
-        let seed = self.shared.streams.borrow().seed();
+        let seed = self.step_seed(self.state.phase, self.state.progress.total_batches);
         self.at(Who::Module, "reseed");
-        module.reseed(seed_at(seed, purpose(self.state.phase), self.state.progress.total_batches));
+        module.reseed(seed);
         self.update.stepped_itself = false;
         self.at(Who::Module, "training_step");
         let output = module.training_step(batch, &mut Cx::new(self));
@@ -72,9 +71,13 @@ impl<M: Module> Loop<M> {
     ) -> Result<(), Failure> {
         event!(self, module, BeforeBackward { loss: Scalar::new(loss) });
         let timed = self.stopwatch(Event::AfterBackward);
-        self.at(Who::Module, "backward");
-        let propagated = module.backward(&loss.scalar, divide_by);
-        self.checked(propagated)?;
+        if self.ranks.several {
+            self.backward_on_all(module, &loss.scalar, divide_by)?;
+        } else {
+            self.at(Who::Module, "backward");
+            let propagated = module.backward(&loss.scalar, divide_by);
+            self.checked(propagated)?;
+        }
         let duration = self.since(timed);
         event!(
             self,
@@ -103,6 +106,7 @@ impl<M: Module> Loop<M> {
                 module,
                 BeforeOptimizerStep { optimizer, gradients: Tensors::new(module.gradients(Some(optimizer))) }
             );
+            self.agree(module, "optimizer step")?;
             if std::mem::take(&mut self.flow.skip_update) {
                 break;
             }
@@ -228,14 +232,14 @@ impl<M: Module> Loop<M> {
             Interval::Epoch => self.state.progress.epoch + 1,
         };
         for index in 0..self.update.optimization.schedulers.len() {
-            let scheduler = &self.update.optimization.schedulers[index];
+            let scheduler = self.update.optimization.schedulers[index].clone();
             let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
             if !due || scheduler.plateau_of.is_some() != on_plateau {
                 continue;
             }
             let mut metric = None;
             if let Some(name) = &scheduler.plateau_of {
-                metric = self.shared.metrics.get(name);
+                metric = self.plateau_of_all(self.shared.metrics.get(name))?;
                 if metric.is_none() && !scheduler.strict {
                     continue;
                 }

@@ -26,10 +26,7 @@ impl Identity {
         static PROGRAM: OnceLock<Option<Fingerprint>> = OnceLock::new();
         let read = || std::env::current_exe().ok().and_then(|path| Fingerprint::of_file(&path).ok());
         let program = PROGRAM.get_or_init(read).clone();
-        let features = features();
-        let processor =
-            [std::env::consts::ARCH].iter().chain(&features).copied().collect::<Vec<_>>().join(" ");
-        Identity { data: BTreeMap::new(), program, processor }
+        Identity { data: BTreeMap::new(), program, processor: processor() }
     }
 
     /// The data that differs, of what both know. Each difference is harmful.
@@ -62,6 +59,11 @@ impl Identity {
         };
         Some(format!("the checkpoint was written by {what}: results may differ in their last bits"))
     }
+}
+
+/// The architecture of the processor, and its features.
+pub(crate) fn processor() -> String {
+    [std::env::consts::ARCH].into_iter().chain(features()).collect::<Vec<_>>().join(" ")
 }
 
 /// The features of the processor by which libraries choose other instructions.

@@ -33,6 +33,7 @@ pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
 pub use entry::{Entry, Happening};
 pub use identity::Identity;
+pub(crate) use identity::processor;
 pub use interrupt::Interrupt;
 pub use introduction::{IntroducedHook, Introduction, Resumption, command_line, named_versions};
 pub use lock::{Holder, LockError, RunLock, holder};

@@ -1,6 +1,6 @@
 //! The toy's data: a few fixed points of a plane.
 
-use tenterhook_core::{BoxError, NamedTensors, TensorSource};
+use tenterhook_core::{BoxError, NamedTensors, TensorSource, World};
 
 use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 
@@ -45,11 +45,20 @@ pub struct ToyData {
     pub predict: Vec<u64>,
     /// Whether the training loaders know their length.
     pub sized: bool,
+    /// Which part of each batch it gives.
+    pub world: World,
 }
 
 impl Default for ToyData {
     fn default() -> ToyData {
-        ToyData { train: vec![8], validate: vec![2], test: vec![2], predict: vec![1], sized: true }
+        ToyData {
+            train: vec![8],
+            validate: vec![2],
+            test: vec![2],
+            predict: vec![1],
+            sized: true,
+            world: World::SOLO,
+        }
     }
 }
 
@@ -64,9 +73,14 @@ impl DataModule<ToyBatch> for ToyData {
         let sized = self.sized || split != Split::Train;
         let loaders = batches.iter().enumerate().map(|(index, batches)| {
             let name = format!("{}{index}", split.key());
-            Box::new(ToyLoader { name, batches: *batches, sized, next: 0 }) as Box<dyn Loader<ToyBatch>>
+            Box::new(ToyLoader { name, batches: *batches, sized, next: 0, world: self.world })
+                as Box<dyn Loader<ToyBatch>>
         });
         Ok(loaders.collect())
+    }
+
+    fn join(&mut self, world: World) {
+        self.world = world;
     }
 }
 
@@ -75,6 +89,7 @@ struct ToyLoader {
     batches: u64,
     sized: bool,
     next: u64,
+    world: World,
 }
 
 impl Loader<ToyBatch> for ToyLoader {
@@ -97,7 +112,10 @@ impl Loader<ToyBatch> for ToyLoader {
         }
         let start = self.next * 4;
         self.next += 1;
-        let samples = (start..start + 4).map(|i| {
+        // Each rank has as many of the four as the others, to within one.
+        let World { rank, size, .. } = self.world;
+        let part = 4 * rank as u64 / size as u64..4 * (rank as u64 + 1) / size as u64;
+        let samples = part.map(|i| start + i).map(|i| {
             let x = [(i % 7) as f32 / 7.0 - 0.4, (i % 5) as f32 / 5.0 - 0.3];
             (x, 2.0 * x[0] - 3.0 * x[1] + 0.5)
         });

@@ -14,6 +14,7 @@ use crate::module::Module;
 use crate::report::{Predictions, Report, RunError};
 use crate::resume::ResumeOptions;
 use crate::settings::{Limits, Settings};
+use crate::strategy::Solo;
 
 impl Trainer {
     /// What the plan would refuse before step 1 of a `fit`, and what it would only warn of
@@ -100,13 +101,14 @@ impl Trainer {
         }
         self.in_session(stage, module, data, |session| {
             let ran = session.run(body);
-            match (ran, session.run.end_recording()) {
+            let ended = match (ran, session.run.end_recording()) {
                 (Ok(()), ended) => ended.map_err(|failure| (failure, Vec::new())),
                 (Err((first, mut later)), ended) => {
                     later.extend(ended.err());
                     Err((first, later))
                 }
-            }
+            };
+            session.run.end_on_all(ended)
         })
     }
 
@@ -123,7 +125,7 @@ impl Trainer {
         let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
         let Settings { seed, deterministic, .. } = self.settings;
         let options = CallOptions { seed, deterministic, lenient: self.lenient };
-        let mut session = Call::new(run, (module, data, &mut *self.strategy), options, resume);
+        let mut session = Call::new(run, (module, data), options, resume);
         let ran = body(&mut session);
         let Call { run, predictions, .. } = session;
         let report = self.end(run);
@@ -137,7 +139,8 @@ impl Trainer {
     fn begin<M: Module>(&mut self, stage: Stage) -> Loop<M> {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
-        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open());
+        let strategy = std::mem::replace(&mut self.strategy, Box::new(Solo));
+        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
         let (is_recorded, rehearsal) = (run.journal.recording.is_some(), run.shared.run.rehearsal);
         run.hooks.trace_updates(self.settings.trace_updates && is_recorded);
         run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
@@ -159,8 +162,11 @@ impl Trainer {
     fn end<M: Module>(&mut self, run: Loop<M>) -> Report {
         let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();
-        let Loop { hooks, shared, state, ending, journal: Journal { notices, recording, .. }, .. } = run;
+        let Loop { hooks, shared, state, ending, journal, ranks, .. } = run;
+        let Journal { notices, recording, .. } = journal;
         (self.hooks, self.shared, self.progress) = (hooks, shared, state.progress);
+        self.strategy = ranks.strategy;
+        let recording = recording.or(ranks.unused_recording);
         let lines_lost = recording.as_ref().map_or(0, |recording| recording.recorder().lost());
         self.journal.recording = recording;
         Report {

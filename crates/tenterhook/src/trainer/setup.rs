@@ -11,7 +11,7 @@ use crate::run::{Interrupt, Recorder, RunDirectory, RunDirectoryPlan};
 use crate::strategy::Strategy;
 
 impl Trainer {
-    /// Uses another strategy than one process.
+    /// Distributes training by this strategy instead of using one process.
     #[must_use]
     pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Trainer {
         self.strategy = Box::new(strategy);

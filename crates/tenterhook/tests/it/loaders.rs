@@ -10,7 +10,13 @@ use crate::lab::{Lab, LabData, bits, epochs, trainer};
 use crate::tape::{Seen, Tape};
 
 fn several() -> ToyData {
-    ToyData { train: vec![3, 1], validate: vec![1, 2], test: vec![2, 1], predict: vec![1, 2], sized: true }
+    ToyData {
+        train: vec![3, 1],
+        validate: vec![1, 2],
+        test: vec![2, 1],
+        predict: vec![1, 2],
+        ..ToyData::default()
+    }
 }
 
 #[test]

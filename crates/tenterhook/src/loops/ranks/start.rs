@@ -1,0 +1,202 @@
+//! The beginning of a call on several ranks: rank 0 decides what only one can, and everything else must be the same.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenterhook_core::random::Streams;
+use tenterhook_core::{Failure, Stage};
+
+use crate::call::Call;
+use crate::config::{ChangeRules, Difference};
+use crate::loops::Who;
+use crate::module::Module;
+use crate::run::processor;
+
+/// What rank 0 decides.
+#[derive(Serialize, Deserialize)]
+struct Decided {
+    id: String,
+    directory: Option<PathBuf>,
+    checkpoints: PathBuf,
+    seed: u64,
+    /// The checkpoint to resume.
+    checkpoint: Option<PathBuf>,
+}
+
+/// What must be the same on all ranks before any hook is called.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    call: Stage,
+    config: Value,
+    hooks: Vec<String>,
+    processor: String,
+}
+
+/// What must be the same once the module is built and the data is known.
+#[derive(Serialize, Deserialize)]
+struct Built {
+    parameters: Vec<String>,
+    epoch: Vec<String>,
+}
+
+impl<M: Module> Call<'_, M> {
+    /// Call sites `start` and `plan`.
+    pub(crate) fn agree_on_start(&mut self) -> Result<(), Failure> {
+        self.run.hooks.join(self.run.ranks.world);
+        if !self.run.ranks.several {
+            return Ok(());
+        }
+        let run = &self.run.shared.run;
+        let own = Decided {
+            id: run.id.clone(),
+            directory: run.directory.clone(),
+            checkpoints: run.checkpoints.clone(),
+            seed: self.options.seed,
+            checkpoint: self.resume.options.checkpoint.clone(),
+        };
+        let decided = self.run.collective("start", |ranks| ranks.broadcast("start", &own))?;
+        self.follow(decided);
+        let plan = Plan {
+            call: self.run.state.stage,
+            config: without_seed(&self.run.shared.run.config),
+            hooks: self.hook_lines(),
+            processor: processor(),
+        };
+        let plans = self.run.collective("plan", |ranks| ranks.gather("plan", &plan))?;
+        let rules = self.resume.options.change_rules.clone().unwrap_or_default();
+        let mut others = plans.iter().enumerate().skip(1);
+        let difference = others.find_map(|(rank, plan)| plans[0].difference(plan, rank, &rules));
+        difference.map_or(Ok(()), |difference| self.differs(difference))
+    }
+
+    /// Does what rank 0 decided. Rank 0 alone writes to the run directory.
+    fn follow(&mut self, decided: Decided) {
+        let Decided { id, directory, checkpoints, seed, checkpoint } = decided;
+        if self.run.ranks.world.is_main() {
+            return;
+        }
+        let run = &mut self.run.shared.run;
+        (run.id, run.directory, run.checkpoints) = (id, directory, checkpoints);
+        if std::mem::replace(&mut self.options.seed, seed) != seed {
+            self.run.shared.streams.replace(Streams::new(seed));
+        }
+        self.resume.options.checkpoint = checkpoint;
+        self.run.ranks.unused_recording = self.run.journal.recording.take();
+        self.run.journal.notices.introduces = false;
+    }
+
+    fn hook_lines(&self) -> Vec<String> {
+        let lines = self.run.hooks.list().into_iter().map(|hook| {
+            let state = if hook.enabled { "" } else { ", disabled" };
+            format!("`{}` ({}, {}{state})", hook.name, hook.kind, hook.ranks)
+        });
+        lines.collect()
+    }
+
+    /// Call site `parameters`. Also refuses what several ranks cannot train.
+    pub(crate) fn compare_modules(&mut self) -> Result<(), Failure> {
+        if !self.run.ranks.several {
+            return Ok(());
+        }
+        if self.run.state.stage == Stage::Fit {
+            self.refuse_undistributable()?;
+        }
+        let params = self.module.params();
+        let parameters = (0..params.count())
+            .map(|index| format!("`{}` of shape {:?}", params.name(index), params.shape(index)))
+            .collect();
+        let length = self.run.shared.run.epoch_batches;
+        let epoch = vec![length.map_or("an unknown number".to_owned(), |length| length.to_string())];
+        let built = Built { parameters, epoch };
+        let all = self.run.collective("parameters", |ranks| ranks.gather("parameters", &built))?;
+        let mut others = all.iter().enumerate().skip(1);
+        let difference = others.find_map(|(rank, other)| {
+            let parameters = listed("parameter", &all[0].parameters, &other.parameters, rank);
+            parameters.or_else(|| listed("number of batches", &all[0].epoch, &other.epoch, rank))
+        });
+        difference.map_or(Ok(()), |difference| self.differs(difference))
+    }
+
+    fn refuse_undistributable(&mut self) -> Result<(), Failure> {
+        let partial = self.run.hooks.declared();
+        let partial = partial.iter().find(|spec| spec.changes_gradients && !spec.ranks.is_all());
+        let refusal = if !self.module.saves_gradients() {
+            "this module cannot be trained on several ranks; implement `saves_gradients`, `gradients_state` and \
+             `load_gradients`"
+                .to_owned()
+        } else if !self.module.automatic_optimization() {
+            "manual optimization does not work on several ranks; return the loss from `training_step`"
+                .to_owned()
+        } else if let Some(spec) = partial {
+            format!("update hook `{}` must run on all ranks, and is declared for {}", spec.name, spec.ranks)
+        } else {
+            return Ok(());
+        };
+        self.differs(refusal)
+    }
+
+    fn differs(&mut self, text: String) -> Result<(), Failure> {
+        self.run.at(Who::Trainer, "ranks");
+        Err(self.run.failed(text.into(), false))
+    }
+}
+
+impl Plan {
+    /// The first difference from rank 0, with both values.
+    fn difference(&self, other: &Plan, rank: usize, rules: &ChangeRules) -> Option<String> {
+        if self.call != other.call {
+            return Some(format!("rank 0 calls `{:?}`, and rank {rank} calls `{:?}`", self.call, other.call));
+        }
+        let differences = rules.differences(&self.config, &other.config);
+        // Each process has a device of its own, and rank 0 says where the run goes.
+        let mut differences = differences.into_iter().filter(|it| !matches!(&*it.key, "device" | "runs_dir"));
+        if let Some(Difference { key, old, new, .. }) = differences.next() {
+            let [main, other] =
+                [old, new].map(|value| value.map_or("unset".to_owned(), |value| value.to_string()));
+            return Some(format!("`{key}` is {main} on rank 0, and {other} on rank {rank}"));
+        }
+        listed("hook", &self.hooks, &other.hooks, rank).or_else(|| {
+            let processors = [&self.processor, &other.processor].map(|it| vec![it.clone()]);
+            listed("processor", &processors[0], &processors[1], rank)
+        })
+    }
+}
+
+/// Where two lists differ first.
+fn listed(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
+    let at = (0..main.len().max(other.len())).find(|at| main.get(*at) != other.get(*at))?;
+    let [main, other] = [main, other].map(|list| list.get(at).map_or("none", String::as_str));
+    let place = if what == "hook" || what == "parameter" { format!(" {}", at + 1) } else { String::new() };
+    Some(format!("{what}{place} is {main} on rank 0, and {other} on rank {rank}"))
+}
+
+/// The seed is what rank 0 has.
+fn without_seed(config: &Value) -> Value {
+    let mut config = config.clone();
+    if let Some(trainer) = config.get_mut("trainer").and_then(Value::as_object_mut) {
+        trainer.remove("seed");
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed;
+
+    #[test]
+    fn the_first_difference_of_two_lists_is_named_with_both_values() {
+        let list = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let main = list(&["`weight` of shape [2]", "`bias` of shape [1]"]);
+        assert_eq!(listed("parameter", &main, &main, 1), None);
+        let other = list(&["`weight` of shape [2]", "`bias` of shape [3]"]);
+        assert_eq!(
+            listed("parameter", &main, &other, 3).as_deref(),
+            Some("parameter 2 is `bias` of shape [1] on rank 0, and `bias` of shape [3] on rank 3")
+        );
+        assert_eq!(
+            listed("parameter", &main, &main[..1], 1).as_deref(),
+            Some("parameter 2 is `bias` of shape [1] on rank 0, and none on rank 1")
+        );
+    }
+}
