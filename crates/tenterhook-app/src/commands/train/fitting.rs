@@ -132,7 +132,9 @@ impl Fitting<'_> {
             return error.code(WRONG_INPUT);
         }
         if !(output.quiet || output.json) {
-            costs.iter().for_each(|line| print(line));
+            for line in &costs {
+                print(line);
+            }
         }
         let newest = newest_whole(trainer.checkpoints(), OnUnreadable::Stop);
         let is_there = newest.is_ok_and(|newest| newest.path.is_some());
