@@ -9,11 +9,12 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::optim::AdamWConfig;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use tenterhook::TensorSource;
 use tenterhook::data::{BatchData, Batches, Loading};
 use tenterhook::module::Horizon;
 use tenterhook::prelude::*;
 use tenterhook::schedule::Cosine;
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Group, Optimizer, Optimizers, Schedule, Step};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, Group, Optimizer, Optimizers, Schedule, Step, TensorList};
 
 /// Tells points within a circle from those outside of it.
 #[derive(Module, Debug)]
@@ -27,11 +28,17 @@ struct Circle {
 struct Points {
     at: Tensor<2>,
     inside: Tensor<1, Int>,
+    shown: TensorList,
 }
 
 impl BatchData for Points {
     fn size(&self) -> usize {
         self.at.dims()[0]
+    }
+
+    // What hooks see as `cx.batch.tensors`: they look at floats.
+    fn tensors(&self) -> &dyn TensorSource {
+        &self.shown
     }
 }
 
@@ -121,10 +128,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let collate = move |samples: Vec<([f32; 2], i64)>| {
             let size = samples.len();
             let (at, inside): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
-            Ok(Points {
-                at: Tensor::from_data(TensorData::new(at.concat(), [size, 2]), &device),
-                inside: Tensor::from_data(TensorData::new(inside, [size]), &device),
-            })
+            let at: Tensor<2> = Tensor::from_data(TensorData::new(at.concat(), [size, 2]), &device);
+            let inside: Tensor<1, Int> = Tensor::from_data(TensorData::new(inside, [size]), &device);
+            let shown = TensorList::default().with("at", at.clone()).with("inside", inside.clone().float());
+            Ok(Points { at, inside, shown })
         };
         Batches::new(name, points(first), collate)
     };

@@ -73,7 +73,7 @@ impl BurnModule for Net {
     type Prediction = Vec<i64>;
 
     fn training_step(&mut self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
-        let (loss, _) = self.loss(batch.at.clone().autodiff(), batch.class.clone().autodiff(), cx);
+        let (loss, _) = self.loss(batch.at.clone(), batch.class.clone(), cx);
         Ok(loss.into())
     }
 
@@ -162,7 +162,7 @@ impl Task for Spiral {
         }
         let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
-        let net = Net::new(options.model.hidden, &device.clone().autodiff());
+        let net = Net::new(options.model.hidden, &device);
         let module = Burn::new(net, &device).with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
         let batches = |name: &str, first: usize| {
             let device = device.clone();

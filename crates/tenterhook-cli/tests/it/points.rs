@@ -22,6 +22,30 @@ fn the_points_of_a_module_are_listed_in_the_order_of_its_forward_pass() {
 }
 
 #[test]
+fn the_trace_names_each_point_and_the_hooks_that_want_it() {
+    let place = Place::new();
+    place.write("c.toml", "task = \"digits\"\n[[hooks]]\nuse = \"activation_store\"\npoints = [\"conv*\"]\n");
+    let ran = place.run(&["trace", "c.toml", "--stage", "validate", "--batches", "1", "--json"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let rows = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let seen: Vec<_> = rows
+        .filter(|row| row["event"] == "on_activation")
+        .map(|row| {
+            (row["point"].as_str().unwrap_or_default().to_owned(), row["receivers"] != serde_json::json!([]))
+        })
+        .collect();
+    let expected = [
+        ("images", false),
+        ("conv1", true),
+        ("conv2", true),
+        ("features", false),
+        ("fc1", false),
+        ("logits", false),
+    ];
+    assert_eq!(seen, expected.map(|(point, wanted)| (point.to_owned(), wanted)));
+}
+
+#[test]
 fn a_pattern_selects_points_and_the_hooks_that_want_them_are_named() {
     let place = Place::new();
     place.write(

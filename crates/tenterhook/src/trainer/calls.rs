@@ -140,7 +140,8 @@ impl Trainer {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let strategy = std::mem::replace(&mut self.strategy, Box::new(Solo));
-        let mut run = Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
+        let mut run =
+            Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
         let (is_recorded, rehearsal) = (run.journal.recording.is_some(), run.shared.run.rehearsal);
         run.hooks.trace_updates(self.settings.trace_updates && is_recorded);
         run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
