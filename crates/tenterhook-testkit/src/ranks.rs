@@ -22,7 +22,7 @@ use tenterhook::strategy::RankError;
 use tenterhook::{BoxError, Strategy, World};
 
 /// How long a rank waits for the others.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs this on so many threads at once, each with the strategy of its rank, and returns the results by rank.
 ///

@@ -78,7 +78,7 @@ impl OwnLoop {
         hooks.into_iter().try_for_each(|hook| runner.add(hook))?;
         Ok(OwnLoop {
             hooks: RefCell::new(runner),
-            shared: Shared::new(RunInfo::default(), 0, WallClock::start()),
+            shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock::start())),
             progress: Cell::default(),
             in_batch: Cell::new(false),
             notices: RefCell::new(Notices::new(Readers::one(print), true)),

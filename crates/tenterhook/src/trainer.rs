@@ -86,7 +86,7 @@ impl Trainer {
             ..RunInfo::default()
         };
         Ok(Trainer {
-            shared: Shared::new(run, settings.seed, WallClock::start()),
+            shared: Shared::new(run, settings.seed, Box::new(WallClock::start())),
             settings,
             hooks: HookRunner::default(),
             strategy: Box::new(Solo),

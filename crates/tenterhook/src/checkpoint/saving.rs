@@ -179,9 +179,10 @@ impl<M: Module> Loop<M> {
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
         contents.entries = entries.into_map();
-        let weights = match weights_only {
-            true => self.scored_weights()?,
-            false => self.weights.own.clone().map_or_else(Weights::modules, Weights::Own),
+        let weights = if weights_only {
+            self.scored_weights()?
+        } else {
+            self.weights.own.clone().map_or_else(Weights::modules, Weights::Own)
         };
         let snapshot = self.snapshot(module, weights_only, &weights)?;
         self.at(Who::Trainer, "save");

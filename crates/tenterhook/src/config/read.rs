@@ -268,7 +268,7 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
 
 /// The entries of a table.
 struct Entries<'a> {
-    entries: toml::map::IntoIter<String, Value>,
+    rest: toml::map::IntoIter<String, Value>,
     /// The entry whose key has been read.
     next: Option<(String, Value)>,
     trail: &'a Trail,
@@ -276,7 +276,7 @@ struct Entries<'a> {
 
 impl Entries<'_> {
     fn new(table: toml::Table, trail: &Trail) -> Entries<'_> {
-        Entries { entries: table.into_iter(), next: None, trail }
+        Entries { rest: table.into_iter(), next: None, trail }
     }
 }
 
@@ -284,7 +284,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     type Error = Fault;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
-        let Some((key, value)) = self.entries.next() else { return Ok(None) };
+        let Some((key, value)) = self.rest.next() else { return Ok(None) };
         let read = self.trail.step(key.clone(), || seed.deserialize(StringDeserializer::new(key.clone())))?;
         self.next = Some((key, value));
         Ok(Some(read))

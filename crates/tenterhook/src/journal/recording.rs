@@ -310,7 +310,9 @@ impl<M: Module> Loop<M> {
 
     fn is_any_interrupted(&mut self) -> bool {
         let signal = self.ranks.signal.clone();
-        signal.into_iter().for_each(|signal| self.heed_signal(signal));
+        if let Some(signal) = signal {
+            self.heed_signal(signal);
+        }
         self.ending.signal.is_some()
     }
 

@@ -5,6 +5,7 @@ mod built_in;
 mod describe;
 mod maker;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -264,7 +265,7 @@ impl Registry {
         let schema = Schema::new(maker.listed().schema);
         let place = Place { key: "", called: format!("`{name}`"), also: &[], schema };
         problems.extend(misfits.iter().map(|misfit| place.problem(misfit)));
-        match made.map(|made| made.downcast::<Box<dyn OptimizerOptions<E>>>()) {
+        match made.map(<Box<dyn Any>>::downcast::<Box<dyn OptimizerOptions<E>>>) {
             Some(Ok(made)) if problems.is_empty() => return Ok(*made),
             Some(Err(_)) => {
                 problems.push(Problem::new("use", format!("optimizer `{name}` is for another engine")));

@@ -101,13 +101,12 @@ impl RunDirectory {
         let is_signed = beginning.stage == Stage::Fit && !plan.config.is_empty();
         let unsigned = is_signed.then(|| plan.signer.take_key()).and_then(Result::err);
         let _starting = Starting::below(&plan.runs_dir);
-        let (mut open, resumed) = match lock {
-            Some(lock) => go_on(plan, lock, beginning).map(|(open, resumed)| (open, Some(resumed)))?,
-            None => {
-                let open = create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?;
-                let resumed = beginning.resumed_from.map(|_| resumption(open.path(), beginning, None));
-                (open, resumed)
-            }
+        let (mut open, resumed) = if let Some(lock) = lock {
+            go_on(plan, lock, beginning).map(|(open, resumed)| (open, Some(resumed)))?
+        } else {
+            let open = create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?;
+            let resumed = beginning.resumed_from.map(|_| resumption(open.path(), beginning, None));
+            (open, resumed)
         };
         open.begun.introduction = Some(Introduction { resumed, ..Introduction::from(&open.record) });
         let latest = plan.runs_dir.join("latest");
@@ -156,13 +155,10 @@ impl Recorder for RunDirectory {
                 return Ok(Begun { removed_checkpoints: self.removed_before(), ..Begun::default() });
             }
         }
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let open = self.opened(beginning)?;
-                self.open.insert(open)
-            }
-        };
+        if self.open.is_none() {
+            self.open = Some(self.opened(beginning)?);
+        }
+        let Some(open) = &mut self.open else { return Ok(Begun::default()) };
         if stage == Stage::Test && open.record.trained.is_some() {
             // A resumed test is compared with it.
             open.record.identity.data.extend(beginning.identity.data.clone());

@@ -10,8 +10,8 @@ use tenterhook_core::Clock;
 pub(crate) struct WallClock(Instant);
 
 impl WallClock {
-    pub(crate) fn start() -> Box<WallClock> {
-        Box::new(WallClock(Instant::now()))
+    pub(crate) fn start() -> WallClock {
+        WallClock(Instant::now())
     }
 }
 

@@ -90,7 +90,9 @@ impl Strategy for Deaf {
     }
     fn sum_f64(&mut self, site: &str, values: &mut [f64]) -> Result<(), BoxError> {
         if site == self.site {
-            values.iter_mut().for_each(|value| *value *= self.rank.world().size as f64);
+            for value in values {
+                *value *= self.rank.world().size as f64;
+            }
             return Ok(());
         }
         self.rank.sum_f64(site, values)
