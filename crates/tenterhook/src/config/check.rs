@@ -32,7 +32,10 @@ pub(crate) fn read_all<T>(
             [] => misfit.path.starts_with(mended) || mended.starts_with(&misfit.path),
             keys => mended.first().is_some_and(|key| keys.contains(key)),
         };
-        if mended.iter().any(is_ours) {
+        if let Some(path) = mended.iter().find(|path| is_ours(path)) {
+            if restore(&mut value, path, example) {
+                continue;
+            }
             return (None, found);
         }
         let path = misfit.path.clone();
@@ -208,13 +211,12 @@ fn mend(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table)
             {
                 return true;
             }
-            let instead = example.get(step).cloned();
-            match instead.or_else(|| own.filter(|_| required)?.stand_in()) {
-                Some(instead) => drop(table.insert(step.clone(), instead)),
-                None if required => return false,
-                None => drop(table.remove(step)),
+            if !required {
+                table.remove(step);
+                return true;
             }
-            true
+            let instead = example.get(step).cloned().or_else(|| own?.stand_in());
+            instead.map(|instead| table.insert(step.clone(), instead)).is_some()
         }
         Value::Array(items) => {
             let item = step.parse::<usize>().ok().and_then(|index| items.get_mut(index));
@@ -227,6 +229,16 @@ fn mend(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table)
         }
         _ => false,
     }
+}
+
+/// Sets an option that was taken out and without which the others do not work as the example does.
+fn restore(value: &mut Value, path: &[String], example: &Table) -> bool {
+    let (Value::Table(table), Some(key)) = (value, path.first()) else { return false };
+    let Some(instead) = example.get(key).filter(|instead| table.get(key) != Some(*instead)) else {
+        return false;
+    };
+    table.insert(key.clone(), instead.clone());
+    true
 }
 
 /// The type of a value, as schemas call it.
