@@ -232,15 +232,16 @@ impl<M: Module> Loop<M> {
             Interval::Epoch => self.state.progress.epoch + 1,
         };
         for index in 0..self.update.optimization.schedulers.len() {
-            let scheduler = self.update.optimization.schedulers[index].clone();
+            let scheduler = &self.update.optimization.schedulers[index];
             let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
             if !due || scheduler.plateau_of.is_some() != on_plateau {
                 continue;
             }
+            let (plateau_of, strict) = (scheduler.plateau_of.clone(), scheduler.strict);
             let mut metric = None;
-            if let Some(name) = &scheduler.plateau_of {
+            if let Some(name) = &plateau_of {
                 metric = self.plateau_of_all(self.shared.metrics.get(name))?;
-                if metric.is_none() && !scheduler.strict {
+                if metric.is_none() && !strict {
                     continue;
                 }
                 if metric.is_none() {

@@ -304,7 +304,8 @@ fn one_of_several_types_is_refused_in_the_words_of_the_type() {
 fn an_option_that_lacks_another_does_not_hide_what_is_wrong_with_the_others() {
     let file = "[[hooks]]\nuse = \"checkpoint\"\nmode = \"max\"\nsave_top_k = -5\ndirpath = \"../x\"\n";
     let shown = error(file, &[], &[]);
-    for line in ["3 problems in train.toml", "train.toml:3:8: `mode`", "train.toml:4:14:", "train.toml:5:11:"] {
+    for line in ["3 problems in train.toml", "train.toml:3:8: `mode`", "train.toml:4:14:", "train.toml:5:11:"]
+    {
         assert!(shown.contains(line), "{line} is not in:\n{shown}");
     }
 }

@@ -7,6 +7,7 @@
 //! decisions of all ranks in one order, those that several ranks made alike only once. Only swapped weights are not held: what is
 //! swapped in is this rank's own copy, so a hook that asks for it must run on all ranks.
 
+mod gradients;
 mod start;
 
 use std::time::Duration;
@@ -25,9 +26,8 @@ use super::{Loop, Who};
 use crate::data::{BatchData, Waited};
 use crate::journal::{Recording, RunNotice};
 use crate::losses::Once;
-use crate::module::{Module, ModuleResult};
+use crate::module::Module;
 use crate::strategy::{RankError, Strategy};
-use crate::tensors::TensorMap;
 
 /// The ranks of the call, and what is held until they agree.
 pub(crate) struct Ranks {
@@ -323,26 +323,6 @@ impl<M: Module> Loop<M> {
         Ok(loss.map(|loss| loss.known_as(mean)))
     }
 
-    /// Call site `gradients`: adds to the accumulation window what the losses of all ranks come to. The sum over the ranks is
-    /// complete before it is added, so that the window does not depend on how batches are cut.
-    pub(crate) fn backward_on_all(
-        &mut self,
-        module: &mut M,
-        loss: &M::Scalar,
-        divide_by: f64,
-    ) -> Result<(), Failure> {
-        let (divide_by, optimizers) = (divide_by / self.share(), self.update.optimization.optimizers);
-        self.at(Who::Module, "backward");
-        let window = module.gradients_state();
-        let window = self.checked(window)?;
-        let own = Flat::of_loss(module, loss, divide_by, optimizers);
-        let mut sum = self.checked(own)?;
-        self.collective("gradients", |ranks| ranks.strategy.sum_f32("gradients", &mut sum.0))?;
-        self.at(Who::Module, "load_gradients");
-        let loaded = sum.added_to(&*module, &window).and_then(|sum| module.load_gradients(&sum));
-        self.checked(loaded)
-    }
-
     /// Call sites `metric names` and `metrics`: what the epoch or the evaluation has aggregated on all ranks.
     pub(crate) fn reduce_metrics(&mut self) -> Result<(), Failure> {
         if !self.ranks.several {
@@ -406,60 +386,6 @@ impl<M: Module> Loop<M> {
             Ok(()) => {}
         }
         ended
-    }
-}
-
-/// The gradients of a micro-batch as one list, in the order of the parameters; then, for each parameter, how many ranks have
-/// one. What no rank has stays absent.
-struct Flat(Vec<f32>);
-
-impl Flat {
-    /// The gradients of this loss alone.
-    fn of_loss<M: Module>(
-        module: &mut M,
-        loss: &M::Scalar,
-        divide_by: f64,
-        optimizers: usize,
-    ) -> ModuleResult<Flat> {
-        (0..optimizers).try_for_each(|optimizer| module.optimizer_zero_grad(optimizer))?;
-        module.backward(loss, divide_by)?;
-        let gradients = module.gradients_state()?;
-        let params = module.params();
-        let (mut values, mut present) = (Vec::new(), Vec::new());
-        for index in 0..params.count() {
-            let (name, shape) = (params.name(index), params.shape(index));
-            let is_there = gradients.get(name).is_ok();
-            present.push(f32::from(u8::from(is_there)));
-            if is_there {
-                values.extend(gradients.f32(name, shape)?);
-            } else {
-                values.resize(values.len() + shape.iter().product::<usize>(), 0.0);
-            }
-        }
-        values.append(&mut present);
-        Ok(Flat(values))
-    }
-
-    /// These gradients and those of the window so far.
-    fn added_to<M: Module>(&self, module: &M, window: &TensorMap) -> ModuleResult<TensorMap> {
-        let params = module.params();
-        let (values, present) = self.0.split_at(self.0.len() - params.count());
-        let (mut sum, mut rest) = (TensorMap::default(), values);
-        for (index, present) in present.iter().enumerate() {
-            let (name, shape) = (params.name(index), params.shape(index));
-            let (own, others) = rest.split_at(shape.iter().product());
-            rest = others;
-            match window.get(name) {
-                Ok(_) => {
-                    let mut all = window.f32(name, shape)?;
-                    all.iter_mut().zip(own).for_each(|(all, own)| *all += own);
-                    sum.insert_f32(name, shape, &all);
-                }
-                Err(_) if *present > 0.0 => sum.insert_f32(name, shape, own),
-                Err(_) => {}
-            }
-        }
-        Ok(sum)
     }
 }
 
