@@ -23,8 +23,8 @@ pub use durable::{create_directories, remove_unfinished, sync_parent, write_atom
 pub use error::{FileError, cannot};
 pub use fingerprint::Fingerprint;
 pub use read::{
-    create_own, is_stream, open_own, open_regular, open_regular_with, read_bounded, read_bounded_text,
-    read_named, read_named_text,
+    create_own, is_stream, next_line, open_own, open_regular, open_regular_with, read_bounded,
+    read_bounded_text, read_named, read_named_text,
 };
 pub use rel_path::{RelPath, RelPathError};
 pub use resumable::{FilePosition, RecordFormat, ResumableFile, TextLines};

@@ -1,8 +1,10 @@
 //! Opening and reading files without trusting their kind or length.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufRead, ErrorKind, Read};
 use std::path::Path;
+
+use crate::SMALL_FILE;
 
 /// Opens a regular file for reading. A FIFO, a device or a directory is an error, and opening one never blocks.
 ///
@@ -74,6 +76,20 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// Those of [`open_own`].
 pub fn create_own(path: &Path) -> io::Result<File> {
     open_own(path, OpenOptions::new().write(true).create(true).truncate(true))
+}
+
+/// Reads the next line into `line`, with its end. The result is its length: 0 at the end of the file.
+///
+/// # Errors
+/// [`ErrorKind::FileTooLarge`] if it is longer than [`SMALL_FILE`]: what follows is no text of lines.
+pub fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    line.clear();
+    let length = reader.by_ref().take(SMALL_FILE).read_until(b'\n', line)?;
+    if length as u64 == SMALL_FILE && !line.ends_with(b"\n") {
+        Err(too_large(SMALL_FILE))
+    } else {
+        Ok(length)
+    }
 }
 
 /// Reads a regular file of at most `limit` bytes.

@@ -18,6 +18,9 @@ pub trait RecordFormat {
     fn end_of_records(file: &mut File, length: u64) -> io::Result<u64>;
 }
 
+/// The longest end of a file that is looked through for a line break.
+const LONGEST_END: u64 = 4 * SMALL_FILE;
+
 /// Records that end with a line break.
 #[derive(Clone, Copy, Debug)]
 pub enum TextLines {}
@@ -35,6 +38,12 @@ impl RecordFormat for TextLines {
                 return Ok(start + at as u64 + 1);
             }
             end = start;
+            if length - end > LONGEST_END {
+                let error = format!(
+                    "its last {LONGEST_END} bytes hold no line break, so they are not of this program"
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
         }
         Ok(0)
     }
@@ -203,6 +212,17 @@ mod tests {
         let mut end = fs::OpenOptions::new().append(true).open(&path).unwrap();
         end.write_all(b"\n").unwrap();
         assert_eq!(LineFile::open(&path).unwrap().last_record().unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_ends_in_a_hole_is_not_searched_to_its_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        fs::write(&path, "one\n").unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let error = LineFile::open(&path).unwrap_err();
+        assert!(error.to_string().contains("no line break"), "{error}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40, "it stays as it is");
     }
 
     #[test]

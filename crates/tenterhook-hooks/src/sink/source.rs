@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::Path;
 
 use serde::Deserialize;
 use tenterhook_core::Phase;
 use tenterhook_core::metrics::Histogram;
-use tenterhook_files::{SMALL_FILE, open_regular};
+use tenterhook_files::{next_line, open_regular};
 
 /// What was logged at one moment: a line of each file, or of one of them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -87,9 +87,15 @@ impl Lines {
         let Some(reader) = &mut self.reader else { return Ok(taken) };
         let mut line = Vec::new();
         while self.next.is_none() {
-            line.clear();
-            if reader.by_ref().take(SMALL_FILE).read_until(b'\n', &mut line)? == 0 {
-                break;
+            match next_line(reader, &mut line) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // It is not made of lines from here on.
+                Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    self.reader = None;
+                    break;
+                }
+                Err(error) => return Err(error),
             }
             self.next = serde_json::from_slice(&line).ok();
         }

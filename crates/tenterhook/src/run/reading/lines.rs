@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tenterhook_files::{SMALL_FILE, open_regular};
+use tenterhook_files::{next_line, open_regular};
 
 use super::ReadError;
 use crate::journal::Failures;
@@ -73,9 +73,6 @@ pub(super) struct Logged {
 /// So much of a file's end is read where only the latest counts: some thousand lines.
 const END: u64 = 1024 * 1024;
 
-/// The longest line that is read, in bytes. One that is longer counts as unreadable.
-const LONGEST: u64 = SMALL_FILE;
-
 /// A file of a run; `None` if it was never written.
 fn opened(path: &Path) -> Result<Option<File>, ReadError> {
     match open_regular(path) {
@@ -125,10 +122,12 @@ fn each_line<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Resul
     let Some(file) = opened(path)? else { return Ok(0) };
     let (mut reader, mut line, mut unreadable) = (BufReader::new(file), Vec::new(), 0);
     loop {
-        line.clear();
-        let read = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line);
-        if read.map_err(ReadError::unreadable(path))? == 0 {
-            break;
+        match next_line(&mut reader, &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            // It is not made of lines from here on.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(unreadable + 1),
+            Err(error) => return Err(ReadError::unreadable(path)(error)),
         }
         match serde_json::from_slice(&line) {
             Ok(read) => take(read),
@@ -142,6 +141,18 @@ fn each_line<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_without_end_is_one_that_does_not_read_and_the_last() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, "{\"step\":1,\"metrics\":{\"a\":1}}\n").expect("it is written");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("it opens");
+        // A hole of a terabyte; reading it whole would take hours.
+        file.set_len(1 << 40).expect("it grows");
+        let curves = Curves::read(&path).expect("it is read");
+        assert_eq!((curves.by_name["a"].len(), curves.unreadable), (1, 1));
+    }
 
     #[test]
     fn of_a_long_file_only_the_end_is_read_in_whole_lines() {
