@@ -66,14 +66,14 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Do
     };
     let fired = tracer.fired();
     for (fired, depth) in fired.iter().zip(depths(&fired)) {
-        let receivers = match &fired.point {
+        let mut receivers: Vec<String> = match &fired.point {
             Some(point) => trainer.hooks().hooks_wanting(point).into_iter().map(str::to_owned).collect(),
             None => sources::receivers(fired.event, trainer.hooks())
                 .into_iter()
                 .map(|receiver| receiver.source.trim_start_matches("hook:").to_owned())
-                .filter(|name| name != Tracer::NAME)
-                .collect::<Vec<_>>(),
+                .collect(),
         };
+        receivers.retain(|name| name != Tracer::NAME);
         if json {
             print_data(&row(fired, depth, &receivers));
         } else {
