@@ -77,12 +77,27 @@ pub mod prelude {
     };
 }
 
-/// The README's Rust is compiled, so that it cannot go stale.
+/// The Rust blocks of README and book are compiled and run as doc-tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod book {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
 
-/// So are the recipes.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/recipes.md")]
-struct Recipes;
+    macro_rules! pages {
+        ($($name:ident $page:literal)*) => {
+            $(#[doc = include_str!(concat!("../../../docs/", $page))] struct $name;)*
+        };
+    }
+
+    pages! {
+        FirstHook "guide/first-hook.md"
+        OwnLoop "guide/own-loop.md"
+        Concepts "hooks/concepts.md"
+        Kinds "hooks/kinds.md"
+        State "hooks/state.md"
+        Testing "hooks/testing.md"
+        FromScratch "hooks/from-scratch.md"
+        Recipes "hooks/recipes.md"
+        Neutrality "explanation/neutrality.md"
+    }
+}

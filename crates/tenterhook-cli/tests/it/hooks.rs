@@ -85,9 +85,3 @@ fn a_hook_that_there_is_not_names_the_nearest() {
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("did you mean `early_stopping`?"), "{}", ran.stderr);
 }
-
-#[test]
-fn the_reference_page_is_what_the_program_prints() {
-    let page = include_str!("../../../../docs/hooks.md");
-    assert!(page == printed(&["hooks", "--markdown"]), "run: tenter hooks --markdown > docs/hooks.md");
-}

@@ -227,7 +227,7 @@ print("read")
 #[test]
 fn the_python_of_the_recipe_reads_a_run() {
     let Some(python) = python() else { return };
-    let recipes = include_str!("../../../../docs/recipes.md");
+    let recipes = include_str!("../../../../docs/hooks/recipes.md");
     let script = recipes.split_once("```python\n").unwrap().1.split_once("```").unwrap().0;
     let root = tempfile::tempdir().unwrap();
     train_with_files(root.path(), 1 << 20);
