@@ -321,3 +321,25 @@ fn the_page_of_events_lists_every_event() {
         assert_eq!(page.matches(&row).count(), 1, "docs/reference/events.md: {row}");
     }
 }
+
+#[test]
+fn the_page_of_files_lists_what_a_run_leaves() {
+    let place = Place::new();
+    let sinks = root().join("examples/sinks.toml");
+    let few = [
+        "--set",
+        "trainer.max_epochs=1",
+        "--set",
+        "trainer.limit_train_batches=2",
+        "--set",
+        "trainer.trace_updates=true",
+    ];
+    place.run(&[&["train", sinks.to_str().expect("text")], &few[..]].concat()).succeeded();
+    let page = read(&root().join("docs/reference/files.md"));
+    for entry in std::fs::read_dir(place.path().join("runs/latest")).expect("the run") {
+        let entry = entry.expect("an entry");
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        let row = format!("| `{}{slash}` |", entry.file_name().to_string_lossy());
+        assert!(page.contains(&row), "docs/reference/files.md: {row}");
+    }
+}
