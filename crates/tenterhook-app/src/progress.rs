@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
-    HookInfo, HookResult, HookRunner, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd,
+    HookInfo, HookResult, HookRunner, Observer, RunContext, Teardown, Tier, TrainBatchEnd, TrainEpochEnd,
     TrainEpochStart, TrainStart, ValidationEnd, hook, printable,
 };
 
@@ -75,7 +75,7 @@ impl Progress {
         self.bar.clone()
     }
 
-    fn speed(&self, cx: &Moment<'_>) -> String {
+    fn speed(&self, cx: &RunContext<'_>) -> String {
         let Some(start) = &self.began else { return String::new() };
         let seconds = start.at.elapsed().as_secs_f64();
         let (unit, seen) = match cx.tokens - start.tokens {
@@ -90,7 +90,7 @@ impl Progress {
     }
 
     /// How long it will still take at this speed, where the length of training is known.
-    fn time_left(&self, cx: &Moment<'_>) -> String {
+    fn time_left(&self, cx: &RunContext<'_>) -> String {
         let (Some(start), Some(all)) = (&self.began, cx.run.total_batches) else { return String::new() };
         let (done, left) = (cx.total_batches - start.batches, all.saturating_sub(cx.total_batches));
         if done == 0 || left == 0 {
@@ -100,7 +100,7 @@ impl Progress {
         format!("  {} left", duration(seconds))
     }
 
-    fn line(&self, cx: &Moment<'_>) -> String {
+    fn line(&self, cx: &RunContext<'_>) -> String {
         let mut line = cx.epoch_label();
         if cx.epochs_done == cx.epoch {
             let _ = write!(line, "  step {}", cx.step);

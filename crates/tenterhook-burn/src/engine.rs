@@ -10,7 +10,7 @@ use tenterhook::module::{
 use tenterhook::optim::OptimizerSet;
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::tensors::{Buffers, TensorMap};
-use tenterhook::{BoxError, Cx, Entries, Failure, ModelView, OptimizerSource, Stage, TensorSource};
+use tenterhook::{BoxError, CheckpointEntries, Cx, Failure, ModelView, OptimizerSource, Stage, TensorSource};
 
 use crate::Optimizers;
 use crate::algorithm::BurnEngine;
@@ -271,11 +271,11 @@ macro_rules! implement_module {
                 BurnModule::teardown(&mut **self, stage)
             }
 
-            fn on_save_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_save_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 BurnModule::on_save_checkpoint(&mut **self, entries)
             }
 
-            fn on_load_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_load_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 BurnModule::on_load_checkpoint(&mut **self, entries)
             }
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use burn::tensor::{DType as BurnDType, Device, Tensor, TensorData};
 use burn_flex::{Flex, FlexTensor};
-use tenterhook::tensor::{Change, norm};
+use tenterhook::tensor::{UpdateNorms, norm};
 use tenterhook::tensors::{Buffers, TensorBytes};
-use tenterhook::{BoxError, DType, Stats};
+use tenterhook::{BoxError, DType, TensorStats};
 
 use crate::native::MapGradient;
 use crate::saved::{bytes, dtypes};
@@ -136,8 +136,8 @@ impl Erased {
         self.with_values(<[f32]>::to_vec)
     }
 
-    pub(crate) fn stats(&self) -> Stats {
-        self.with_values(Stats::of)
+    pub(crate) fn stats(&self) -> TensorStats {
+        self.with_values(TensorStats::of)
     }
 
     pub(crate) fn norm(&self) -> f64 {
@@ -145,8 +145,8 @@ impl Erased {
     }
 
     /// How it has changed since it was this.
-    pub(crate) fn change_since(&self, before: &Erased) -> Change {
-        before.with_values(|before| self.with_values(|after| Change::between(before, after)))
+    pub(crate) fn change_since(&self, before: &Erased) -> UpdateNorms {
+        before.with_values(|before| self.with_values(|after| UpdateNorms::between(before, after)))
     }
 
     /// Looks at the values where they lie, if that is in this process's memory and in order; else in a copy. A tensor is

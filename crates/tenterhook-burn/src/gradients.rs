@@ -8,7 +8,7 @@ use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
 use tenterhook::optim::{OptimizerSet, ParamFacts};
 use tenterhook::update::Kept;
 use tenterhook::{
-    BoxError, ClipRule, DType, GradientsMut, ModuleResult, Stats, TensorMap, TensorSource, UpdateError,
+    BoxError, ClipRule, DType, GradientsMut, ModuleResult, TensorMap, TensorSource, TensorStats, UpdateError,
 };
 
 use crate::algorithm::BurnEngine;
@@ -105,16 +105,16 @@ impl GradientsMut for Part {
     }
 
     /// Shared: a tensor that is shared is copied by whoever changes it.
-    fn keep(&self, index: usize) -> Kept {
-        self.values[index].as_deref().cloned().map_or(Kept::NONE, Kept::of)
+    fn keep(&self, index: usize) -> SavedGradient {
+        self.values[index].as_deref().cloned().map_or(SavedGradient::NONE, SavedGradient::of)
     }
 
-    fn put_back(&mut self, index: usize, kept: Kept) {
+    fn put_back(&mut self, index: usize, kept: SavedGradient) {
         let kept: Option<Erased> = kept.into();
         self.values[index] = kept.map(Box::new);
     }
 
-    fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
+    fn read_kept(&self, kept: &SavedGradient) -> Option<Vec<f32>> {
         kept.as_any()?.downcast_ref().map(Erased::to_vec)
     }
 
@@ -154,8 +154,8 @@ impl TensorSource for Part {
         let zeros = || vec![0.0; self.facts[index].shape.iter().product()];
         self.values[index].as_deref().map_or_else(zeros, Erased::to_vec)
     }
-    fn stats(&self, index: usize) -> Stats {
-        self.values[index].as_deref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
+    fn stats(&self, index: usize) -> TensorStats {
+        self.values[index].as_deref().map_or_else(|| TensorStats::of(&self.read(index)), Erased::stats)
     }
     fn norm(&self, index: usize) -> f64 {
         self.values[index].as_deref().map_or(0.0, Erased::norm)

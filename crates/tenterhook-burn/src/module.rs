@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use tenterhook::module::Horizon;
 use tenterhook::plan::DeclaredMetric;
-use tenterhook::{BatchData, BoxError, Cx, Entries, Failure, ModuleResult, Stage};
+use tenterhook::{BatchData, BoxError, CheckpointEntries, Cx, Failure, ModuleResult, Stage};
 
 use crate::Optimizers;
 use crate::engine::Burn;
@@ -108,12 +108,12 @@ macro_rules! define_burn_module {
             }
 
             /// May add entries to a checkpoint; hooks have added theirs.
-            fn on_save_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
+            fn on_save_checkpoint(&mut self, _entries: &CheckpointEntries) -> ModuleResult {
                 Ok(())
             }
 
             /// May read entries of a checkpoint, before its weights are loaded.
-            fn on_load_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
+            fn on_load_checkpoint(&mut self, _entries: &CheckpointEntries) -> ModuleResult {
                 Ok(())
             }
 

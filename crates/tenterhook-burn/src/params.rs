@@ -7,8 +7,8 @@ use std::ops::Range;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use tenterhook::optim::ParamFacts;
-use tenterhook::tensor::NextChange;
-use tenterhook::{BoxError, DType, Stats, TensorSource};
+use tenterhook::tensor::PendingUpdate;
+use tenterhook::{BoxError, DType, TensorSource, TensorStats};
 
 use crate::erased::{Erased, dtype};
 
@@ -65,7 +65,7 @@ pub(crate) struct Live<M> {
     /// anything may change, so that nothing stale is shown, and nothing copied because it is shared.
     shown: OnceCell<Vec<Erased>>,
     /// Whoever waits for the next update of a parameter, by its index.
-    pub(crate) followed: RefCell<Vec<Option<NextChange>>>,
+    pub(crate) followed: RefCell<Vec<Option<PendingUpdate>>>,
 }
 
 /// Said of a model that an optimizer had when it panicked.
@@ -130,10 +130,10 @@ impl<M: Module> TensorSource for Live<M> {
     fn norm(&self, index: usize) -> f64 {
         self.one(index).map(Erased::norm).unwrap_or_default()
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.one(index).map(Erased::stats).unwrap_or_default()
     }
-    fn follow(&self, index: usize) -> Option<NextChange> {
+    fn track_update(&self, index: usize) -> Option<PendingUpdate> {
         let mut followed = self.followed.borrow_mut();
         followed.resize(self.facts.len(), None);
         // Everybody who follows it until then waits for the same.

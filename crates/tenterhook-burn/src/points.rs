@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
-use tenterhook::{Cx, DType, Stats, TensorSource};
+use tenterhook::{Cx, DType, TensorSource, TensorStats};
 
 use crate::engine::Burn;
 use crate::erased::Erased;
@@ -120,7 +120,7 @@ impl TensorSource for TensorList {
     fn read(&self, index: usize) -> Vec<f32> {
         self.0[index].tensor.to_vec()
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.0[index].tensor.stats()
     }
     fn norm(&self, index: usize) -> f64 {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use tenterhook::optim::{OptimizerSet, Update};
-use tenterhook::tensor::NextChange;
+use tenterhook::tensor::PendingUpdate;
 
 use crate::algorithm::BurnEngine;
 use crate::erased::Erased;
@@ -17,13 +17,13 @@ pub(crate) fn step<M: Module>(
     optimizers: &mut OptimizerSet<BurnEngine>,
     optimizer: usize,
     keep: bool,
-    followed: &mut [Option<NextChange>],
+    followed: &mut [Option<PendingUpdate>],
 ) -> M {
     model.map(&mut Apply { parameter: 0, optimizer, optimizers, keep, followed })
 }
 
 /// Tells how a weight has changed, and what it took to see it.
-fn tell(awaited: NextChange, before: &Erased, after: &Erased) {
+fn tell(awaited: PendingUpdate, before: &Erased, after: &Erased) {
     let began = Instant::now();
     let change = after.change_since(before);
     awaited.happened(change, began.elapsed());
@@ -34,7 +34,7 @@ struct Apply<'a> {
     optimizer: usize,
     optimizers: &'a mut OptimizerSet<BurnEngine>,
     keep: bool,
-    followed: &'a mut [Option<NextChange>],
+    followed: &'a mut [Option<PendingUpdate>],
 }
 
 impl ModuleMapper for Apply<'_> {
@@ -42,7 +42,8 @@ impl ModuleMapper for Apply<'_> {
         let parameter = self.parameter;
         self.parameter += 1;
         let Some(update) = self.optimizers.update(self.optimizer, parameter) else { return param };
-        let awaited = self.followed.get_mut(parameter).and_then(Option::take).filter(NextChange::is_awaited);
+        let awaited =
+            self.followed.get_mut(parameter).and_then(Option::take).filter(PendingUpdate::is_awaited);
         let followed = awaited.map(|awaited| (awaited, Erased::new(param.val().inner())));
         let Update { algorithm, lr, state, gradients, index } = update;
         let Some(gradient) = gradients.take(index, self.keep) else {

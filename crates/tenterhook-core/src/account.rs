@@ -45,14 +45,14 @@ pub struct HookCost {
     /// All of its calls.
     pub cost: Cost,
     /// What it made materialise.
-    pub read: Materialised,
+    pub read: ReadCounts,
     /// The same by event, named by its handler, in the order of the table of events; `update` comes last.
     pub by_event: Vec<(&'static str, Cost)>,
 }
 
 /// How many values were brought over from the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Materialised {
+pub struct ReadCounts {
     /// Losses, norms and other single numbers.
     pub scalars: u64,
     /// Whole tensors, or statistics of them.
@@ -82,7 +82,7 @@ pub enum OverBudget {
 
 /// A hook took more than its budget.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Overrun {
+pub struct BudgetOverrun {
     /// The hook's name.
     pub hook: String,
     /// What share it took, of 1.

@@ -1,10 +1,10 @@
 //! Hooks of every kind in one list.
 
 use crate::context::EventRef;
-use crate::hook::{Hook, HookResult, Reply};
+use crate::delivery_stats::DeliveryStats;
+use crate::hook::{EventResult, Hook, HookResult};
 use crate::progress::{Phase, Progress};
 use crate::roster::HookKind;
-use crate::sent::Sent;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
@@ -65,7 +65,7 @@ impl Hook for Box<dyn Hook> {
     fn spec(&self) -> HookSpec {
         (**self).spec()
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         (**self).deliver(event)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
@@ -74,8 +74,8 @@ impl Hook for Box<dyn Hook> {
     fn wants_point(&self, point: &str) -> bool {
         (**self).wants_point(point)
     }
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        (**self).listens(phase, progress)
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
+        (**self).wants_activations(phase, progress)
     }
     fn state_dict(&self) -> HookResult<State> {
         (**self).state_dict()
@@ -89,8 +89,8 @@ impl Hook for Box<dyn Hook> {
     fn finish(&mut self) -> HookResult {
         (**self).finish()
     }
-    fn sent(&self) -> Option<Sent> {
-        (**self).sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        (**self).delivery_stats()
     }
     fn wrapped(&self) -> Option<&dyn Hook> {
         Some(&**self)

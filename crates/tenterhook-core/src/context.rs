@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use crate::entries::Entries;
+pub use crate::checkpoint_entries::Entries;
 pub use crate::event_ref::{Context, EventRef};
 use crate::failure::Failure;
 use crate::metrics::Histogram;
-use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Phase, Stage};
+use crate::run_context::{Batch, RunContext};
 use crate::tensor::{Scalar, Tensor, Tensors};
 
 macro_rules! contexts {
@@ -43,27 +43,27 @@ macro_rules! contexts {
         #[non_exhaustive]
         pub struct $Event<'a> {
             /// The state of the run, also reached through `Deref`: `cx.epoch`, `cx.step`, `cx.params()`.
-            pub moment: Moment<'a>,
+            pub run_cx: RunContext<'a>,
             $($(#[$field_doc])* pub $field: $Field,)*
         }
 
         impl<'a> std::ops::Deref for $Event<'a> {
-            type Target = Moment<'a>;
-            fn deref(&self) -> &Moment<'a> {
-                &self.moment
+            type Target = RunContext<'a>;
+            fn deref(&self) -> &RunContext<'a> {
+                &self.run_cx
             }
         }
 
         impl<'a> $Event<'a> {
             /// The names of the fields.
             #[doc(hidden)]
-            pub const FIELDS: &'static [&'static str] = &["moment", $(stringify!($field)),*];
+            pub const FIELDS: &'static [&'static str] = &["run_cx", $(stringify!($field)),*];
 
             /// The context with these values for its fields, in their order.
             #[allow(clippy::too_many_arguments)]
             #[must_use]
-            pub fn new(moment: Moment<'a>, $($field: $Field),*) -> $Event<'a> {
-                $Event { moment, $($field),* }
+            pub fn new(run_cx: RunContext<'a>, $($field: $Field),*) -> $Event<'a> {
+                $Event { run_cx, $($field),* }
             }
 
             pub(crate) fn batch_if_any(&self) -> Option<&Batch<'a>> {
@@ -170,7 +170,7 @@ contexts! {
         /// The loss of the batch that completed the step, undivided.
         loss: Scalar<'a>,
         /// The norm of all gradients, after update hooks and before clipping; NaN where every receiver
-        /// [leaves it](crate::HookSpec::leaves_grad_norm).
+        /// [leaves it](crate::HookSpec::ignores_grad_norm).
         grad_norm: Scalar<'a>,
         /// The learning rate that the update used: of the first group of the first optimizer, or of
         /// the one that the module stepped itself.
@@ -209,7 +209,7 @@ contexts! {
     }
     SaveCheckpoint, LoadCheckpoint: {
         /// The checkpoint's free entries.
-        entries: &'a Entries,
+        entries: &'a CheckpointEntries,
     }
     /// Step, epoch and metrics of the checkpoint are the fields that begin with
     /// `saved_`; those of the moment (`cx.step`, `cx.metrics()`) may be later.

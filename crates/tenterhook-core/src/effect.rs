@@ -65,10 +65,10 @@ impl fmt::Display for Effect {
 
 /// The permission to act outside of the run directory: to run a command or to send a request.
 ///
-/// [`RunInfo::outside`](crate::RunInfo::outside) is the only source, and gives none in a dry run. Whatever runs commands or
+/// [`RunInfo::effect_permit`](crate::RunInfo::effect_permit) is the only source, and gives none in a dry run. Whatever runs commands or
 /// sends requests takes one as an argument, so that no hook can forget to ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Outside(pub(crate) ());
+pub struct EffectPermit(pub(crate) ());
 
 #[cfg(test)]
 mod tests {

@@ -9,11 +9,11 @@ use crate::runner::Part;
 
 /// Who can receive an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventReceiver {
     /// The data module.
     Data,
     /// The hooks, or some of them.
-    Hooks(Part),
+    Hooks(HookGroup),
     /// The module.
     Module,
     /// The strategy.
@@ -149,7 +149,7 @@ macro_rules! define_event {
 
             /// Who receives it, in order.
             #[must_use]
-            pub const fn sources(self) -> &'static [Source] {
+            pub const fn receivers(self) -> &'static [EventReceiver] {
                 match self {
                     $(Event::$Event => &[$(define_event!(@source $source),)*],)*
                 }
@@ -158,12 +158,12 @@ macro_rules! define_event {
     };
     (@steers steer) => { true };
     (@steers watch) => { false };
-    (@source data) => { Source::Data };
-    (@source hooks) => { Source::Hooks(Part::All) };
-    (@source others) => { Source::Hooks(Part::BeforeModule) };
-    (@source monitors) => { Source::Hooks(Part::Monitors) };
-    (@source module) => { Source::Module };
-    (@source strategy) => { Source::Strategy };
+    (@source data) => { EventReceiver::Data };
+    (@source hooks) => { EventReceiver::Hooks(HookGroup::All) };
+    (@source others) => { EventReceiver::Hooks(HookGroup::BeforeModule) };
+    (@source monitors) => { EventReceiver::Hooks(HookGroup::Monitors) };
+    (@source module) => { EventReceiver::Module };
+    (@source strategy) => { EventReceiver::Strategy };
 }
 
 for_each_event!(define_event);

@@ -3,14 +3,14 @@
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Event;
-use crate::moment::{Batch, Moment};
+use crate::run_context::{Batch, RunContext};
 
 /// What every event's context is: a moment of the run that can be offered to a hook.
 pub trait Context {
     /// The event this is the context of.
     const EVENT: Event;
     /// The moment it happens at.
-    fn moment(&self) -> &Moment<'_>;
+    fn run_cx(&self) -> &RunContext<'_>;
     /// The batch it is about, if it is about one.
     fn batch(&self) -> Option<&Batch<'_>>;
     /// The event with its context, as hooks of every kind receive it.
@@ -37,9 +37,9 @@ macro_rules! define_event_ref {
 
             /// The moment it happens at.
             #[must_use]
-            pub fn moment(self) -> &'a Moment<'a> {
+            pub fn run_cx(self) -> &'a RunContext<'a> {
                 match self {
-                    $(EventRef::$Event(cx) => &cx.moment,)*
+                    $(EventRef::$Event(cx) => &cx.run_cx,)*
                 }
             }
 
@@ -55,8 +55,8 @@ macro_rules! define_event_ref {
         $(
             impl Context for $Event<'_> {
                 const EVENT: Event = Event::$Event;
-                fn moment(&self) -> &Moment<'_> {
-                    &self.moment
+                fn run_cx(&self) -> &RunContext<'_> {
+                    &self.run_cx
                 }
                 fn batch(&self) -> Option<&Batch<'_>> {
                     self.batch_if_any()

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backtraces::Trace;
+use crate::backtraces::FailureTrace;
 use crate::progress::epoch_label;
 
 /// Any error, as hooks and modules may return it.
@@ -97,8 +97,8 @@ pub struct Failure {
     /// What went wrong.
     #[source]
     pub error: BoxError,
-    /// The way to it, where [backtraces are kept](crate::backtraces::keep).
-    pub trace: Option<Box<Trace>>,
+    /// The way to it, where [backtraces are kept](crate::backtraces::capture).
+    pub trace: Option<Box<FailureTrace>>,
 }
 
 impl Failure {
@@ -132,7 +132,7 @@ pub struct Contained {
 /// The error as it is, if it can be put into words. One that panics when it is asked for them would take down whoever tells of
 /// it, so another one stands in its place.
 #[must_use]
-pub fn speakable(error: BoxError) -> BoxError {
+pub fn ensure_displayable(error: BoxError) -> BoxError {
     match catch_unwind(AssertUnwindSafe(|| error.to_string())) {
         Ok(_) => error,
         Err(panic) => format!("an error that panics when it is shown: {}", panic_message(&*panic)).into(),

@@ -34,7 +34,7 @@ pub enum Flow {
 /// A change of a learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lr {
+pub enum LrChange {
     /// To this value.
     Set(f64),
     /// By this factor.
@@ -51,7 +51,7 @@ pub enum Request {
         /// Which optimizer; `None` is all of them.
         optimizer: Option<usize>,
         /// What to change.
-        change: Lr,
+        change: LrChange,
     },
     /// Write a checkpoint, once all hooks have received the event.
     Save(SaveRequest),
@@ -146,13 +146,13 @@ impl Decision {
     /// Set the learning rate of every optimizer.
     #[must_use]
     pub fn set_lr(lr: f64) -> Decision {
-        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Set(lr) })
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: LrChange::Set(lr) })
     }
 
     /// Multiply the learning rate of every optimizer.
     #[must_use]
     pub fn scale_lr(factor: f64) -> Decision {
-        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Scale(factor) })
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: LrChange::Scale(factor) })
     }
 
     /// Save a checkpoint after this event.

@@ -4,10 +4,10 @@ use std::any::Any;
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
+use crate::delivery_stats::DeliveryStats;
 use crate::failure::BoxError;
 use crate::flow::Decision;
 use crate::progress::{Phase, Progress};
-use crate::sent::Sent;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
@@ -16,24 +16,24 @@ use crate::update::{Gradients, Update};
 pub type HookResult<V = ()> = Result<V, BoxError>;
 
 /// What the runner receives from a hook: usually nothing, and then it is one word that fits a register.
-pub type Reply = Result<(), Box<Said>>;
+pub type EventResult = Result<(), Box<HookResponse>>;
 
 /// What a hook said.
 #[derive(Debug)]
-pub enum Said {
+pub enum HookResponse {
     /// A decision other than to continue.
-    Decided(Decision),
+    Decision(Decision),
     /// An error.
-    Failed(BoxError),
+    Error(BoxError),
 }
 
 /// What a handler returned, as the runner takes it.
 #[inline]
-pub fn reply<V: Into<Decision>>(result: HookResult<V>) -> Reply {
+pub fn event_result<V: Into<Decision>>(result: HookResult<V>) -> EventResult {
     match result.map(Into::into) {
         Ok(decision) if decision.is_continue() => Ok(()),
-        Ok(decision) => Err(Box::new(Said::Decided(decision))),
-        Err(error) => Err(Box::new(Said::Failed(error))),
+        Ok(decision) => Err(Box::new(HookResponse::Decision(decision))),
+        Err(error) => Err(Box::new(HookResponse::Error(error))),
     }
 }
 
@@ -67,7 +67,7 @@ macro_rules! keeping_state {
             Ok(())
         }
 
-        /// Whether it could load this state; it must change nothing. Asked before `setup` where the hook's errors end
+        /// Whether it could load this state; it must change nothing. PendingChange before `setup` where the hook's errors end
         /// the run, so that a resume is refused before any hook is called. What this does not find,
         /// `load_state_dict` refuses after `setup`. `#[hook(state = "..")]` writes both.
         fn check_state_dict(&self, _state: &State) -> HookResult {
@@ -81,28 +81,28 @@ macro_rules! watching {
     () => {
         keeping_state! {}
 
-        /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
+        /// Which of the activations that a module names it wants to see at `on_activation`. PendingChange for
         /// every activation that is shown, so it must be cheap.
         fn wants_point(&self, _point: &str) -> bool {
             true
         }
 
-        /// Whether it looks at activations now. Asked once per step of the module, after the events of the
+        /// Whether it looks at activations now. PendingChange once per step of the module, after the events of the
         /// batch's start, and again before it is shown one: where no hook does, a module builds not even the
         /// names of its points. An answer that changes within a step counts from the next one on.
-        fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
+        fn wants_activations(&self, _phase: Phase, _progress: &Progress) -> bool {
             true
         }
 
-        /// The call is over and everything is torn down: waits for what was handed to a worker thread. Asked once,
+        /// The call is over and everything is torn down: waits for what was handed to a worker thread. PendingChange once,
         /// of every hook, disabled ones too; an error is a failure like any other.
         fn finish(&mut self) -> HookResult {
             Ok(())
         }
 
-        /// What became of what it handed to a worker thread in this call, where it has one. Asked after
+        /// What became of what it handed to a worker thread in this call, where it has one. PendingChange after
         /// `finish`, for the summary.
-        fn sent(&self) -> Option<Sent> {
+        fn delivery_stats(&self) -> Option<DeliveryStats> {
             None
         }
     };
@@ -122,12 +122,12 @@ pub(crate) use {declaring, keeping_state};
     label = "write `#[hook]` above its `impl Observer for …`, `impl Controller for …` or `impl UpdateHook for …`"
 )]
 pub trait Hook: Any + Send {
-    /// What it declares. Asked once, when the hook is registered.
+    /// What it declares. PendingChange once, when the hook is registered.
     fn spec(&self) -> HookSpec;
 
     /// Receives an event that it declares to want. What an observer decides is an error.
     #[inline]
-    fn deliver(&mut self, _event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, _event: EventRef<'_>) -> EventResult {
         Ok(())
     }
 

@@ -30,21 +30,20 @@ mod event_table;
 pub mod account;
 mod any_hook;
 pub mod backtraces;
-pub mod board;
+pub mod blackboard;
 pub mod cadence;
+mod checkpoint_entries;
 pub mod closure;
 pub mod condition;
 pub mod context;
+mod delivery_stats;
 mod effect;
-mod entries;
 mod event;
 mod event_ref;
 pub mod failure;
 pub mod flow;
 pub mod hook;
-pub mod ledger;
 pub mod metrics;
-pub mod moment;
 mod named;
 pub mod number;
 #[cfg(feature = "schemars")]
@@ -54,9 +53,10 @@ pub mod plan;
 pub mod printable;
 pub mod progress;
 pub mod random;
+pub mod read_counter;
 pub mod roster;
+pub mod run_context;
 pub mod runner;
-mod sent;
 pub mod spec;
 pub mod state;
 pub mod tensor;
@@ -65,32 +65,35 @@ pub mod update;
 mod world;
 pub mod wrap;
 
-pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
+pub use account::{Budget, BudgetOverrun, Cost, HookCost, OverBudget, ReadCounts};
 pub use any_hook::AnyHook;
-pub use board::{Board, Key};
+pub use blackboard::{Blackboard, BlackboardView, Key};
 pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};
 pub use context::*;
-pub use effect::{Effect, Outside};
-pub use event::{Event, Events, Source};
+pub use delivery_stats::DeliveryStats;
+pub use effect::{Effect, EffectPermit};
+pub use event::{Event, EventReceiver, Events};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
-pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
+pub use flow::{Decision, Flow, LrChange, Request, SaveRequest, Weights};
 pub use hook::{Controller, Hook, HookResult, Observer};
-pub use metrics::{Histogram, LogOptions, Mark, Metrics, Reduce};
-pub use moment::{Batch, Clock, Moment, Shared};
+pub use metrics::{Histogram, LogOptions, LogPosition, Metrics, Reduce};
 pub use named::NamedTensors;
 #[cfg(feature = "schemars")]
 pub use options::{FromOptions, IdentityOptions, OptionError};
 pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation, epoch_label};
-pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RequestedChange, RosterError};
-pub use sent::Sent;
-pub use spec::{Claim, Declared, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
+pub use roster::{HookInfo, HookKind, RosterHandle, RosterRequest};
+pub use run_context::{Batch, Clock, RunContext, RunState};
+pub use runner::{
+    HookDecision, HookGroup, HookRunner, ReceivedEvents, Registration, RequestedChange, RosterChange,
+    RosterError,
+};
+pub use spec::{Claim, Declaration, EnvironmentProblem, FINDS_NAN, HookSpec, Ranks, SAVES_CHECKPOINTS};
 pub use state::State;
 pub use tensor::{
-    DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,
+    DType, ModelView, OptimizerSource, ParamGroup, Scalar, Tensor, TensorSource, TensorStats, Tensors,
 };
 pub use tenterhook_macros::hook;
 pub use time_span::{TimeSpan, TimeSpanError};

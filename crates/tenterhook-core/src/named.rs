@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tensor::{Stats, TensorSource, Tensors, norm};
+use crate::tensor::{TensorSource, TensorStats, Tensors, norm};
 use crate::update::GradientsMut;
 
 /// A list of named tensors that holds its values itself. Clones share them until one of them is changed.
@@ -157,9 +157,9 @@ impl TensorSource for NamedTensors {
         let Named { shape, values, .. } = &self.0[index];
         if values.is_empty() { vec![0.0; shape.iter().product()] } else { values.to_vec() }
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         let values = &self.0[index].values;
-        if values.is_empty() { Stats::of(&self.read(index)) } else { Stats::of(values) }
+        if values.is_empty() { TensorStats::of(&self.read(index)) } else { TensorStats::of(values) }
     }
     fn norm(&self, index: usize) -> f64 {
         norm(&self.0[index].values)

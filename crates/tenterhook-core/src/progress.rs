@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::effect::Outside;
+use crate::effect::EffectPermit;
 use crate::plan::TRAIN_LOSS;
 
 /// Which of the trainer's four calls is running.
@@ -202,8 +202,8 @@ impl RunInfo {
 
     /// The permission to act outside of the run directory. `None` in a dry run: a `fast_dev_run` or a rehearsal.
     #[must_use]
-    pub fn outside(&self) -> Option<Outside> {
-        (!self.fast_dev_run && !self.rehearsal).then_some(Outside(()))
+    pub fn effect_permit(&self) -> Option<EffectPermit> {
+        (!self.fast_dev_run && !self.rehearsal).then_some(EffectPermit(()))
     }
 }
 

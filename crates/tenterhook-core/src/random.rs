@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 /// One random stream: a function of the run's seed, its purpose and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stream(ChaCha8Rng);
+pub struct RandomStream(ChaCha8Rng);
 
-impl Stream {
+impl RandomStream {
     /// The stream for this purpose, at its beginning.
     #[must_use]
-    pub fn new(seed: u64, purpose: &str, name: &str) -> Stream {
+    pub fn new(seed: u64, purpose: &str, name: &str) -> RandomStream {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&fingerprint(purpose).to_le_bytes());
         key[16..24].copy_from_slice(&fingerprint(name).to_le_bytes());
         key[24..].copy_from_slice(&(name.len() as u64).to_le_bytes());
-        Stream(ChaCha8Rng::from_seed(key))
+        RandomStream(ChaCha8Rng::from_seed(key))
     }
 
     /// How much has been drawn.
@@ -39,7 +39,7 @@ impl Stream {
     }
 }
 
-impl RngCore for Stream {
+impl RngCore for RandomStream {
     fn next_u32(&mut self) -> u32 {
         self.0.next_u32()
     }
@@ -69,25 +69,25 @@ pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
 
 /// All streams of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Streams {
+pub struct RandomStreams {
     seed: u64,
-    open: BTreeMap<String, Stream>,
+    open: BTreeMap<String, RandomStream>,
 }
 
 /// Where the streams of a run stand, as a checkpoint holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Positions {
+pub struct RandomPositions {
     /// The run's seed.
     pub seed: u64,
     /// Position by purpose and name; in decimal, since JSON has no 128-bit integers.
     pub positions: BTreeMap<String, String>,
 }
 
-impl Streams {
+impl RandomStreams {
     /// The streams of a run with this seed.
     #[must_use]
-    pub fn new(seed: u64) -> Streams {
-        Streams { seed, open: BTreeMap::new() }
+    pub fn new(seed: u64) -> RandomStreams {
+        RandomStreams { seed, open: BTreeMap::new() }
     }
 
     /// The run's seed.
@@ -97,22 +97,22 @@ impl Streams {
     }
 
     /// The stream for this purpose and name, where it stands.
-    pub fn stream(&mut self, purpose: &str, name: &str) -> &mut Stream {
+    pub fn stream(&mut self, purpose: &str, name: &str) -> &mut RandomStream {
         let seed = self.seed;
-        self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| Stream::new(seed, purpose, name))
+        self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| RandomStream::new(seed, purpose, name))
     }
 
     /// Where every stream stands.
     #[must_use]
-    pub fn positions(&self) -> Positions {
+    pub fn positions(&self) -> RandomPositions {
         let positions = self.open.iter().map(|(key, stream)| (key.clone(), stream.position().to_string()));
-        Positions { seed: self.seed, positions: positions.collect() }
+        RandomPositions { seed: self.seed, positions: positions.collect() }
     }
 
     /// The streams of the run that noted these positions.
     #[must_use]
-    pub fn at(positions: &Positions) -> Streams {
-        let mut streams = Streams::new(positions.seed);
+    pub fn at(positions: &RandomPositions) -> RandomStreams {
+        let mut streams = RandomStreams::new(positions.seed);
         for (key, position) in &positions.positions {
             if let (Some((purpose, name)), Ok(position)) = (key.split_once('/'), position.parse()) {
                 streams.stream(purpose, name).seek(position);
@@ -126,25 +126,25 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn draw(streams: &mut Streams, name: &str) -> u64 {
+    fn draw(streams: &mut RandomStreams, name: &str) -> u64 {
         streams.stream("hook", name).next_u64()
     }
 
     #[test]
     fn another_stream_shifts_nobody() {
-        let (mut alone, mut together) = (Streams::new(7), Streams::new(7));
+        let (mut alone, mut together) = (RandomStreams::new(7), RandomStreams::new(7));
         let expected = [draw(&mut alone, "a"), draw(&mut alone, "a")];
         let first = draw(&mut together, "a");
         draw(&mut together, "b");
         assert_eq!([first, draw(&mut together, "a")], expected);
-        assert_ne!(draw(&mut Streams::new(8), "a"), expected[0]);
+        assert_ne!(draw(&mut RandomStreams::new(8), "a"), expected[0]);
     }
 
     #[test]
     fn streams_continue_from_their_noted_positions() {
-        let mut streams = Streams::new(3);
+        let mut streams = RandomStreams::new(3);
         draw(&mut streams, "a");
-        let mut copy = Streams::at(&streams.positions());
+        let mut copy = RandomStreams::at(&streams.positions());
         assert_eq!(draw(&mut copy, "a"), draw(&mut streams, "a"));
         assert_eq!(draw(&mut copy, "new"), draw(&mut streams, "new"));
     }

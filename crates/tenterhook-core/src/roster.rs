@@ -102,7 +102,7 @@ pub enum RosterRequest {
 }
 
 /// A change, and the number of the hook that asked for it; the runner itself has none.
-pub(crate) struct Asked {
+pub(crate) struct PendingChange {
     pub(crate) by: Option<usize>,
     pub(crate) change: Change,
 }
@@ -112,7 +112,7 @@ pub(crate) struct Asked {
 pub struct Roster {
     /// By the runner's number; a removed hook leaves its number empty.
     hooks: RefCell<Vec<Option<HookInfo>>>,
-    pub(crate) changes: RefCell<Vec<Asked>>,
+    pub(crate) changes: RefCell<Vec<PendingChange>>,
 }
 
 impl Roster {
@@ -133,8 +133,8 @@ impl Roster {
 
     /// The list as the module sees it.
     #[must_use]
-    pub fn requests(&self) -> Requests<'_> {
-        Requests { roster: self, by: None }
+    pub fn handle(&self) -> RosterHandle<'_> {
+        RosterHandle { roster: self, by: None }
     }
 
     /// What was asked for since the last change took effect, in order.
@@ -145,7 +145,7 @@ impl Roster {
     }
 
     pub(crate) fn ask(&self, by: Option<usize>, change: Change) {
-        self.changes.borrow_mut().push(Asked { by, change });
+        self.changes.borrow_mut().push(PendingChange { by, change });
     }
 
     pub(crate) fn set(&self, hooks: Vec<Option<HookInfo>>) {
@@ -172,13 +172,13 @@ impl Roster {
 /// The list of hooks as one hook sees it. Requests take effect when the current event has reached
 /// everyone, so nobody is skipped.
 #[derive(Clone, Copy)]
-pub struct Requests<'a> {
+pub struct RosterHandle<'a> {
     pub(crate) roster: &'a Roster,
     /// The number of the hook; the module has none.
     pub(crate) by: Option<usize>,
 }
 
-impl Requests<'_> {
+impl RosterHandle<'_> {
     /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(self) -> Vec<HookInfo> {

@@ -54,7 +54,7 @@ pub struct HookSpec {
     pub reads: Vec<String>,
     /// Names that decide whether it fires. A hook may log them without declaring so: only one that is a slip of
     /// the pen is refused.
-    pub asks: Vec<String>,
+    pub gated_by: Vec<String>,
     /// Names it writes. A `*` stands for any text within a part of a name, and a part that is `**` for any
     /// number of parts; parts are divided by `/`: `grad_norm/*`.
     pub writes: Vec<String>,
@@ -70,25 +70,25 @@ pub struct HookSpec {
     pub every: Vec<Cadence>,
     /// How often it looks, where that is no reason to refuse a run that is shorter: what is prepared for it is
     /// prepared no more often.
-    pub paced: Option<Cadence>,
+    pub throttle: Option<Cadence>,
     /// How long a run must be by which option, if the hook is to fire at all.
-    pub needs: Vec<(&'static str, Cadence)>,
+    pub needs_run_length: Vec<(&'static str, Cadence)>,
     /// It fires only from then on.
     pub after: Vec<Cadence>,
     /// It prints a line at the end of each epoch.
     pub prints_epochs: bool,
     /// It wants the time spent in hooks to be measured.
-    pub measures_hooks: bool,
+    pub measures_hook_time: bool,
     /// The tensors of its state are to be evaluated instead of the module's weights.
-    pub keeps_weights_to_evaluate: bool,
+    pub provides_eval_weights: bool,
     /// It does not read the norm of the gradients in `on_step_end`.
-    pub leaves_grad_norm: bool,
+    pub ignores_grad_norm: bool,
     /// What it does outside of the run directory.
     pub effects: Vec<Effect>,
     /// What it needs and this machine lacks.
-    pub lacks: Vec<Lack>,
+    pub environment_problems: Vec<EnvironmentProblem>,
     /// Which option says what it declares, so that a refusal points to that option.
-    pub options: Vec<(Declared, &'static str)>,
+    pub options: Vec<(Declaration, &'static str)>,
     /// Of an update hook: a gradient that it changed and that is not finite then is a failure of the hook.
     pub check_finite: bool,
     /// Of an update hook: it changes gradients. One that does not is listed and never called.
@@ -98,7 +98,7 @@ pub struct HookSpec {
 /// Something that a hook declares because an option says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Declared {
+pub enum Declaration {
     /// It reads, monitors or asks for this name.
     Name(String),
     /// It fires this often.
@@ -151,7 +151,7 @@ pub struct Claim {
 
 /// Something that a hook needs and this machine lacks: a program, a directory that can be written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct EnvironmentProblem {
     /// The option that asks for it.
     pub key: &'static str,
     /// What is missing.
@@ -188,22 +188,22 @@ impl HookSpec {
             events: Events::NONE,
             ranks: Ranks::All,
             reads: Vec::new(),
-            asks: Vec::new(),
+            gated_by: Vec::new(),
             writes: Vec::new(),
             claims: Vec::new(),
             provides: Vec::new(),
             requires: Vec::new(),
             monitors: None,
             every: Vec::new(),
-            paced: None,
-            needs: Vec::new(),
+            throttle: None,
+            needs_run_length: Vec::new(),
             after: Vec::new(),
             prints_epochs: false,
-            measures_hooks: false,
-            keeps_weights_to_evaluate: false,
-            leaves_grad_norm: false,
+            measures_hook_time: false,
+            provides_eval_weights: false,
+            ignores_grad_norm: false,
             effects: Vec::new(),
-            lacks: Vec::new(),
+            environment_problems: Vec::new(),
             options: Vec::new(),
             check_finite: false,
             changes_gradients: false,
@@ -255,7 +255,7 @@ impl HookSpec {
 
     /// It does not want these events, though it has handlers for them: its options leave nothing to do there.
     #[must_use]
-    pub fn idle(mut self, events: Events) -> HookSpec {
+    pub fn without_events(mut self, events: Events) -> HookSpec {
         self.events = self.events.without(events);
         self
     }
@@ -263,7 +263,7 @@ impl HookSpec {
     /// It wants this event only if `wanted`: otherwise its options leave nothing to do there.
     #[must_use]
     pub fn wants_if(self, event: Event, wanted: bool) -> HookSpec {
-        if wanted { self } else { self.idle(Events::NONE.with(event)) }
+        if wanted { self } else { self.without_events(Events::NONE.with(event)) }
     }
 
     /// It runs on these ranks.
@@ -296,28 +296,28 @@ impl HookSpec {
 
     /// It reads this as well, because this option says so.
     #[must_use]
-    pub fn reads_by(self, key: &'static str, name: impl Into<String>) -> HookSpec {
+    pub fn reads_option(self, key: &'static str, name: impl Into<String>) -> HookSpec {
         let name = name.into();
-        self.by(key, Declared::Name(name.clone())).reads(name)
+        self.by(key, Declaration::Name(name.clone())).reads(name)
     }
 
-    fn by(mut self, key: &'static str, declared: Declared) -> HookSpec {
+    fn by(mut self, key: &'static str, declared: Declaration) -> HookSpec {
         self.options.push((declared, key));
         self
     }
 
     /// The option that says this.
     #[must_use]
-    pub fn option_of(&self, declared: &Declared) -> Option<&'static str> {
+    pub fn option_of(&self, declared: &Declaration) -> Option<&'static str> {
         self.options.iter().find(|(said, _)| said == declared).map(|(_, key)| *key)
     }
 
     /// Whether it fires depends on this as well, by its `when`.
     #[must_use]
-    pub fn asks(mut self, name: impl Into<String>) -> HookSpec {
+    pub fn gated_by(mut self, name: impl Into<String>) -> HookSpec {
         let name = name.into();
-        self.asks.push(name.clone());
-        self.by("when", Declared::Name(name))
+        self.gated_by.push(name.clone());
+        self.by("when", Declaration::Name(name))
     }
 
     /// It writes this as well.
@@ -363,31 +363,31 @@ impl HookSpec {
 
     /// It cannot work on this machine: the plan refuses it.
     #[must_use]
-    pub fn lacks(mut self, lack: Lack) -> HookSpec {
-        self.lacks.push(lack);
+    pub fn environment_problem(mut self, problem: EnvironmentProblem) -> HookSpec {
+        self.environment_problems.push(problem);
         self
     }
 
     /// It receives `on_step_end` without reading the norm of the gradients there. Where nobody reads it, nobody has to hold
     /// all gradients through the update; it is NaN then.
     #[must_use]
-    pub fn leaves_grad_norm(mut self) -> HookSpec {
-        self.leaves_grad_norm = true;
+    pub fn ignores_grad_norm(mut self) -> HookSpec {
+        self.ignores_grad_norm = true;
         self
     }
 
     /// It monitors this metric by its option `monitor`, and so reads it.
     #[must_use]
     pub fn monitors(self, name: impl Into<String>) -> HookSpec {
-        self.monitors_by("monitor", name)
+        self.monitors_option("monitor", name)
     }
 
     /// It monitors this metric, and so reads it, because this option says so.
     #[must_use]
-    pub fn monitors_by(mut self, key: &'static str, name: impl Into<String>) -> HookSpec {
+    pub fn monitors_option(mut self, key: &'static str, name: impl Into<String>) -> HookSpec {
         let name = name.into();
         self.monitors = Some(name.clone());
-        self.by(key, Declared::Name(name))
+        self.by(key, Declaration::Name(name))
     }
 
     /// It fires this often.
@@ -399,21 +399,21 @@ impl HookSpec {
 
     /// It fires this often, because this option says so.
     #[must_use]
-    pub fn every_by(self, key: &'static str, cadence: Cadence) -> HookSpec {
-        self.by(key, Declared::Every(cadence)).every(cadence)
+    pub fn every_option(self, key: &'static str, cadence: Cadence) -> HookSpec {
+        self.by(key, Declaration::Every(cadence)).every(cadence)
     }
 
     /// It looks this often, and a shorter run is not refused for it.
     #[must_use]
-    pub fn paced(mut self, cadence: Cadence) -> HookSpec {
-        self.paced = Some(cadence);
+    pub fn throttle(mut self, cadence: Cadence) -> HookSpec {
+        self.throttle = Some(cadence);
         self
     }
 
     /// It fires only in a run that is at least so long, because this option says so.
     #[must_use]
-    pub fn needs(mut self, key: &'static str, length: Cadence) -> HookSpec {
-        self.needs.push((key, length));
+    pub fn needs_run_length(mut self, key: &'static str, length: Cadence) -> HookSpec {
+        self.needs_run_length.push((key, length));
         self
     }
 
@@ -426,16 +426,16 @@ impl HookSpec {
 
     /// It wants the time spent in hooks to be measured, for `cx.time_in_hooks()`.
     #[must_use]
-    pub fn measures_hooks(mut self) -> HookSpec {
-        self.measures_hooks = true;
+    pub fn measures_hook_time(mut self) -> HookSpec {
+        self.measures_hook_time = true;
         self
     }
 
     /// The tensors of its state, under the parameters' names, are to be evaluated instead of the module's weights:
     /// an average of them, for example. A checkpoint of weights alone holds them.
     #[must_use]
-    pub fn keeps_weights_to_evaluate(mut self) -> HookSpec {
-        self.keeps_weights_to_evaluate = true;
+    pub fn provides_eval_weights(mut self) -> HookSpec {
+        self.provides_eval_weights = true;
         self
     }
 
@@ -448,8 +448,8 @@ impl HookSpec {
 
     /// It fires only from then on, because this option says so.
     #[must_use]
-    pub fn after_by(self, key: &'static str, start: Cadence) -> HookSpec {
-        self.by(key, Declared::After(start)).after(start)
+    pub fn after_option(self, key: &'static str, start: Cadence) -> HookSpec {
+        self.by(key, Declaration::After(start)).after(start)
     }
 
     /// A name that this hook reads, monitors or asks for, and that the other writes.
@@ -458,13 +458,13 @@ impl HookSpec {
     /// use tenterhook_core::HookSpec;
     ///
     /// let norms = HookSpec::observer("norms").writes("grad_norm/*");
-    /// let guard = HookSpec::controller("guard").reads("train/loss").asks("grad_norm/total");
+    /// let guard = HookSpec::controller("guard").reads("train/loss").gated_by("grad_norm/total");
     /// assert_eq!(guard.reads_from(&norms), Some("grad_norm/total"));
     /// assert_eq!(norms.reads_from(&guard), None);
     /// ```
     #[must_use]
     pub fn reads_from<'a>(&'a self, other: &HookSpec) -> Option<&'a str> {
-        let mut read = self.reads.iter().chain(&self.monitors).chain(&self.asks);
+        let mut read = self.reads.iter().chain(&self.monitors).chain(&self.gated_by);
         let written = |name: &&String| other.writes.iter().any(|written| pattern::overlap(written, name));
         read.find(written).map(String::as_str)
     }

@@ -59,7 +59,7 @@ pub enum StateError {
     /// An entry of the data is not what the type expects.
     #[error("state does not fit its type: {entry}: {source}")]
     Entry {
-        /// Which entry, such as `ledger[0].path`.
+        /// Which entry, such as `read_counter[0].path`.
         entry: String,
         /// What is wrong with it.
         source: serde_json::Error,

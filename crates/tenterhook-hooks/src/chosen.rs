@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook_core::{Gradients, Moment, OptionError, Pattern, Update};
+use tenterhook_core::{Gradients, OptionError, Pattern, RunContext, Update};
 
 use crate::checks;
 use crate::text::listed;
@@ -52,14 +52,14 @@ impl Chosen {
     }
 
     /// Says which patterns choose none of the model's parameters, so that a slip is not mistaken for silence.
-    pub(crate) fn say_what_matches_nothing(&self, moment: &Moment<'_>) {
-        let names: Vec<_> = moment.params().iter().map(|param| param.name().to_owned()).collect();
+    pub(crate) fn say_what_matches_nothing(&self, run_cx: &RunContext<'_>) {
+        let names: Vec<_> = run_cx.params().iter().map(|param| param.name().to_owned()).collect();
         if names.is_empty() {
             return;
         }
         for pattern in idle(&self.patterns, &names) {
             let nearest = nearest(pattern, &names);
-            moment.say(format!("`params`: no parameter matches `{pattern}`; nearest: {nearest}"));
+            run_cx.say(format!("`params`: no parameter matches `{pattern}`; nearest: {nearest}"));
         }
     }
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Cadence, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Stage, StepEnd, TestEnd,
-    TestStart, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart,
-    hook,
+    Cadence, FromOptions, HookResult, HookSpec, LogPosition, Observer, OptionError, RunContext, Stage,
+    StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd,
+    ValidationStart, hook,
 };
 
 use crate::{checks, text};
@@ -58,9 +58,9 @@ pub struct Console {
     lrs: Vec<f64>,
     lrs_of: u64,
     /// What was logged since then belongs to the current epoch, batch or evaluation.
-    epoch: Mark,
-    batch: Mark,
-    evaluation: Mark,
+    epoch: LogPosition,
+    batch: LogPosition,
+    evaluation: LogPosition,
 }
 
 impl FromOptions for Console {
@@ -71,7 +71,7 @@ impl FromOptions for Console {
     fn from_options(options: ConsoleOptions) -> Result<Console, OptionError> {
         let none = |error: OptionError| error.fix("to print nothing, write `enabled = false`");
         checks::one_or_more("log_every_n_batches", options.log_every_n_batches).map_err(none)?;
-        let mark = Mark::default();
+        let mark = LogPosition::default();
         Ok(Console { options, lrs: Vec::new(), lrs_of: 0, epoch: mark, batch: mark, evaluation: mark })
     }
 }
@@ -103,13 +103,13 @@ impl Console {
     }
 
     /// An evaluation within `fit`, a sanity check among them, has its place in the line of its epoch.
-    fn evaluated(&mut self, cx: &Moment<'_>, what: &str) {
+    fn evaluated(&mut self, cx: &RunContext<'_>, what: &str) {
         if cx.stage != Stage::Fit {
             let mut line = what.to_owned();
             text::add_metrics(&mut line, &cx.metrics().since(self.evaluation));
             cx.print(line);
         }
-        self.batch = cx.metrics().mark();
+        self.batch = cx.metrics().log_position();
     }
 }
 
@@ -117,28 +117,28 @@ impl Console {
 impl Observer for Console {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_batches;
-        let spec = spec.leaves_grad_norm().prints_epochs();
-        spec.needs("log_every_n_batches", Cadence::Batches(every))
+        let spec = spec.ignores_grad_norm().prints_epochs();
+        spec.needs_run_length("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.lrs.clear();
         // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
         // this hook, and nothing else needs it there.
-        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        (self.epoch, self.batch) = (cx.metrics().log_position(), cx.metrics().log_position());
         Ok(())
     }
 
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
-        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        (self.epoch, self.batch) = (cx.metrics().log_position(), cx.metrics().log_position());
         Ok(())
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
-        if cx.paced(cx.total_batches.is_multiple_of(self.options.log_every_n_batches)) {
+        if cx.count_call_if(cx.total_batches.is_multiple_of(self.options.log_every_n_batches)) {
             cx.print(self.batch_line(cx));
         }
-        self.batch = cx.metrics().mark();
+        self.batch = cx.metrics().log_position();
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Observer for Console {
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Observer for Console {
     }
 
     fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
-        let needs = |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs;
+        let needs =
+            |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs_run_length;
         assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");
         assert_eq!(needs(50), [("log_every_n_batches", Cadence::Batches(50))]);
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Controller, Decision, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Policy, Stage,
+    Controller, Decision, FromOptions, HookResult, HookSpec, OptionError, Phase, Policy, RunContext, Stage,
     Status, Tier, TrainEpochEnd, ValidationEnd, hook,
 };
 
@@ -166,33 +166,33 @@ impl EarlyStopping {
         Ok(EarlyStopping { options, mode, memory: Memory::default() })
     }
 
-    fn checks_at_epoch_end(&self, moment: &Moment<'_>) -> bool {
-        self.options.check_on_train_epoch_end.unwrap_or_else(|| moment.run.validation.once_per_epoch())
+    fn checks_at_epoch_end(&self, run_cx: &RunContext<'_>) -> bool {
+        self.options.check_on_train_epoch_end.unwrap_or_else(|| run_cx.run.validation.once_per_epoch())
     }
 
-    fn check(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
-        if moment.stage != Stage::Fit || moment.phase == Phase::SanityCheck || moment.run.fast_dev_run {
+    fn check(&mut self, run_cx: &RunContext<'_>) -> HookResult<Decision> {
+        if run_cx.stage != Stage::Fit || run_cx.phase == Phase::SanityCheck || run_cx.run.fast_dev_run {
             return Ok(Decision::CONTINUE);
         }
-        if moment.status == Status::Interrupted {
+        if run_cx.status == Status::Interrupted {
             // The validation that would have logged the metric was cut short, or is missing.
             return Ok(Decision::CONTINUE);
         }
         let monitor = &self.options.monitor;
-        let Some(value) = moment.metrics().get(monitor) else {
-            let known = moment.metrics().names().join("`, `");
+        let Some(value) = run_cx.metrics().get(monitor) else {
+            let known = run_cx.metrics().names().join("`, `");
             let missing = format!("metric `{monitor}` was not logged; there are: `{known}`");
             if self.options.strict {
                 return Err(missing.into());
             }
             if !std::mem::replace(&mut self.memory.missed, true) {
-                moment.say(format!("warning: {missing}; it is not checked"));
+                run_cx.say(format!("warning: {missing}; it is not checked"));
             }
             return Ok(Decision::CONTINUE);
         };
         // A value that is there from before was counted when it was new.
-        let of = moment.metrics().step_of(monitor);
-        if of.is_some_and(|of| of < moment.step) && self.memory.checked == of {
+        let of = run_cx.metrics().step_of(monitor);
+        if of.is_some_and(|of| of < run_cx.step) && self.memory.checked == of {
             return Ok(Decision::CONTINUE);
         }
         self.memory.checked = of;
@@ -200,8 +200,8 @@ impl EarlyStopping {
         let reason = self.judge(value);
         if self.options.verbose {
             let (monitor, value, waited) = (&self.options.monitor, number(value), self.memory.waited);
-            moment.say(match &reason {
-                Some(reason) => format!("{reason}{}", delay(moment)),
+            run_cx.say(match &reason {
+                Some(reason) => format!("{reason}{}", delay(run_cx)),
                 None if self.memory.best != best => format!("`{monitor}` improved to {value}"),
                 None => format!("`{monitor}` = {value} is no improvement, {waited} in a row"),
             });
@@ -244,10 +244,10 @@ impl EarlyStopping {
 }
 
 /// What a request to stop waits for, if anything.
-fn delay(moment: &Moment<'_>) -> String {
-    let run = moment.run;
-    let epochs = (moment.epoch + 1 < run.min_epochs).then(|| format!("`min_epochs` = {}", run.min_epochs));
-    let steps = (moment.step < run.min_steps).then(|| format!("`min_steps` = {}", run.min_steps));
+fn delay(run_cx: &RunContext<'_>) -> String {
+    let run = run_cx.run;
+    let epochs = (run_cx.epoch + 1 < run.min_epochs).then(|| format!("`min_epochs` = {}", run.min_epochs));
+    let steps = (run_cx.step < run.min_steps).then(|| format!("`min_steps` = {}", run.min_steps));
     let waits: Vec<_> = [epochs, steps].into_iter().flatten().collect();
     if waits.is_empty() { String::new() } else { format!("; training goes on until {}", waits.join(" and ")) }
 }

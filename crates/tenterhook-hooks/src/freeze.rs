@@ -105,7 +105,7 @@ impl UpdateHook for Freeze {
         match self.options.from_step {
             // Every run that has a step has the first.
             1 => spec,
-            from => spec.needs("from_step", Cadence::Steps(from)),
+            from => spec.needs_run_length("from_step", Cadence::Steps(from)),
         }
     }
 
@@ -163,8 +163,8 @@ mod tests {
     fn a_run_that_ends_before_the_first_frozen_step_is_too_short() {
         let access =
             |from_step| Freeze::new(FreezeOptions { from_step, ..FreezeOptions::of(["**"]) }).unwrap().spec();
-        assert_eq!(access(5).needs, [("from_step", Cadence::Steps(5))]);
-        assert_eq!(access(1).needs, []);
+        assert_eq!(access(5).needs_run_length, [("from_step", Cadence::Steps(5))]);
+        assert_eq!(access(1).needs_run_length, []);
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl UpdateHook for GradientNoise {
 
 /// Adds noise to each value. Of an odd number the last takes one half of a pair and leaves the other, so that
 /// nothing is kept from call to call but the position of the stream.
-fn add_noise(values: &mut [f32], std: f64, stream: &mut Stream) {
+fn add_noise(values: &mut [f32], std: f64, stream: &mut RandomStream) {
     for pair in values.chunks_mut(2) {
         for (value, normal) in pair.iter_mut().zip(two_normals(stream)) {
             #[allow(clippy::cast_possible_truncation)] // back to what a gradient is
@@ -129,7 +129,7 @@ fn add_noise(values: &mut [f32], std: f64, stream: &mut Stream) {
 }
 
 /// Two independent normal numbers, by Box and Muller's method.
-fn two_normals(stream: &mut Stream) -> [f64; 2] {
+fn two_normals(stream: &mut RandomStream) -> [f64; 2] {
     // From above 0 to 1: the logarithm of 0 is no number.
     let radius = (-2.0 * (1.0 - stream.uniform()).ln()).sqrt();
     let (sin, cos) = (TAU * stream.uniform()).sin_cos();

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Serialize, Serializer};
-use tenterhook_core::Moment;
+use tenterhook_core::RunContext;
 
 /// The memory of a hook, its `state`. It knows whether it comes from a checkpoint of the training that continues.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -16,7 +16,7 @@ pub(crate) struct Kept<M> {
 impl<M> Kept<M> {
     /// At `on_train_start`: whether training continues where a checkpoint left it. If it does not, the memory is
     /// that of another training, or none.
-    pub(crate) fn goes_on(&mut self, cx: &Moment<'_>) -> bool {
+    pub(crate) fn goes_on(&mut self, cx: &RunContext<'_>) -> bool {
         std::mem::take(&mut self.loaded) && cx.total_batches > 0
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, HookSpec, Mark, Moment,
-    Observer, OptionError, Phase, Stage, TestEnd, TestStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
-    TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
+    Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, HookSpec, LogPosition,
+    Observer, OptionError, Phase, RunContext, Stage, TestEnd, TestStart, TrainEnd, TrainEpochEnd,
+    TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
 };
 
 use crate::kept::Kept;
@@ -50,7 +50,7 @@ impl Default for LoggingOptions {
 pub struct Logging {
     options: LoggingOptions,
     memory: Kept<Memory>,
-    evaluation: Mark,
+    evaluation: LogPosition,
 }
 
 /// What a checkpoint keeps.
@@ -58,7 +58,7 @@ pub struct Logging {
 struct Memory {
     training: Stopwatch,
     epoch: Stopwatch,
-    epoch_mark: Mark,
+    epoch_mark: LogPosition,
     best: Option<Best>,
     /// What was told of the last validation of this epoch already.
     #[serde(default, with = "tenterhook_core::number::map")]
@@ -87,18 +87,18 @@ impl FromOptions for Logging {
 }
 
 impl Logging {
-    fn is_due(&self, cx: &Moment<'_>) -> bool {
+    fn is_due(&self, cx: &RunContext<'_>) -> bool {
         (cx.epoch + 1).is_multiple_of(self.options.log_every_n_epochs)
     }
 
-    fn note_best(&mut self, cx: &Moment<'_>) {
+    fn note_best(&mut self, cx: &RunContext<'_>) {
         let Some(value) = cx.metrics().get(BEST_OF).filter(|value| value.is_finite()) else { return };
         if self.memory.best.is_none_or(|best| value < best.value) {
             self.memory.best = Some(Best { value, epoch: cx.epoch });
         }
     }
 
-    fn time(&self, cx: &Moment<'_>) -> Duration {
+    fn time(&self, cx: &RunContext<'_>) -> Duration {
         self.memory.training.read(cx.elapsed())
     }
 }
@@ -125,7 +125,7 @@ fn start(cx: &TrainStart<'_>) -> String {
 impl Observer for Logging {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_epochs;
-        let spec = spec.needs("log_every_n_epochs", Cadence::Epochs(every));
+        let spec = spec.needs_run_length("log_every_n_epochs", Cadence::Epochs(every));
         if every == 1 { spec.prints_epochs() } else { spec }
     }
 
@@ -145,7 +145,7 @@ impl Observer for Logging {
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         self.memory.epoch = Stopwatch::default();
         self.memory.epoch.start(cx.elapsed());
-        self.memory.epoch_mark = cx.metrics().mark();
+        self.memory.epoch_mark = cx.metrics().log_position();
         self.memory.told.clear();
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Observer for Logging {
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Observer for Logging {
     }
 
     fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 
@@ -357,8 +357,12 @@ mod tests {
 
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
-        assert_eq!(logging(1).spec().needs, [("log_every_n_epochs", Cadence::Epochs(1))], "the default, too");
-        assert_eq!(logging(5).spec().needs, [("log_every_n_epochs", Cadence::Epochs(5))]);
+        assert_eq!(
+            logging(1).spec().needs_run_length,
+            [("log_every_n_epochs", Cadence::Epochs(1))],
+            "the default, too"
+        );
+        assert_eq!(logging(5).spec().needs_run_length, [("log_every_n_epochs", Cadence::Epochs(5))]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Controller, Decision, FromOptions, HookResult, HookSpec, Lr, Moment, OptionError, Request, Tier,
-    TrainBatchEnd, hook,
+    Controller, Decision, FromOptions, HookResult, HookSpec, LrChange, OptionError, Request, RunContext,
+    Tier, TrainBatchEnd, hook,
 };
 
 use crate::checks;
@@ -121,35 +121,35 @@ impl LossSpike {
     }
 
     /// By what the rates of one optimizer may be multiplied, so that none falls below the least.
-    fn factor_of(&self, moment: &Moment<'_>, optimizer: usize) -> f64 {
-        let groups = moment.optimizers().groups(optimizer);
+    fn factor_of(&self, run_cx: &RunContext<'_>, optimizer: usize) -> f64 {
+        let groups = run_cx.optimizers().groups(optimizer);
         // A group whose rate is 0 is not trained, and cannot fall.
         let rates = groups.iter().map(|group| group.lr).filter(|lr| *lr > 0.0);
         let bounds = rates.map(|lr| self.options.min_lr / lr);
         bounds.fold(self.options.factor, f64::max).min(1.0)
     }
 
-    fn act(&mut self, moment: &Moment<'_>) -> Decision {
+    fn act(&mut self, run_cx: &RunContext<'_>) -> Decision {
         let LossSpikeOptions { threshold, factor, min_lr, cooldown, .. } = self.options;
         let seen = std::mem::take(&mut self.memory.high);
-        self.memory.quiet_until = (cooldown > 0).then(|| moment.step + cooldown);
+        self.memory.quiet_until = (cooldown > 0).then(|| run_cx.step + cooldown);
         let factors: Vec<_> =
-            (0..moment.optimizers().count()).map(|optimizer| self.factor_of(moment, optimizer)).collect();
+            (0..run_cx.optimizers().count()).map(|optimizer| self.factor_of(run_cx, optimizer)).collect();
         let losses = if seen == 1 { "loss was" } else { "losses were" };
         let story = format!("{seen} {losses} above {threshold}");
         #[allow(clippy::float_cmp)] // they are the very numbers that were put there
         if factors.iter().all(|of| *of == factor) {
-            moment.say(format!("{story}; the learning rates are multiplied by {factor}"));
+            run_cx.say(format!("{story}; the learning rates are multiplied by {factor}"));
             return Decision::scale_lr(factor);
         }
         if factors.iter().all(|of| *of >= 1.0) {
-            moment.say(format!("{story}; the learning rates stay, they are at `min_lr` = {min_lr}"));
+            run_cx.say(format!("{story}; the learning rates stay, they are at `min_lr` = {min_lr}"));
             return Decision::CONTINUE;
         }
-        moment.say(format!("{story}; the learning rates are lowered, none below `min_lr` = {min_lr}"));
+        run_cx.say(format!("{story}; the learning rates are lowered, none below `min_lr` = {min_lr}"));
         let lowered = factors.into_iter().enumerate().filter(|(_, of)| *of < 1.0);
         lowered.fold(Decision::CONTINUE, |decision, (optimizer, of)| {
-            decision.request(Request::Lr { optimizer: Some(optimizer), change: Lr::Scale(of) })
+            decision.request(Request::Lr { optimizer: Some(optimizer), change: LrChange::Scale(of) })
         })
     }
 }

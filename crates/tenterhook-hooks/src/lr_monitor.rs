@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::OptimizerSource;
 use tenterhook_core::{
-    BeforeOptimizerStep, Event, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, ParamGroup,
-    Tier, TrainEpochStart, TrainStart, hook,
+    BeforeOptimizerStep, Event, FromOptions, HookResult, HookSpec, Observer, OptionError, ParamGroup,
+    RunContext, Tier, TrainEpochStart, TrainStart, hook,
 };
 
 /// How often learning rates are logged.
@@ -88,20 +88,20 @@ impl LrMonitor {
         LrMonitor { options, names: Vec::new() }
     }
 
-    fn log(&mut self, moment: &Moment<'_>, optimizer: usize) {
-        let optimizers = moment.optimizers();
+    fn log(&mut self, run_cx: &RunContext<'_>, optimizer: usize) {
+        let optimizers = run_cx.optimizers();
         let groups = optimizers.groups(optimizer);
         if self.names.get(optimizer).is_none_or(|names| names.len() != groups.len()) {
             self.names = names(optimizers);
         }
         let Some(names) = self.names.get(optimizer) else { return };
         for (group, names) in groups.iter().zip(names) {
-            moment.log(&names.lr, group.lr);
+            run_cx.log(&names.lr, group.lr);
             if let Some(momentum) = group.momentum.filter(|_| self.options.log_momentum) {
-                moment.log(&names.momentum, momentum);
+                run_cx.log(&names.momentum, momentum);
             }
             if let Some(weight_decay) = group.weight_decay.filter(|_| self.options.log_weight_decay) {
-                moment.log(&names.weight_decay, weight_decay);
+                run_cx.log(&names.weight_decay, weight_decay);
             }
         }
     }

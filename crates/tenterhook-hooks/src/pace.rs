@@ -14,6 +14,6 @@ impl Pace {
 
     /// What the plan must know of it.
     pub(crate) fn declare(self, spec: HookSpec) -> HookSpec {
-        spec.every_by("log_frequency", Cadence::Steps(self.0))
+        spec.every_option("log_frequency", Cadence::Steps(self.0))
     }
 }

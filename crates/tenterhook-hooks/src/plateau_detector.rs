@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Status, Tier, TrainEpochEnd,
-    hook,
+    Cadence, FromOptions, HookResult, HookSpec, Observer, OptionError, RunContext, Status, Tier,
+    TrainEpochEnd, hook,
 };
 
 use crate::checks;
@@ -123,19 +123,19 @@ impl PlateauDetector {
     }
 
     /// The metric, if it was logged since the end of the last epoch.
-    fn fresh(&mut self, moment: &Moment<'_>) -> Option<f64> {
-        let (monitor, metrics) = (&self.options.monitor, moment.metrics());
+    fn fresh(&mut self, run_cx: &RunContext<'_>) -> Option<f64> {
+        let (monitor, metrics) = (&self.options.monitor, run_cx.metrics());
         let Some(value) = metrics.get(monitor) else {
             // What a validation logs that comes only every few epochs is not missed before it is due.
-            let validation = &moment.run.validation;
-            if !self.memory.missed && (!validation.enabled || validation.due_in(moment.epoch)) {
+            let validation = &run_cx.run.validation;
+            if !self.memory.missed && (!validation.enabled || validation.due_in(run_cx.epoch)) {
                 self.memory.missed = true;
                 let known = metrics.names().join("`, `");
-                moment.say(format!("warning: metric `{monitor}` was not logged; there are: `{known}`"));
+                run_cx.say(format!("warning: metric `{monitor}` was not logged; there are: `{known}`"));
             }
             return None;
         };
-        let before = std::mem::replace(&mut self.memory.step, moment.step);
+        let before = std::mem::replace(&mut self.memory.step, run_cx.step);
         metrics.step_of(monitor).is_none_or(|step| step > before || before == 0).then_some(value)
     }
 
@@ -154,11 +154,11 @@ impl PlateauDetector {
         (range < limit || range == 0.0).then_some(range)
     }
 
-    fn say(&self, moment: &Moment<'_>, range: f64) {
+    fn say(&self, run_cx: &RunContext<'_>, range: f64) {
         let PlateauDetectorOptions { monitor, window, threshold, relative, .. } = &self.options;
         let of = if *relative { " of their mean" } else { "" };
         let newest = self.memory.values.back().map_or(f64::NAN, |value| value.0);
-        moment.say(format!(
+        run_cx.say(format!(
             "plateau: `{monitor}` = {newest} has moved by {range} in the last {window} epochs, less than \
              {threshold}{of}"
         ));
@@ -171,7 +171,7 @@ impl Observer for PlateauDetector {
         let spec = spec.tier(Tier::BuiltInMonitor);
         let spec = spec.monitors(&self.options.monitor).writes(&self.logged_as);
         let window = self.options.window;
-        spec.needs("window", Cadence::Epochs(window as u64))
+        spec.needs_run_length("window", Cadence::Epochs(window as u64))
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {

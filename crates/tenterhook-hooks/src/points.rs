@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use tenterhook_core::{Moment, OptionError, Pattern};
+use tenterhook_core::{OptionError, Pattern, RunContext};
 
 use crate::text;
 
@@ -37,7 +37,7 @@ impl Points {
     }
 
     /// After the first batch: says which patterns choose nothing, so that a slip is not mistaken for silence.
-    pub(crate) fn say_what_matches_nothing(&mut self, moment: &Moment<'_>) {
+    pub(crate) fn say_what_matches_nothing(&mut self, run_cx: &RunContext<'_>) {
         let Some(mut points) = self.asked.take() else { return };
         let chooses = |pattern: &&Pattern| points.iter().any(|point| pattern.matches(point));
         let idle = self.patterns.iter().filter(|pattern| !chooses(pattern));
@@ -47,7 +47,7 @@ impl Points {
         }
         nearest_first(&mut points, &idle);
         let idle = text::listed(&idle);
-        moment.say(if points.is_empty() {
+        run_cx.say(if points.is_empty() {
             format!("`points`: nothing matches {idle}, since the module shows no activations")
         } else {
             format!("`points`: no hook point matches {idle}; there are: {}", text::listed(&points))

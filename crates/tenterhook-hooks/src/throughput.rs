@@ -5,8 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    BeforeForward, Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Phase,
-    Progress, Stage, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart,
+    BeforeForward, Cadence, FromOptions, HookResult, HookSpec, Observer, OptionError, Phase, Progress,
+    RunContext, Stage, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd, ValidationStart,
     hook,
 };
 
@@ -117,7 +117,7 @@ smoothing = 0.5
 }
 
 impl Throughput {
-    fn measure(&mut self, cx: &Moment<'_>) {
+    fn measure(&mut self, cx: &RunContext<'_>) {
         let time = self.memory.watch.read(cx.elapsed());
         if time.is_zero() {
             // A clock that has not moved says nothing yet; the next measurement covers this one.
@@ -139,7 +139,7 @@ impl Throughput {
     }
 
     /// What the whole of training came to, where any time has passed.
-    fn whole(&self, cx: &Moment<'_>) -> Option<String> {
+    fn whole(&self, cx: &RunContext<'_>) -> Option<String> {
         let time = self.memory.measured + self.memory.watch.read(cx.elapsed());
         if time.is_zero() {
             return None;
@@ -154,7 +154,7 @@ impl Throughput {
 impl Observer for Throughput {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = NAMES.into_iter().fold(spec, HookSpec::writes);
-        spec.needs("every_n_steps", Cadence::Steps(self.options.every_n_steps))
+        spec.needs_run_length("every_n_steps", Cadence::Steps(self.options.every_n_steps))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -323,10 +323,10 @@ mod tests {
     #[test]
     fn the_plan_knows_how_long_a_run_must_be() {
         assert_eq!(
-            throughput(10, 0.9).spec().needs,
+            throughput(10, 0.9).spec().needs_run_length,
             [("every_n_steps", Cadence::Steps(10))],
             "the default, too"
         );
-        assert_eq!(throughput(50, 0.9).spec().needs, [("every_n_steps", Cadence::Steps(50))]);
+        assert_eq!(throughput(50, 0.9).spec().needs_run_length, [("every_n_steps", Cadence::Steps(50))]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Controller, Decision, Event, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase, Stage,
+    Controller, Decision, Event, FromOptions, HookResult, HookSpec, OptionError, Phase, RunContext, Stage,
     TestEnd, TestStart, Tier, TimeSpan, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainStart, ValidationEnd,
     ValidationStart, hook,
 };
@@ -122,7 +122,7 @@ impl Timer {
     }
 
     /// Whether it is time to stop.
-    fn judge(&mut self, cx: &Moment<'_>) -> Decision {
+    fn judge(&mut self, cx: &RunContext<'_>) -> Decision {
         self.now = cx.elapsed();
         let Some(TimeSpan(duration)) = self.options.duration.filter(|time| self.spent() >= time.0) else {
             return Decision::CONTINUE;
@@ -139,7 +139,7 @@ impl Timer {
 }
 
 /// A validation alone is measured like one within training.
-fn counts(cx: &Moment<'_>) -> bool {
+fn counts(cx: &RunContext<'_>) -> bool {
     cx.phase == Phase::Validate
 }
 

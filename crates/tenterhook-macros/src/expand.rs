@@ -255,7 +255,7 @@ impl HookImpl<'_> {
                 let handler = format_ident!("{name}");
                 quote! {
                     #(#cfgs)*
-                    #krate::EventRef::#event(cx) => #krate::hook::reply(<Self as #path>::#handler(self, cx)),
+                    #krate::EventRef::#event(cx) => #krate::hook::event_result(<Self as #path>::#handler(self, cx)),
                 }
             })
             .collect();
@@ -264,7 +264,7 @@ impl HookImpl<'_> {
         }
         quote! {
             #[inline]
-            fn deliver(&mut self, event: #krate::EventRef<'_>) -> #krate::hook::Reply {
+            fn deliver(&mut self, event: #krate::EventRef<'_>) -> #krate::hook::EventResult {
                 match event {
                     #(#arms)*
                     _ => ::std::result::Result::Ok(()),
@@ -283,7 +283,7 @@ impl HookImpl<'_> {
                     quote!(gradients, cx),
                 ),
                 "wants_point" => (quote!((&self, point: &str) -> bool), quote!(point)),
-                "listens" => (
+                "wants_activations" => (
                     quote!((&self, phase: #krate::Phase, progress: &#krate::Progress) -> bool),
                     quote!(phase, progress),
                 ),
@@ -295,7 +295,9 @@ impl HookImpl<'_> {
                     (quote!((&self, state: &#krate::State) -> #krate::HookResult), quote!(state))
                 }
                 "finish" => (quote!((&mut self) -> #krate::HookResult), quote!()),
-                "sent" => (quote!((&self) -> ::std::option::Option<#krate::Sent>), quote!()),
+                "delivery_stats" => {
+                    (quote!((&self) -> ::std::option::Option<#krate::DeliveryStats>), quote!())
+                }
                 _ => return None,
             };
             let method = format_ident!("{name}");

@@ -80,12 +80,12 @@ pub(crate) const HANDLERS: &[Handler] = &[
 pub(crate) const OTHER_METHODS: &[&str] = &[
     "declare",
     "wants_point",
-    "listens",
+    "wants_activations",
     "state_dict",
     "load_state_dict",
     "check_state_dict",
     "finish",
-    "sent",
+    "delivery_stats",
 ];
 
 /// What other frameworks call a method, and what it is called here.

@@ -51,7 +51,7 @@ use proc_macro_crate::crate_name;
 ///
 /// # Methods
 ///
-/// The block of an observer or a controller holds handlers and, where wanted, `declare`, `wants_point`, `listens`,
+/// The block of an observer or a controller holds handlers and, where wanted, `declare`, `wants_point`, `wants_activations`,
 /// `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these;
 /// helper methods go in a plain `impl T` block. Associated types, constants and macro calls are errors too.
 ///

@@ -16,15 +16,15 @@ macro_rules! made_up {
     ($world:ident; $($Event:ident { $($field:ident: $value:expr,)* })*) => {$(
         impl<'a> MadeUp<'a> for $Event<'a> {
             fn from_world($world: &'a World) -> $Event<'a> {
-                tenterhook_core::context!($Event { moment: $world.moment(Event::$Event), $($field: $value,)* })
+                tenterhook_core::context!($Event { run_cx: $world.run_cx(Event::$Event), $($field: $value,)* })
             }
         }
     )*};
 }
 
 made_up! { world;
-    Setup { stage: world.moment(Event::Setup).stage, config: &world.shared.run.config, }
-    Teardown { stage: world.moment(Event::Teardown).stage, outcome: &world.at.outcome, }
+    Setup { stage: world.run_cx(Event::Setup).stage, config: &world.shared.run.config, }
+    Teardown { stage: world.run_cx(Event::Teardown).stage, outcome: &world.at.outcome, }
     FitStart { config: &world.shared.run.config, }
     FitEnd { outcome: &world.at.outcome, }
     SanityCheckStart {}
@@ -112,7 +112,7 @@ made_up! { world;
     }
     CheckpointLoaded { path: &world.checkpoint.path, root: &world.checkpoint.root, }
     Log {
-        of: world.moment(Event::Log).phase,
+        of: world.run_cx(Event::Log).phase,
         epoch_end: world.at.progress.epochs_done > world.at.progress.epoch,
         time: world.shared.elapsed().as_secs_f64(),
         metrics: &world.log.line.0,
@@ -148,7 +148,7 @@ macro_rules! deliveries {
                     let calls = self.probed.notes().calls;
                     let cx = $Event::from_world(&self.world);
                     let aborts = if Event::$Event == Event::Exception {
-                        self.runner.deliver_through(&cx)
+                        self.runner.deliver_despite_failures(&cx)
                     } else {
                         self.runner.deliver(&cx).err().into_iter().collect()
                     };
@@ -177,7 +177,7 @@ impl<H: Hook> Rig<H> {
         for failure in aborts {
             self.note_abort(failure);
         }
-        self.findings.refused.extend(self.runner.take_refused());
+        self.findings.refused.extend(self.runner.take_refused_changes());
 
         let (own, others): (Vec<_>, Vec<_>) =
             self.runner.take_decisions().into_iter().partition(|decided| decided.hook == self.name);

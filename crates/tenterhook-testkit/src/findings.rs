@@ -2,7 +2,8 @@
 
 use tenterhook_core::context::Entries;
 use tenterhook_core::{
-    Board, Decided, Decision, Event, Failure, Flow, HookInfo, Metrics, Origin, RosterError, RosterRequest,
+    Blackboard, Decision, Event, Failure, Flow, HookDecision, HookInfo, Metrics, Origin, RosterError,
+    RosterRequest,
 };
 
 use crate::rig::Rig;
@@ -12,7 +13,7 @@ pub(crate) struct Findings {
     pub(crate) replies: Vec<Reply>,
     pub(crate) failures: Vec<Failed>,
     pub(crate) refused: Vec<RosterError>,
-    pub(crate) others: Vec<Decided>,
+    pub(crate) others: Vec<HookDecision>,
 }
 
 /// How the hook under test answered one event.
@@ -81,7 +82,7 @@ impl<H> Rig<H> {
 
     /// What the hooks beside the one under test decided.
     #[must_use]
-    pub fn others_decisions(&self) -> &[Decided] {
+    pub fn others_decisions(&self) -> &[HookDecision] {
         &self.findings.others
     }
 
@@ -125,25 +126,25 @@ impl<H> Rig<H> {
 
     /// The board: what was put there, and a place to put what the hook shall find there.
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Blackboard {
         &self.world.shared.board
     }
 
     /// What hooks said to people so far: who, and what.
     #[must_use]
     pub fn said(&self) -> Vec<(String, String)> {
-        self.world.shared.said.borrow().clone()
+        self.world.shared.messages.borrow().clone()
     }
 
     /// The lines that hooks printed on the console so far.
     #[must_use]
     pub fn printed(&self) -> Vec<String> {
-        self.world.shared.printed.borrow().iter().map(|(_, line)| line.clone()).collect()
+        self.world.shared.console_lines.borrow().iter().map(|(_, line)| line.clone()).collect()
     }
 
     /// The free entries of the made-up checkpoint, which `on_save_checkpoint` and `on_load_checkpoint` see.
     #[must_use]
-    pub fn entries(&self) -> &Entries {
+    pub fn entries(&self) -> &CheckpointEntries {
         &self.world.checkpoint.entries
     }
 

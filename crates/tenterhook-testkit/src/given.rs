@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenterhook_core::context::ClipRule;
-use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
+use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
     Failure, LogOptions, NamedTensors, Outcome, ParamGroup, Phase, Progress, RunInfo, Stage, Status,
     Validation,
@@ -59,7 +59,7 @@ given! { world, "Where the run stands.";
 
 given! { world, "What does not change during a run.";
     /// The run's seed; all random streams begin anew.
-    seed(seed: u64) { world.shared.streams.replace(Streams::new(seed)); }
+    seed(seed: u64) { world.shared.streams.replace(RandomStreams::new(seed)); }
     /// The full configuration.
     config(config: Value) { world.shared.run.config = config; }
     /// Whether it is a dry run over a few batches.

@@ -32,8 +32,8 @@ impl<H: Hook> Rig<H> {
     /// ```
     pub fn update(&mut self) -> &NamedTensors {
         let mut gradients = std::mem::take(&mut self.world.update.gradients);
-        let moment = self.world.moment(Event::BeforeOptimizerStep);
-        let cx = Update { moment, optimizer: self.world.update.optimizer };
+        let run_cx = self.world.run_cx(Event::BeforeOptimizerStep);
+        let cx = Update { run_cx, optimizer: self.world.update.optimizer };
         let updated = self.runner.update(&mut gradients, &cx);
         self.world.update.gradients = gradients;
         match updated {

@@ -1,6 +1,6 @@
 //! A model that is nothing but what hooks can see of one.
 
-use tenterhook_core::{Lr, ModelView, OptimizerSource, ParamGroup, Request, TensorSource};
+use tenterhook_core::{LrChange, ModelView, OptimizerSource, ParamGroup, Request, TensorSource};
 
 use tenterhook_core::NamedTensors;
 
@@ -45,8 +45,8 @@ impl Model {
             }
             for group in &mut optimizer.groups {
                 match change {
-                    Lr::Set(lr) => group.lr = *lr,
-                    Lr::Scale(factor) => group.lr *= factor,
+                    LrChange::Set(lr) => group.lr = *lr,
+                    LrChange::Scale(factor) => group.lr *= factor,
                 }
             }
         }

@@ -4,9 +4,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenterhook_core::hook::Reply;
+use tenterhook_core::hook::EventResult;
 use tenterhook_core::{
-    EventRef, Gradients, Hook, HookResult, HookSpec, Phase, Progress, RosterRequest, Sent, State, Update,
+    DeliveryStats, EventRef, Gradients, Hook, HookResult, HookSpec, Phase, Progress, RosterRequest, State,
+    Update,
 };
 
 pub(crate) struct Probed<H> {
@@ -43,9 +44,9 @@ impl<H: Hook> Hook for Probe<H> {
     fn spec(&self) -> HookSpec {
         self.0.hook().spec()
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         self.0.notes().calls += 1;
-        let requests = || event.moment().hooks().pending();
+        let requests = || event.run_cx().hooks().pending();
         let pending = requests().len();
         let reply = self.0.hook().deliver(event);
         self.0.notes().requests.extend(requests().split_off(pending));
@@ -57,8 +58,8 @@ impl<H: Hook> Hook for Probe<H> {
     fn wants_point(&self, point: &str) -> bool {
         self.0.hook().wants_point(point)
     }
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        self.0.hook().listens(phase, progress)
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
+        self.0.hook().wants_activations(phase, progress)
     }
     fn state_dict(&self) -> HookResult<State> {
         self.0.hook().state_dict()
@@ -72,7 +73,7 @@ impl<H: Hook> Hook for Probe<H> {
     fn finish(&mut self) -> HookResult {
         self.0.hook().finish()
     }
-    fn sent(&self) -> Option<Sent> {
-        self.0.hook().sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.0.hook().delivery_stats()
     }
 }

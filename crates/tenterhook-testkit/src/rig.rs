@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{AnyHook, Hook, HookRunner, Registration, Sent, State};
+use tenterhook_core::{AnyHook, DeliveryStats, Hook, HookRunner, Registration, State};
 
 use crate::findings::Findings;
 use crate::probe::{Probe, Probed};
@@ -66,8 +66,8 @@ impl<H: Hook> Rig<H> {
 
     /// What became so far of what the hook handed to its worker, where it has one.
     #[must_use]
-    pub fn sent(&self) -> Option<Sent> {
-        self.hook().sent()
+    pub fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.hook().delivery_stats()
     }
     /// Registers another hook beside the one under test: for hooks that leave values for each other on
     /// the board, or that enable and disable others.

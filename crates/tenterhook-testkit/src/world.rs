@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenterhook_core::context::{ClipRule, Entries};
+use tenterhook_core::context::{CheckpointEntries, ClipRule};
 use tenterhook_core::metrics::MetricsState;
-use tenterhook_core::moment::FixedClock;
 use tenterhook_core::random::Streams;
+use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
-    Batch, Event, Failure, Histogram, Moment, NamedTensors, Origin, Outcome, Phase, Progress, RunInfo,
-    Shared, Stage, Status, Tensors,
+    Batch, Event, Failure, Histogram, NamedTensors, Origin, Outcome, Phase, Progress, RunContext, RunInfo,
+    RunState, Stage, Status, Tensors,
 };
 
 use crate::model::Model;
 
 /// What is true at the next event.
 pub(crate) struct World {
-    pub(crate) shared: Shared,
+    pub(crate) shared: RunState,
     pub(crate) model: Model,
     pub(crate) at: Place,
     pub(crate) batch: MadeUpBatch,
@@ -102,7 +102,7 @@ pub(crate) struct Checkpoint {
     pub(crate) root: PathBuf,
     pub(crate) best_score: Option<f64>,
     pub(crate) again: bool,
-    pub(crate) entries: Entries,
+    pub(crate) entries: CheckpointEntries,
 }
 
 /// What is logged at once: numbers and histograms.
@@ -144,7 +144,7 @@ impl Default for World {
             tensors: NamedTensors::default(),
         };
         World {
-            shared: Shared::new(run, 0, Box::new(FixedClock::default())),
+            shared: RunState::new(run, 0, Box::new(FixedClock::default())),
             model: Model::default(),
             at: Place::default(),
             batch,
@@ -166,7 +166,7 @@ impl Default for World {
                 root: "checkpoints".into(),
                 best_score: None,
                 again: false,
-                entries: Entries::default(),
+                entries: CheckpointEntries::default(),
             },
             log: Log { line: Line::default(), since: Line::default(), of: Phase::Train },
             told: Told::default(),
@@ -195,7 +195,7 @@ impl Default for Told {
 }
 
 impl World {
-    pub(crate) fn moment(&self, event: Event) -> Moment<'_> {
+    pub(crate) fn run_cx(&self, event: Event) -> RunContext<'_> {
         let phase = self.at.phase.unwrap_or_else(|| self.usual_phase(event));
         let stage = self.at.stage.unwrap_or(match phase {
             Phase::Test => Stage::Test,
@@ -203,7 +203,13 @@ impl World {
             Phase::SanityCheck | Phase::Train | Phase::Validate => Stage::Fit,
         });
         let status = self.at.status.unwrap_or_else(|| usual_status(event));
-        Moment::new((stage, phase, status), self.at.progress, &self.shared, &self.model, &self.result.losses)
+        RunContext::new(
+            (stage, phase, status),
+            self.at.progress,
+            &self.shared,
+            &self.model,
+            &self.result.losses,
+        )
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
@@ -268,7 +274,7 @@ impl World {
     /// The same point of another run, as a checkpoint carries it over.
     pub(crate) fn resumed(&self) -> World {
         let run = self.shared.run.clone();
-        let mut shared = Shared::new(run, 0, Box::new(FixedClock::default()));
+        let mut shared = RunState::new(run, 0, Box::new(FixedClock::default()));
         shared.elapsed_before = self.shared.elapsed();
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
@@ -276,7 +282,7 @@ impl World {
             shared.board.keep_from_observers(self.shared.board.kept_from_observers());
         }
         let positions = self.shared.streams.borrow().positions();
-        shared.streams.replace(Streams::at(&positions));
+        shared.streams.replace(RandomStreams::at(&positions));
         World {
             shared,
             model: self.model.clone(),

@@ -34,7 +34,7 @@ pub(crate) struct Accounts {
 impl<M: Module> Loop<M> {
     /// Begins to keep account, if that is wanted; otherwise nothing here looks at the clock.
     pub(crate) fn open_accounts(&mut self, on: bool, before: Spent) {
-        self.hooks.account(on);
+        self.hooks.set_accounting(on);
         if on {
             self.hooks.end_steps();
             self.accounts = Accounts { began: self.shared.clock.elapsed(), before, ..Accounts::default() };
@@ -46,7 +46,7 @@ impl<M: Module> Loop<M> {
 
     /// Training steps begin, or go on after a validation.
     pub(crate) fn begin_steps(&mut self) {
-        if self.hooks.keeps_account() && self.accounts.steps_began.is_none() {
+        if self.hooks.is_accounting() && self.accounts.steps_began.is_none() {
             self.accounts.steps_began = Some(self.shared.clock.elapsed());
             self.accounts.batches_before.get_or_insert(self.state.progress.total_batches);
             self.hooks.begin_steps();
@@ -64,7 +64,7 @@ impl<M: Module> Loop<M> {
     /// How long the calls of this trainer took so far, where account is kept.
     pub(crate) fn spent(&self) -> Spent {
         let Accounts { began, steps_began, before, .. } = self.accounts;
-        if !self.hooks.keeps_account() {
+        if !self.hooks.is_accounting() {
             return before;
         }
         let now = self.shared.clock.elapsed();
@@ -74,12 +74,12 @@ impl<M: Module> Loop<M> {
 
     /// What became of what hooks handed to worker threads.
     pub(crate) fn sinks(&self) -> Vec<SentByHook> {
-        self.hooks.sent().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
+        self.hooks.delivery_stats().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
     }
 
     /// What hooks have cost so far; nothing where no account is kept.
     pub(crate) fn hook_costs(&self) -> HookCosts {
-        if self.hooks.keeps_account() {
+        if self.hooks.is_accounting() {
             HookCosts::of(&self.hooks.costs(), self.spent())
         } else {
             HookCosts::default()
@@ -92,7 +92,7 @@ impl<M: Module> Loop<M> {
         // Of this call: accounts begin anew with each, and after a few batches little is known.
         let batches = || self.state.progress.total_batches - self.accounts.batches_before.unwrap_or_default();
         let due = self.hooks.has_budgets() && batches().is_multiple_of(JUDGED_EVERY);
-        if !due || !self.hooks.keeps_account() {
+        if !due || !self.hooks.is_accounting() {
             return Ok(());
         }
         self.tell_overruns(false);
@@ -101,13 +101,13 @@ impl<M: Module> Loop<M> {
 
     /// The same once more when training is over, however short it was. There is nothing left to disable.
     pub(crate) fn judge_budgets_at_the_end(&mut self) {
-        if self.hooks.has_budgets() && self.hooks.keeps_account() {
+        if self.hooks.has_budgets() && self.hooks.is_accounting() {
             self.tell_overruns(true);
         }
     }
 
     fn tell_overruns(&mut self, trained: bool) {
-        for overrun in self.hooks.judge_budgets(self.spent().steps, trained) {
+        for overrun in self.hooks.check_budgets(self.spent().steps, trained) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
             let notice = RunNotice::OverBudget(overrun);
             self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
@@ -121,10 +121,10 @@ impl<M: Module> Loop<M> {
         asked: Option<(String, Event)>,
         work: impl FnOnce(&mut Loop<M>) -> T,
     ) -> T {
-        let Some((hook, event)) = asked.filter(|_| self.hooks.keeps_account()) else { return work(self) };
-        let (began, others) = (self.shared.clock.elapsed(), self.hooks.taken());
+        let Some((hook, event)) = asked.filter(|_| self.hooks.is_accounting()) else { return work(self) };
+        let (began, others) = (self.shared.clock.elapsed(), self.hooks.total_time());
         let done = work(self);
-        let others = self.hooks.taken().saturating_sub(others);
+        let others = self.hooks.total_time().saturating_sub(others);
         let took = self.shared.clock.elapsed().saturating_sub(began).saturating_sub(others);
         self.hooks.charge(&hook, event, took);
         done
@@ -132,7 +132,7 @@ impl<M: Module> Loop<M> {
 
     /// When something begins that a hook is charged for, where account is kept.
     pub(crate) fn begun(&self) -> Option<Duration> {
-        self.hooks.keeps_account().then(|| self.shared.clock.elapsed())
+        self.hooks.is_accounting().then(|| self.shared.clock.elapsed())
     }
 
     /// Charges a hook for what began then, in which no other hook had a part.

@@ -236,8 +236,8 @@ impl<'t, M: Module> Call<'t, M> {
         let done = self.data.teardown(stage);
         self.run.checked(done)?;
         self.run.ending.closing = true;
-        let (moment, outcome) = (moment!(self.run, self.module), &self.run.ending.outcome);
-        self.run.hooks.deliver(&Teardown::new(moment, stage, outcome))?;
+        let (run_cx, outcome) = (run_cx!(self.run, self.module), &self.run.ending.outcome);
+        self.run.hooks.deliver(&Teardown::new(run_cx, stage, outcome))?;
         self.run.after_event(self.module)?;
         self.run.at(Who::Module, "teardown");
         self.torn.module = true;
@@ -249,8 +249,8 @@ impl<'t, M: Module> Call<'t, M> {
     fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
         let mut failed = Vec::new();
         self.shielded(later, |session| {
-            let moment = moment!(session.run, session.module);
-            failed = session.run.hooks.deliver_through(&Exception::new(moment, failure));
+            let run_cx = run_cx!(session.run, session.module);
+            failed = session.run.hooks.deliver_despite_failures(&Exception::new(run_cx, failure));
             Ok(())
         });
         later.append(&mut failed);
@@ -276,8 +276,8 @@ impl<'t, M: Module> Call<'t, M> {
         }
         let mut failed = Vec::new();
         self.shielded(later, |session| {
-            let (moment, outcome) = (moment!(session.run, session.module), &session.run.ending.outcome);
-            failed = session.run.hooks.deliver_through(&Teardown::new(moment, stage, outcome));
+            let (run_cx, outcome) = (run_cx!(session.run, session.module), &session.run.ending.outcome);
+            failed = session.run.hooks.deliver_despite_failures(&Teardown::new(run_cx, stage, outcome));
             Ok(())
         });
         later.append(&mut failed);
@@ -352,7 +352,7 @@ impl<'t, M: Module> Call<'t, M> {
 
     /// The epoch's mean loss, beside the last step's.
     pub(crate) fn log_epoch_loss(&mut self) {
-        use tenterhook_core::moment::LossHistory;
+        use tenterhook_core::run_context::LossHistory;
         if let Some(mean) = self.run.values.losses.average() {
             self.run.check_finite(mean);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);

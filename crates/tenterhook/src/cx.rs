@@ -3,10 +3,10 @@
 use std::fmt::{Display, Write};
 
 use tenterhook_core::metrics::Logged;
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    Board, Decision, Failure, Flow, LogOptions, Moment, Origin, Phase, Progress, Request, Requests,
-    TensorSource,
+    Blackboard, Decision, Failure, Flow, LogOptions, Origin, Phase, Progress, Request, RosterHandle,
+    RunContext, TensorSource,
 };
 
 use crate::loops::Loop;
@@ -35,7 +35,7 @@ impl Aborting {
 impl<'a, M: Module> Cx<'a, M> {
     #[inline]
     pub(crate) fn new(run: &'a mut Loop<M>) -> Cx<'a, M> {
-        let listening = run.hooks.listens(run.state.phase, &run.state.progress);
+        let listening = run.hooks.wants_activations(run.state.phase, &run.state.progress);
         Cx { run, listening, scope: String::new() }
     }
 }
@@ -80,8 +80,8 @@ impl<M: Module> Cx<'_, M> {
 
     /// The registered hooks, and requests to enable, disable, remove or add some.
     #[must_use]
-    pub fn hooks(&self) -> Requests<'_> {
-        self.run.shared.roster.requests()
+    pub fn hooks(&self) -> RosterHandle<'_> {
+        self.run.shared.roster.handle()
     }
 
     /// Logs a number: at once within a training batch, else aggregated over the epoch or evaluation.
@@ -98,20 +98,20 @@ impl<M: Module> Cx<'_, M> {
 
     /// The metrics so far.
     #[must_use]
-    pub fn metrics(&self) -> Logged<'_> {
-        Logged::new(&self.run.shared.metrics, &self.run.values.losses, self.run.state.phase, false)
+    pub fn metrics(&self) -> MetricsView<'_> {
+        MetricsView::new(&self.run.shared.metrics, &self.run.values.losses, self.run.state.phase, false)
     }
 
     /// The board on which hooks and the module leave values for each other.
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Blackboard {
         &self.run.shared.board
     }
 
     /// Whether any hook wants activations now.
     #[inline]
     #[must_use]
-    pub fn listens(&self) -> bool {
+    pub fn wants_activations(&self) -> bool {
         self.listening
     }
 
@@ -173,8 +173,8 @@ impl<M: Module> Cx<'_, M> {
     fn shown(&mut self, point: &str, values: &dyn TensorSource) {
         let run = &mut *self.run;
         let standing = (run.state.stage, run.state.phase, run.state.status);
-        let moment = Moment::new(standing, run.state.progress, &run.shared, &NoModel, &run.values.losses);
-        run.hooks.show(point, values, moment);
+        let run_cx = RunContext::new(standing, run.state.progress, &run.shared, &NoModel, &run.values.losses);
+        run.hooks.deliver_activation(point, values, run_cx);
     }
 
     /// Asks to stop training, as Lightning's `should_stop` does.
@@ -202,7 +202,7 @@ impl<M: Module> Cx<'_, M> {
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
         self.manually(|run| run.manual_step(module, optimizer))?;
         // It was a step, and hooks may want the next one.
-        self.listening = self.run.hooks.listens(self.run.state.phase, &self.run.state.progress);
+        self.listening = self.run.hooks.wants_activations(self.run.state.phase, &self.run.state.progress);
         Ok(())
     }
 

@@ -64,7 +64,7 @@ pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
         AnyHook, BoxError, Cadence, Controller, Decision, Event, FromOptions, Gradients, HookExt, HookResult,
-        HookSpec, Key, Moment, Observer, OptionError, Phase, Policy, Progress, Registration, Request,
+        HookSpec, Key, Observer, OptionError, Phase, Policy, Progress, Registration, Request, RunContext,
         SaveRequest, Scalar, Stage, State, Tensors, Tier, TimeSpan, Update, UpdateHook, closure, hook, hooks,
     };
 

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::ledger;
-use tenterhook_core::moment::LossHistory;
+use tenterhook_core::read_counter;
+use tenterhook_core::run_context::LossHistory;
 use tenterhook_core::tensor::ReadScalar;
 
 /// A lazy number that is read at most once, however many hooks ask for it at however many events.
@@ -32,7 +32,7 @@ impl<S> Once<S> {
 impl<S: ReadScalar> ReadScalar for Once<S> {
     fn read(&self) -> f64 {
         self.known.get().unwrap_or_else(|| {
-            ledger::scalar_read();
+            read_counter::count_scalar();
             let value = self.scalar.read();
             self.known.set(Some(value));
             value
@@ -128,7 +128,7 @@ impl<S: ReadScalar> Losses<S> {
         unread.extend(self.pending.iter().filter(|loss| loss.known.get().is_none()));
         let scalars: Vec<_> = unread.iter().map(|loss| &loss.scalar).collect();
         for (loss, value) in unread.iter().zip(S::read_all(&scalars)) {
-            ledger::scalar_read();
+            read_counter::count_scalar();
             loss.known.set(Some(value));
         }
     }

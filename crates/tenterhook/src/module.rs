@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, ClipRule, Entries, Failure, GradientsMut, Lr, ModelView, Stage, TensorSource,
+    BoxError, CheckpointEntries, ClipRule, Failure, GradientsMut, LrChange, ModelView, Stage, TensorSource,
 };
 
 use crate::cx::Cx;
@@ -274,7 +274,7 @@ macro_rules! define_module {
             fn lr(&self, optimizer: usize) -> f64;
 
             /// Changes the learning rates of one optimizer.
-            fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult;
+            fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult;
 
             /// A loss that no longer holds on to what it was computed from.
             fn detach(loss: Self::Scalar) -> Self::Scalar {
@@ -351,12 +351,12 @@ macro_rules! define_module {
             }
 
             /// May add entries to a checkpoint; hooks have added theirs.
-            fn on_save_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
+            fn on_save_checkpoint(&mut self, _entries: &CheckpointEntries) -> ModuleResult {
                 Ok(())
             }
 
             /// May read entries of a checkpoint, before its weights are loaded.
-            fn on_load_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
+            fn on_load_checkpoint(&mut self, _entries: &CheckpointEntries) -> ModuleResult {
                 Ok(())
             }
 

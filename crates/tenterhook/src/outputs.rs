@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ops::Range;
 
-use tenterhook_core::{DType, Stats, TensorSource};
+use tenterhook_core::{DType, TensorSource, TensorStats};
 
 /// Outputs, each a list of one tensor as an engine makes them.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl TensorSource for Outputs {
     fn read(&self, index: usize) -> Vec<f32> {
         self.0[index].read(0)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.0[index].stats(0)
     }
     fn norm(&self, index: usize) -> f64 {

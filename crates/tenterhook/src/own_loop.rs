@@ -2,10 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    AnyHook, Context, Decided, Event, Failure, Flow, HookRunner, Moment, Progress, RosterError, RunInfo,
-    Shared, Stage, Status,
+    AnyHook, Context, Event, Failure, Flow, HookDecision, HookRunner, Progress, RosterError, RunContext,
+    RunInfo, RunState, Stage, Status,
 };
 
 use crate::journal::{Notices, Readers, RunNotice, print};
@@ -40,7 +40,7 @@ use crate::trainer::WallClock;
 /// ```
 pub struct OwnLoop {
     hooks: RefCell<HookRunner>,
-    shared: Shared,
+    shared: RunState,
     progress: Cell<Progress>,
     /// A batch has begun and not ended.
     in_batch: Cell<bool>,
@@ -51,7 +51,7 @@ pub struct OwnLoop {
 #[derive(Debug, Default)]
 #[must_use = "a hook may have asked to stop"]
 pub struct Verdict {
-    decided: Vec<Decided>,
+    decided: Vec<HookDecision>,
 }
 
 impl Verdict {
@@ -66,7 +66,7 @@ impl Verdict {
 
     /// All decisions, in the order of the hooks.
     #[must_use]
-    pub fn decided(&self) -> &[Decided] {
+    pub fn decided(&self) -> &[HookDecision] {
         &self.decided
     }
 }
@@ -78,7 +78,7 @@ impl OwnLoop {
         hooks.into_iter().try_for_each(|hook| runner.add(hook))?;
         Ok(OwnLoop {
             hooks: RefCell::new(runner),
-            shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock::start())),
+            shared: RunState::new(RunInfo::default(), 0, Box::new(WallClock::start())),
             progress: Cell::default(),
             in_batch: Cell::new(false),
             notices: RefCell::new(Notices::new(Readers::one(print), true)),
@@ -104,11 +104,14 @@ impl OwnLoop {
 
     /// Delivers an event to the hooks. The context is only made if a hook wants it. An error is the failure of a hook whose
     /// policy is to end the run.
-    pub fn emit<'a, C: Context>(&'a self, make: impl FnOnce(Moment<'a>) -> C) -> Result<Verdict, Failure> {
+    pub fn emit<'a, C: Context>(
+        &'a self,
+        make: impl FnOnce(RunContext<'a>) -> C,
+    ) -> Result<Verdict, Failure> {
         self.count(C::EVENT);
         let result = if self.hooks.borrow().wants(C::EVENT) {
             let at = (Stage::Fit, C::EVENT.phase(), Status::Training);
-            self.deliver(&make(Moment::new(at, self.progress.get(), &self.shared, &NoModel, &NoModel)))
+            self.deliver(&make(RunContext::new(at, self.progress.get(), &self.shared, &NoModel, &NoModel)))
         } else {
             Ok(Verdict::default())
         };
@@ -130,16 +133,16 @@ impl OwnLoop {
 
     fn note_news(&self, hooks: &mut HookRunner) {
         let contained = hooks.take_contained().into_iter().map(RunNotice::Contained);
-        let refused = hooks.take_refused().into_iter().map(RunNotice::Refused);
-        let said = self.shared.said.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
-        let printed = self.shared.printed.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
+        let refused = hooks.take_refused_changes().into_iter().map(RunNotice::Refused);
+        let said = self.shared.messages.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
+        let printed = self.shared.console_lines.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
         let mut notices = self.notices.borrow_mut();
         for mut notice in contained.chain(refused).chain(said).chain(printed) {
             if notices.is_told(&mut notice) {
                 notices.tell(&notice);
             }
         }
-        hooks.take_changed();
+        hooks.take_roster_changes();
     }
 
     /// Counts what an event says of the loop.

@@ -39,7 +39,7 @@ impl<M: Module> Call<'_, M> {
 
     /// Reports hooks that cannot work before an evaluation begins. It needs none of them, so it is not refused.
     pub(crate) fn report_lacks(&mut self) {
-        for lack in plan::lacks(&self.run.hooks.declared()) {
+        for lack in plan::environment_problems(&self.run.hooks.declared()) {
             self.run.note(RunNotice::WouldRefuse(lack));
         }
     }

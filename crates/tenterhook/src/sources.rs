@@ -1,7 +1,7 @@
 //! Everybody who receives an event, in the order that the table of events gives.
 
-pub use tenterhook_core::Source;
-use tenterhook_core::{Event, HookRunner, Part, Tier};
+pub use tenterhook_core::EventReceiver;
+use tenterhook_core::{Event, HookGroup, HookRunner, Tier};
 
 /// One receiver of an event, and why it stands where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Receiver {
 pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
     let plan = hooks.plan();
     let mut all = Vec::new();
-    for source in event.sources() {
+    for source in event.receivers() {
         let part = match source {
             Source::Data => {
                 all.push(Receiver { source: "data".into(), why: "data" });
@@ -41,9 +41,9 @@ pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
         };
         let (slots, monitors) = (plan.receivers(event), plan.monitors_from(event));
         let slots = match part {
-            Part::All => slots,
-            Part::BeforeModule => &slots[..monitors],
-            Part::Monitors => &slots[monitors..],
+            HookGroup::All => slots,
+            HookGroup::BeforeModule => &slots[..monitors],
+            HookGroup::Monitors => &slots[monitors..],
         };
         all.extend(slots.iter().filter_map(|slot| hooks.receiver(*slot)).map(
             |(name, tier): (&str, Tier)| Receiver { source: format!("hook:{name}"), why: tier.reason() },

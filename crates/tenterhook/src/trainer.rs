@@ -9,8 +9,8 @@ mod setup;
 use std::path::Path;
 
 use tenterhook_core::{
-    AnyHook, Board, FromOptions, Hook, HookInfo, HookRunner, OptionError, Progress, Registration,
-    RosterError, RunInfo, Shared,
+    AnyHook, Blackboard, FromOptions, Hook, HookInfo, HookRunner, OptionError, Progress, Registration,
+    RosterError, RunInfo, RunState,
 };
 
 use crate::accounts::Spent;
@@ -40,7 +40,7 @@ pub(crate) use clock::{BatchClock, WallClock};
 pub struct Trainer {
     settings: Settings,
     hooks: HookRunner,
-    shared: Shared,
+    shared: RunState,
     strategy: Box<dyn Strategy>,
     resume: ResumeOptions,
     /// What the plan refuses is only reported.
@@ -86,7 +86,7 @@ impl Trainer {
             ..RunInfo::default()
         };
         Ok(Trainer {
-            shared: Shared::new(run, settings.seed, Box::new(WallClock::start())),
+            shared: RunState::new(run, settings.seed, Box::new(WallClock::start())),
             settings,
             hooks: HookRunner::default(),
             strategy: Box::new(Solo),
@@ -179,7 +179,7 @@ impl Trainer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Blackboard {
         &self.shared.board
     }
 

@@ -115,7 +115,7 @@ fn said_of_itself(spec: &HookSpec) -> String {
     [
         list("reads", spec.reads.clone()),
         list("writes", spec.writes.clone()),
-        list("asks for", spec.asks.clone()),
+        list("asks for", spec.gated_by.clone()),
         list("monitors", spec.monitors.iter().cloned().collect()),
         list("every", times(&spec.every)),
         list("after", times(&spec.after)),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::condition::Sides;
+use tenterhook::condition::Comparability;
 use tenterhook::plan::nearest;
 use tenterhook::run::reading::{FIELDS, Facts, ReadError};
 use tenterhook::run::{Run, Runs};
@@ -134,8 +134,8 @@ fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> 
         rows.iter().map(|row| filter.comparisons(&|name| row.facts.get(name).cloned())).collect();
     let Some(first) = of_rows.first() else { return Ok(()) };
     for (index, (text, _)) in first.iter().enumerate() {
-        let has = |sides: Sides| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
-        if has(Sides::Unlike) && !has(Sides::Alike) {
+        let has = |sides: Comparability| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
+        if has(Comparability::Incomparable) && !has(Comparability::Comparable) {
             return Err(CommandError::new(format_args!("`{text}` compares a number with a text"))
                 .fix("write a number, or quote what is meant as text"));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook::hook::Reply;
+use tenterhook::hook::EventResult;
 use tenterhook::{Event, EventRef, Hook, HookSpec};
 
 /// One event that has fired.
@@ -34,11 +34,11 @@ impl Hook for Tracer {
         Event::ALL.iter().copied().fold(HookSpec::observer(Tracer::NAME), HookSpec::wants)
     }
 
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-        let moment = event.moment();
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        let run_cx = event.run_cx();
         let batch = event.batch().map(|batch| (batch.index, batch.loader.to_owned()));
         let point = if let EventRef::Activation(cx) = event { Some(cx.point.to_owned()) } else { None };
-        let fired = Fired { event: event.event(), epoch: moment.epoch, step: moment.step, batch, point };
+        let fired = Fired { event: event.event(), epoch: run_cx.epoch, step: run_cx.step, batch, point };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fired);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! How an update has changed a parameter is told to whoever followed it.
 
 use burn::optim::{AdamWConfig, SgdConfig};
-use tenterhook::tensor::{Change, Followed, norm};
+use tenterhook::tensor::{TrackedUpdate, UpdateNorms, norm};
 use tenterhook::{ModelView as _, Module as _, Tensors};
 use tenterhook_burn::{Burn, Optimizer, Optimizers};
 
@@ -16,15 +16,15 @@ fn ready(bench: &Bench, optimizers: fn() -> Optimizers) -> Burn<Net> {
     module
 }
 
-fn follow(module: &Burn<Net>) -> Vec<Followed> {
-    Tensors::new(module.params()).iter().map(|param| param.follow()).collect()
+fn follow(module: &Burn<Net>) -> Vec<TrackedUpdate> {
+    Tensors::new(module.params()).iter().map(|param| param.track_update()).collect()
 }
 
-fn changes(module: &Burn<Net>, followed: &[Followed]) -> Vec<Option<Change>> {
+fn changes(module: &Burn<Net>, followed: &[TrackedUpdate]) -> Vec<Option<UpdateNorms>> {
     Tensors::new(module.params())
         .iter()
         .zip(followed)
-        .map(|(param, followed)| param.change(followed))
+        .map(|(param, followed)| param.update_norms(followed))
         .collect()
 }
 
@@ -51,7 +51,7 @@ fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not
         assert_eq!(changes(&module, &followed), told, "of the first update alone");
         for ((before, after), change) in before.iter().zip(&after).zip(told) {
             let difference: Vec<_> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-            let Change { from, by } = change.unwrap();
+            let UpdateNorms { before: from, update: by } = change.unwrap();
             assert!(by > 0.0 && (by - norm(&difference)).abs() <= 1e-5 * by, "{by} of {difference:?}");
             assert!((from - norm(before)).abs() <= 1e-5 * from, "{from} of {before:?}");
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use burn::optim::AdamWConfig;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Horizon, OptimizerState};
-use tenterhook::moment::FixedClock;
+use tenterhook::run_context::FixedClock;
 use tenterhook::schedule::Cosine;
 use tenterhook::{Module as _, Settings, TensorMap};
 use tenterhook_burn::{Burn, Group, Optimizer, Schedule};

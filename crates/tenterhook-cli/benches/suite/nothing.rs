@@ -4,7 +4,7 @@ use tenterhook::module::{Horizon, Optimization, OptimizerState};
 use tenterhook::prelude::*;
 use tenterhook::tensors::TensorMap;
 use tenterhook::{GradientsMut, Module, OptimizerSource};
-use tenterhook::{Lr, ModelView, NamedTensors, ParamGroup, TensorSource};
+use tenterhook::{LrChange, ModelView, NamedTensors, ParamGroup, TensorSource};
 
 use crate::measure::Result;
 use crate::workload::{Given, Source, Span};
@@ -87,7 +87,7 @@ impl Module for Nothing {
     fn lr(&self, _: usize) -> f64 {
         1.0
     }
-    fn change_lr(&mut self, _: usize, _: Lr) -> ModuleResult {
+    fn change_lr(&mut self, _: usize, _: LrChange) -> ModuleResult {
         Ok(())
     }
     fn weights(&self) -> ModuleResult<TensorMap> {

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::run_context::{Clock, NoModel};
 use tenterhook_core::{
-    AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Phase, Progress, Registration,
-    RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
+    AnyHook, Event, Failure, HookResult, HookRunner, Observer, Phase, Progress, Registration, RosterError,
+    RunContext, RunInfo, RunState, Scalar, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::callgrind::Scenario;
@@ -49,7 +49,7 @@ const DISABLED_EVERY: usize = 4;
 /// What somebody has who keeps his own loop.
 pub struct OwnLoop {
     runner: HookRunner,
-    shared: Shared,
+    shared: RunState,
     progress: Progress,
     loss: f64,
 }
@@ -58,7 +58,7 @@ impl OwnLoop {
     /// One with the hooks of a scenario.
     pub fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
         let mut runner = HookRunner::default();
-        runner.account(matches!(scenario, Scenario::Accounted(_)));
+        runner.set_accounting(matches!(scenario, Scenario::Accounted(_)));
         let (count, idle) = match scenario {
             Scenario::Empty => (0, true),
             Scenario::Unwanted(count) => (count, true),
@@ -70,7 +70,7 @@ impl OwnLoop {
             let name = Some(format!("hook {number}"));
             runner.register(hook, Registration { name, disabled, ..Registration::default() })?;
         }
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
+        let shared = RunState::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
         Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
     }
 
@@ -89,9 +89,9 @@ impl OwnLoop {
             let own = black_box(&mut *self);
             if own.runner.wants(Event::StepEnd) {
                 let at = (Stage::Fit, Phase::Train, Status::Training);
-                let moment = Moment::new(at, own.progress, &own.shared, &NoModel, &NoModel);
+                let run_cx = RunContext::new(at, own.progress, &own.shared, &NoModel, &NoModel);
                 let (loss, grad_norm) = (Scalar::new(&own.loss), Scalar::new(&own.loss));
-                let cx = StepEnd::new(moment, loss, grad_norm, 0.1, 0.1);
+                let cx = StepEnd::new(run_cx, loss, grad_norm, 0.1, 0.1);
                 own.runner.deliver(&cx)?;
             }
         }

@@ -55,18 +55,18 @@ pub enum Operand {
 
 /// Whether two sides can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sides {
+pub enum Comparability {
     /// Two numbers, or two texts.
-    Alike,
+    Comparable,
     /// One is a number, and the other is a text that is none: no comparison but `!=` can hold.
-    Unlike,
+    Incomparable,
     /// One of them is not known.
     Unknown,
 }
 
 /// What a name is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared<'a> {
+pub enum ComparedWith<'a> {
     /// A text in quotes.
     Text(&'a str),
     /// A bare word: a text, or another name.
@@ -142,7 +142,7 @@ impl Condition {
 
     /// Its comparisons, as they are written, and whether the sides of each can be compared at the moment. A
     /// bare word that is not the name of anything counts as text.
-    pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Sides)> {
+    pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Comparability)> {
         let written = |left, sign, right| Condition(Test::Compare(left, sign, right)).to_string();
         let compared = self.0.compared().into_iter();
         let compared = compared.map(|(left, sign, right)| {
@@ -153,7 +153,7 @@ impl Condition {
 
     /// What a name is compared with, in the order in which it is written.
     #[must_use]
-    pub fn compared_with(&self, name: &str) -> Vec<Compared<'_>> {
+    pub fn compared_with(&self, name: &str) -> Vec<ComparedWith<'_>> {
         let both = self.0.compared().into_iter().flat_map(|(left, _, right)| [(left, right), (right, left)]);
         let of_name = both.filter(|(one, _)| matches!(one, Term::Name(own) if own == name));
         of_name.map(|(_, other)| other.compared()).collect()
@@ -180,18 +180,18 @@ impl Test {
     }
 }
 
-fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Sides {
-    let Some(left) = left.value(lookup) else { return Sides::Unknown };
+fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Comparability {
+    let Some(left) = left.value(lookup) else { return Comparability::Unknown };
     let right = match (right.value(lookup), right) {
         (Some(right), _) => right,
         (None, Term::Name(word)) => Operand::Text(word.clone()),
-        (None, _) => return Sides::Unknown,
+        (None, _) => return Comparability::Unknown,
     };
     let alike = match (&left, &right) {
         (Operand::Number(_), other) | (other, Operand::Number(_)) => other.as_number().is_some(),
         _ => true,
     };
-    if alike { Sides::Alike } else { Sides::Unlike }
+    if alike { Comparability::Comparable } else { Comparability::Incomparable }
 }
 
 impl Term {
@@ -214,11 +214,11 @@ impl Term {
         }
     }
 
-    fn compared(&self) -> Compared<'_> {
+    fn compared(&self) -> ComparedWith<'_> {
         match self {
-            Term::Text(text) => Compared::Text(text),
-            Term::Name(word) => Compared::Word(word),
-            Term::Number(_) | Term::Minus(_) | Term::Calculated(..) => Compared::Number,
+            Term::Text(text) => ComparedWith::Text(text),
+            Term::Name(word) => ComparedWith::Word(word),
+            Term::Number(_) | Term::Minus(_) | Term::Calculated(..) => ComparedWith::Number,
         }
     }
 

@@ -99,16 +99,16 @@ fn a_hash_is_named_by_any_beginning_of_it() {
 #[test]
 fn what_cannot_be_compared_is_told() {
     for (text, expected) in [
-        ("status == 3", Sides::Unlike),
-        ("3 == status", Sides::Unlike),
-        ("val/loss < low", Sides::Unlike),
-        ("commit == 12", Sides::Unlike),
-        ("status == completed", Sides::Alike),
-        ("seed == 42", Sides::Alike),
-        ("config_hash == blake3:9f", Sides::Alike),
-        ("val/loss < epoch", Sides::Alike),
-        ("lost < 3", Sides::Unknown),
-        ("epoch < lost + 1", Sides::Unknown),
+        ("status == 3", Comparability::Incomparable),
+        ("3 == status", Comparability::Incomparable),
+        ("val/loss < low", Comparability::Incomparable),
+        ("commit == 12", Comparability::Incomparable),
+        ("status == completed", Comparability::Comparable),
+        ("seed == 42", Comparability::Comparable),
+        ("config_hash == blake3:9f", Comparability::Comparable),
+        ("val/loss < epoch", Comparability::Comparable),
+        ("lost < 3", Comparability::Unknown),
+        ("epoch < lost + 1", Comparability::Unknown),
     ] {
         assert_eq!(condition(text).comparisons(&known), [(text.to_owned(), expected)]);
     }
@@ -116,7 +116,11 @@ fn what_cannot_be_compared_is_told() {
     let several: Vec<_> = several.iter().map(|(text, sides)| (text.as_str(), *sides)).collect();
     assert_eq!(
         several,
-        [("epoch == 1", Sides::Alike), ("status > 2", Sides::Unlike), ("step < 3", Sides::Alike)]
+        [
+            ("epoch == 1", Comparability::Comparable),
+            ("status > 2", Comparability::Incomparable),
+            ("step < 3", Comparability::Comparable)
+        ]
     );
 }
 

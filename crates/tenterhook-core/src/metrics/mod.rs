@@ -2,11 +2,11 @@
 
 mod aggregate;
 mod histogram;
-mod logged;
 mod ranks;
 mod since;
 mod state;
 mod values;
+mod view;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use aggregate::{Epoch, Epochs};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
-pub use logged::Logged;
 pub use ranks::Aggregates;
 pub use since::Mark;
 pub use state::MetricsState;
 use values::{Latest, Values};
+pub use view::Logged;
 
 /// The numbers of a run: latest values by name, and what is being aggregated.
 #[derive(Default)]

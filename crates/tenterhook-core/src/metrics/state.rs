@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::Epoch;
-use super::values::{Latest, Place};
+use super::values::{Latest, LogEntry};
 use super::{Histogram, Metrics};
 
 /// The metrics of a run as a checkpoint holds them.
@@ -20,9 +20,9 @@ pub struct MetricsState {
     #[serde(default)]
     observed: BTreeMap<String, Observed>,
     #[serde(default)]
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, LogEntry>,
     #[serde(default)]
-    place: Place,
+    place: LogEntry,
     train: Epoch,
     /// What an evaluation is aggregating, while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ struct Observed {
     #[serde(with = "crate::number")]
     value: f64,
     step: u64,
-    place: Place,
+    place: LogEntry,
 }
 
 impl MetricsState {

@@ -107,10 +107,10 @@ fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
     metrics.begin_evaluation();
     metrics.log("val/loss", 0.5, LogOptions::EPOCH);
     metrics.close();
-    let logged = || Logged::new(&metrics, &(None, None), crate::Phase::Validate, true);
-    let start = logged().mark();
+    let logged = || MetricsView::new(&metrics, &(None, None), crate::Phase::Validate, true);
+    let start = logged().log_position();
     metrics.log("val/acc", 1.0, LogOptions::EPOCH);
-    let closed = logged().mark();
+    let closed = logged().log_position();
     assert!(metrics.log_as_hook("val/f1", 0.75, LogOptions::EPOCH).is_ok());
     assert_eq!(logged().since(closed).into_keys().collect::<Vec<_>>(), ["val/f1"]);
     let names: Vec<_> = logged().since_without_hooks(start).into_keys().collect();

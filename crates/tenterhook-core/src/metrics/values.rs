@@ -13,7 +13,7 @@ pub(super) struct Values {
     /// Something was logged since it was last asked what.
     pub(super) changed: bool,
     /// How often anything was logged, and whether a hook is logging now.
-    pub(super) place: Place,
+    pub(super) place: LogEntry,
     /// The optimizer step that is being worked on, or that was completed last.
     pub(super) step: u64,
 }
@@ -25,12 +25,12 @@ pub(super) struct Latest {
     pub(super) changed: bool,
     /// The step that it belongs to.
     pub(super) step: u64,
-    pub(super) place: Place,
+    pub(super) place: LogEntry,
 }
 
 /// Where a metric's latest value stands among everything that was logged, and whose it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct LogEntry {
     pub(super) number: u64,
     pub(super) by_hook: bool,
 }

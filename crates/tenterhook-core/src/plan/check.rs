@@ -1,10 +1,10 @@
 //! What the plan refuses before step 1, each with its fix.
 
-use super::asked;
+use super::condition_names;
 use super::writers::Writers;
 use crate::cadence::Cadence;
 use crate::progress::Phase;
-use crate::spec::{Claim, Declared, HookSpec, Lack};
+use crate::spec::{Claim, Declaration, EnvironmentProblem, HookSpec};
 
 /// A metric that the module says it logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl PlanError {
     pub(super) fn nobody_writes(spec: &HookSpec, name: &str, fix: String) -> PlanError {
         let hook = &spec.name;
         let what = format!("hook `{hook}` reads `{name}`, which nobody writes");
-        PlanError::new(hook, what, fix).by(spec.option_of(&Declared::Name(name.to_owned())))
+        PlanError::new(hook, what, fix).by(spec.option_of(&Declaration::Name(name.to_owned())))
     }
 }
 
@@ -111,12 +111,12 @@ pub fn check(hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
         errors.extend(missing.map(|Claim { what, fix }| {
             PlanError::new(hook, format!("hook `{hook}` requires {what}, and no hook provides it"), fix)
         }));
-        errors.extend(asked::slips(spec, hooks, world));
+        errors.extend(condition_names::likely_typos(spec, hooks, world));
         errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(spec, name, world)));
-        let every = spec.every.iter().copied().map(Declared::Every);
-        let declared = every.chain(spec.after.iter().copied().map(Declared::After));
+        let every = spec.every.iter().copied().map(Declaration::Every);
+        let declared = every.chain(spec.after.iter().copied().map(Declaration::After));
         errors.extend(declared.filter_map(|declared| never_fires(spec, &declared, world)));
-        for (key, needed) in &spec.needs {
+        for (key, needed) in &spec.needs_run_length {
             errors.extend(too_short(*needed, 0, world).map(|total| {
                 let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
                 let what = format!("{needs}, but this run has only {total}, so that never comes");
@@ -124,20 +124,20 @@ pub fn check(hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
                 error.by(Some(key)).warning_if(!spec.steers())
             }));
         }
-        errors.extend(lacks_of(spec));
+        errors.extend(environment_problems_of(spec));
     }
     errors
 }
 
 /// What hooks need and this machine lacks: all that can be wrong with them in an evaluation.
 #[must_use]
-pub fn lacks(hooks: &[HookSpec]) -> Vec<PlanError> {
-    hooks.iter().flat_map(lacks_of).collect()
+pub fn environment_problems(hooks: &[HookSpec]) -> Vec<PlanError> {
+    hooks.iter().flat_map(environment_problems_of).collect()
 }
 
-fn lacks_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
+fn environment_problems_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
     let hook = &spec.name;
-    spec.lacks.iter().map(move |Lack { key, problem, fix }| {
+    spec.environment_problems.iter().map(move |EnvironmentProblem { key, problem, fix }| {
         PlanError::new(hook, format!("hook `{hook}` cannot work: {problem}"), fix).by(Some(key))
     })
 }
@@ -179,14 +179,14 @@ fn never_seen(spec: &HookSpec, name: &str, world: &RunFacts) -> Option<PlanError
     };
     let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
     let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
-    Some(error.by(spec.option_of(&Declared::Name(name.to_owned()))))
+    Some(error.by(spec.option_of(&Declaration::Name(name.to_owned()))))
 }
 
-fn never_fires(spec: &HookSpec, declared: &Declared, world: &RunFacts) -> Option<PlanError> {
+fn never_fires(spec: &HookSpec, declared: &Declaration, world: &RunFacts) -> Option<PlanError> {
     let (distance, beyond, when) = match declared {
-        Declared::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
-        Declared::After(start) => (*start, 1, format!("only after {start}")),
-        Declared::Name(_) => return None,
+        Declaration::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
+        Declaration::After(start) => (*start, 1, format!("only after {start}")),
+        Declaration::Name(_) => return None,
     };
     let hook = &spec.name;
     let total = too_short(distance, beyond, world)?;
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_option_that_asks_for_more_than_the_run_has_is_refused_by_its_name() {
-        let needs = |name, n| HookSpec::observer(name).needs("window", Cadence::Epochs(n));
+        let needs = |name, n| HookSpec::observer(name).needs_run_length("window", Cadence::Epochs(n));
         assert!(refusals(&[needs("a", 3)], &world()).is_empty());
         assert_eq!(
             refusals(&[needs("a", 4)], &world()),
@@ -333,7 +333,7 @@ mod tests {
               lower it or train longer"
             ]
         );
-        assert!(refusals(&[HookSpec::observer("a").paced(Cadence::Steps(501))], &world()).is_empty());
+        assert!(refusals(&[HookSpec::observer("a").throttle(Cadence::Steps(501))], &world()).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who receives what, in which order: fixed before the first step, per event.
 
-mod asked;
 mod check;
+mod condition_names;
 mod writers;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, Events};
 
 pub use check::{
-    DeclaredMetric, NoValidation, PlanError, RunFacts, TRAIN_LOSS, check, lacks, nearest, not_logged,
+    DeclaredMetric, NoValidation, PlanError, RunFacts, TRAIN_LOSS, check, environment_problems, nearest,
+    not_logged,
 };
 
 /// Where a hook stands among the others. Within a tier, registration order decides.

@@ -4,16 +4,16 @@
 //! after each, so the time between hooks is charged to none of them. A call behind a gate is timed by itself, and the time of a
 //! closed gate counts for its hook.
 //!
-//! Reads from the engine are counted per thread where they happen (`ledger.rs`), and the runner files the difference after each
+//! Reads from the engine are counted per thread where they happen (`read_counter.rs`), and the runner files the difference after each
 //! hook. A rehearsal keeps no account: its clock counts batches.
 
 use super::{HookRunner, Walk};
-use crate::account::{ALL_TIMED, Materialised, Tally};
+use crate::account::{ALL_TIMED, ReadCounts, Tally};
 use crate::context::Context;
 use crate::event::Event;
-use crate::hook::Reply;
-use crate::ledger;
-use crate::moment::{Passage, Shared};
+use crate::hook::EventResult;
+use crate::read_counter;
+use crate::run_context::{GateResult, RunState};
 
 /// Every event, and after them what update hooks do.
 const PLACES: usize = Event::COUNT + 1;
@@ -95,7 +95,7 @@ fn is_frequent(place: usize) -> bool {
 pub(super) struct Account {
     calls: [u64; PLACES],
     tallies: [Option<Box<Tally>>; PLACES],
-    pub(super) read: Materialised,
+    pub(super) read: ReadCounts,
     /// It has been told that the hook is over its budget.
     pub(super) told: bool,
 }
@@ -105,7 +105,7 @@ impl Default for Account {
         Account {
             calls: [0; PLACES],
             tallies: [const { None }; PLACES],
-            read: Materialised::default(),
+            read: ReadCounts::default(),
             told: false,
         }
     }
@@ -123,21 +123,21 @@ impl Account {
     }
 
     /// A hook has had its turn, and gates may have stood before it. Whether it was called.
-    pub(super) fn had_its_turn(&mut self, place: usize, watch: &mut Watch, shared: &Shared) -> bool {
+    pub(super) fn had_its_turn(&mut self, place: usize, watch: &mut Watch, shared: &RunState) -> bool {
         let read = watch.read;
-        match shared.turn.passage.get() {
-            Passage::HeldBack => {
+        match shared.current.gate.get() {
+            GateResult::Closed => {
                 watch.held_back(self, place, shared);
-                if read != ledger::so_far() {
+                if read != read_counter::value() {
                     self.materialised(place, read);
                 }
                 return false;
             }
-            Passage::Opened => {
+            GateResult::Opened => {
                 self.called(place, read);
                 watch.came_through(self, place, shared);
             }
-            Passage::Straight | Passage::Unwatched => {
+            GateResult::NoGate | GateResult::NotTracked => {
                 self.called(place, read);
                 watch.lap(self, place, shared);
             }
@@ -157,21 +157,21 @@ impl Account {
         (tallies().map(|tally| tally.in_steps(under_way)).sum(), 2.0 * variance.sqrt())
     }
 
-    /// The hook was called; the ledger stood there before.
+    /// The hook was called; the read_counter stood there before.
     #[inline]
     pub(super) fn called(&mut self, place: usize, read: u64) {
         self.calls[place] += 1;
-        if read != ledger::so_far() {
+        if read != read_counter::value() {
             self.materialised(place, read);
         }
     }
 
     #[cold]
     fn materialised(&mut self, place: usize, before: u64) {
-        let Materialised { scalars, tensors } = ledger::between(before, ledger::so_far());
+        let ReadCounts { scalars, tensors } = read_counter::difference(before, read_counter::value());
         self.read.scalars += scalars;
         self.read.tensors += tensors;
-        let worked = ledger::take_worked();
+        let worked = read_counter::take_engine_nanos();
         if worked > 0 {
             self.worked(place, worked);
         }
@@ -202,13 +202,13 @@ impl Account {
 pub(super) struct Watch {
     weight: u32,
     last: u64,
-    /// Where the ledger stood before the hook whose turn it is.
+    /// Where the read_counter stood before the hook whose turn it is.
     pub(super) read: u64,
 }
 
 impl Watch {
     #[inline]
-    pub(super) fn begin(weight: u32, shared: &Shared) -> Watch {
+    pub(super) fn begin(weight: u32, shared: &RunState) -> Watch {
         Watch { weight, last: if weight > 0 { shared.clock.nanos() } else { 0 }, read: 0 }
     }
 
@@ -218,7 +218,7 @@ impl Watch {
     }
 
     /// A hook's turn is over.
-    pub(super) fn lap(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+    pub(super) fn lap(&mut self, account: &mut Account, place: usize, shared: &RunState) {
         if self.runs() {
             let now = shared.clock.nanos();
             account.note(place, now.saturating_sub(self.last), self.weight);
@@ -227,15 +227,15 @@ impl Watch {
     }
 
     /// A gate has held an event back: what it took to say so is its hook's, and no call.
-    fn held_back(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+    fn held_back(&mut self, account: &mut Account, place: usize, shared: &RunState) {
         if self.runs() {
             self.gate(account, place, shared.clock.nanos());
         }
     }
 
     /// A call that came through a gate, and is timed because of that, is over: it stands for itself.
-    fn came_through(&mut self, account: &mut Account, place: usize, shared: &Shared) {
-        let (opened, now) = (shared.turn.opened_at.get(), shared.clock.nanos());
+    fn came_through(&mut self, account: &mut Account, place: usize, shared: &RunState) {
+        let (opened, now) = (shared.current.opened_at.get(), shared.clock.nanos());
         if self.runs() {
             self.gate(account, place, opened);
         }
@@ -260,42 +260,42 @@ impl HookRunner {
         cx: &C,
         walk: &mut Walk,
         watch: &mut Watch,
-    ) -> Reply {
-        let (place, shared) = (C::EVENT as usize, cx.moment().shared);
-        watch.read = ledger::so_far();
+    ) -> EventResult {
+        let (place, shared) = (C::EVENT as usize, cx.run_cx().shared);
+        watch.read = read_counter::value();
         let on = !CLOSELY || self.accounting.on;
-        let untouched = if on { Passage::Straight } else { Passage::Unwatched };
-        shared.turn.passage.set(untouched);
-        let stale = self.planned.stale;
+        let untouched = if on { GateResult::NoGate } else { GateResult::NotTracked };
+        shared.current.gate.set(untouched);
+        let stale = self.planned.outdated;
         for &id in walk.rest(self.planned.plan.receivers(C::EVENT)) {
             walk.next += 1;
             let slot = &mut self.slots[id];
             if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
                 continue;
             }
-            shared.turn.hook.set(id);
+            shared.current.hook.set(id);
             let reply = slot.offer(cx);
-            let account = &mut slot.standing.account;
+            let account = &mut slot.status.account;
             let mut called = true;
-            if shared.turn.passage.get() == untouched {
+            if shared.current.gate.get() == untouched {
                 if on {
                     account.called(place, watch.read);
                 }
-                watch.read = ledger::so_far();
+                watch.read = read_counter::value();
                 if CLOSELY {
                     watch.lap(account, place, shared);
                 }
             } else {
                 called = account.had_its_turn(place, watch, shared);
-                watch.read = ledger::so_far();
-                shared.turn.passage.set(untouched);
+                watch.read = read_counter::value();
+                shared.current.gate.set(untouched);
             }
             if CLOSELY
                 && called
                 && let Some(noted) = &mut self.received
             {
                 noted.resize(noted.len().max(id + 1), super::Received::default());
-                noted[id].note(C::EVENT, cx.moment().phase);
+                noted[id].note(C::EVENT, cx.run_cx().phase);
             }
             reply?;
         }
@@ -303,12 +303,12 @@ impl HookRunner {
     }
 
     /// A call that ended in a panic is a call like the others.
-    pub(super) fn count_panic(&mut self, event: Event, at: usize, watch: &mut Watch, shared: &Shared) {
+    pub(super) fn count_panic(&mut self, event: Event, at: usize, watch: &mut Watch, shared: &RunState) {
         if !self.accounting.on {
             return;
         }
         let id = self.plan().receivers(event)[at];
-        let account = &mut self.slots[id].standing.account;
+        let account = &mut self.slots[id].status.account;
         account.had_its_turn(event as usize, watch, shared);
     }
 }

@@ -7,16 +7,16 @@
 
 use std::time::Duration;
 
+use super::hook_status::HookStatus;
 use super::slot::Slot;
-use super::standing::Standing;
-use super::{Changed, HookRunner};
-use crate::account::{Cost, HookCost, OverBudget, Overrun, Tally};
+use super::{HookRunner, RosterChange};
+use crate::account::{BudgetOverrun, Cost, HookCost, OverBudget, Tally};
 use crate::event::Event;
 use crate::roster::Change;
 
 impl HookRunner {
     /// Whether account is kept of what hooks cost; it is, unless this says otherwise.
-    pub fn account(&mut self, on: bool) {
+    pub fn set_accounting(&mut self, on: bool) {
         self.accounting.on = on;
         self.replan();
     }
@@ -24,7 +24,7 @@ impl HookRunner {
     /// Whether account is kept.
     #[inline]
     #[must_use]
-    pub fn keeps_account(&self) -> bool {
+    pub fn is_accounting(&self) -> bool {
         self.accounting.on
     }
 
@@ -33,14 +33,14 @@ impl HookRunner {
         let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         let on = self.accounting.on;
         if let Some(slot) = self.find_mut(hook).filter(|_| on) {
-            slot.standing.account.lengthen(event as usize, nanos);
+            slot.status.account.lengthen(event as usize, nanos);
         }
     }
 
     /// What all hooks together have taken so far.
     #[must_use]
-    pub fn taken(&self) -> Duration {
-        Duration::from_nanos(self.slots.iter().map(|slot| slot.standing.account.total()).sum())
+    pub fn total_time(&self) -> Duration {
+        Duration::from_nanos(self.slots.iter().map(|slot| slot.status.account.total()).sum())
     }
 
     /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
@@ -49,8 +49,8 @@ impl HookRunner {
         if !self.accounting.on {
             return;
         }
-        let wanting = self.slots.iter_mut().filter(|slot| slot.standing.wants_losses);
-        wanting.for_each(|slot| slot.standing.account.read.scalars += count);
+        let wanting = self.slots.iter_mut().filter(|slot| slot.status.wants_losses);
+        wanting.for_each(|slot| slot.status.account.read.scalars += count);
     }
 
     /// Training steps begin, or go on after something else: what hooks take from here on is a part of them. Without a
@@ -69,7 +69,7 @@ impl HookRunner {
     }
 
     fn tallies(&mut self) -> impl Iterator<Item = &mut Tally> {
-        self.slots.iter_mut().flat_map(|slot| slot.standing.account.tallies())
+        self.slots.iter_mut().flat_map(|slot| slot.status.account.tallies())
     }
 
     /// What every hook has cost so far, in registration order; those that were removed are among them.
@@ -80,27 +80,27 @@ impl HookRunner {
 
     /// Looks whether hooks have kept to their budgets, now that training steps have taken so long. Each is told of
     /// once. Once training is over, none is disabled any more.
-    pub fn judge_budgets(&mut self, spent: Duration, trained: bool) -> Vec<Overrun> {
+    pub fn check_budgets(&mut self, spent: Duration, trained: bool) -> Vec<BudgetOverrun> {
         let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
-        let over = |standing: &Standing| {
-            let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
-            let (taken, doubt) = standing.account.in_steps(in_steps);
+        let over = |status: &HookStatus| {
+            let budget = status.budget.filter(|_| status.enabled && !status.account.told)?;
+            let (taken, doubt) = status.account.in_steps(in_steps);
             let share = Duration::from_nanos(taken).as_secs_f64() / spent;
             // An estimate that may be off by so much must be over by more.
             let surely = share - doubt / 1e9 / spent;
-            (surely > budget.share).then(|| (standing.name.clone(), share, budget))
+            (surely > budget.share).then(|| (status.name.clone(), share, budget))
         };
-        let over: Vec<_> = self.present().map(|slot| &slot.standing).filter_map(over).collect();
+        let over: Vec<_> = self.present().map(|slot| &slot.status).filter_map(over).collect();
         let mut overruns = Vec::new();
         for (hook, share, budget) in over {
             let disabled = !trained && budget.over == OverBudget::Disable && self.may_go(&hook);
             if let Some(slot) = self.find_mut(&hook) {
-                slot.standing.account.told = true;
+                slot.status.account.told = true;
             }
             if disabled && self.disable(&hook).is_ok() {
-                self.news.changed.push(Changed::disabled(&hook));
+                self.reports.changed.push(RosterChange::disabled(&hook));
             }
-            overruns.push(Overrun { hook, share, budget: budget.share, disabled });
+            overruns.push(BudgetOverrun { hook, share, budget: budget.share, disabled });
         }
         overruns
     }
@@ -114,7 +114,7 @@ impl HookRunner {
 
 impl Slot {
     fn cost(&self, in_steps: bool) -> HookCost {
-        let Standing { name, failures, account, .. } = &self.standing;
+        let HookStatus { name, failures, account, .. } = &self.status;
         let names = Event::ALL.iter().map(|event| event.handler()).chain(["update"]);
         let mut all = Tally::default();
         let mut by_event = Vec::new();

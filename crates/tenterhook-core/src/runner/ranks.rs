@@ -2,8 +2,8 @@
 //! until all ranks make them.
 
 use super::{HookRunner, RosterError};
-use crate::moment::{Moment, Shared};
-use crate::roster::{Asked, Change, RosterRequest};
+use crate::roster::{Change, PendingChange, RosterRequest};
+use crate::run_context::{RunContext, RunState};
 use crate::spec::Ranks;
 use crate::world::World;
 
@@ -12,8 +12,8 @@ pub type RequestedChange = (Option<usize>, RosterRequest);
 
 impl HookRunner {
     /// Says which rank this is. With several ranks, requested changes of the list of hooks wait for
-    /// [`settle_all`](HookRunner::settle_all).
-    pub fn join(&mut self, world: World) {
+    /// [`apply_roster_changes_of_all_ranks`](HookRunner::apply_roster_changes_of_all_ranks).
+    pub fn set_world(&mut self, world: World) {
         if self.world != world {
             self.world = world;
             self.replan();
@@ -23,8 +23,8 @@ impl HookRunner {
     /// The names of the hooks that are disabled, in order of name.
     #[must_use]
     pub fn disabled(&self) -> Vec<String> {
-        let disabled = self.slots.iter().filter(|slot| slot.is_present() && !slot.standing.enabled);
-        let mut names: Vec<_> = disabled.map(|slot| slot.standing.name.clone()).collect();
+        let disabled = self.slots.iter().filter(|slot| slot.is_present() && !slot.status.enabled);
+        let mut names: Vec<_> = disabled.map(|slot| slot.status.name.clone()).collect();
         names.sort();
         names
     }
@@ -37,17 +37,22 @@ impl HookRunner {
 
     /// The changes of the list of hooks that were requested on this rank.
     #[must_use]
-    pub fn requested(&self, shared: &Shared) -> Vec<RequestedChange> {
+    pub fn requested(&self, shared: &RunState) -> Vec<RequestedChange> {
         let changes = shared.roster.changes.borrow();
         changes.iter().map(|asked| (asked.by, asked.change.in_words())).collect()
     }
 
     /// Makes the changes that were requested on any rank, in this order. A hook to be added must have been made on this rank,
     /// too.
-    pub fn settle_all(&mut self, requested: Vec<RequestedChange>, moment: &Moment<'_>) {
-        let mut own = moment.shared.roster.changes.take();
+    pub fn apply_roster_changes_of_all_ranks(
+        &mut self,
+        requested: Vec<RequestedChange>,
+        run_cx: &RunContext<'_>,
+    ) {
+        let mut own = run_cx.shared.roster.changes.take();
         let mut made = |name: &str| {
-            let adds = |asked: &Asked| matches!(&asked.change, Change::Add(hook) if hook.name() == name);
+            let adds =
+                |asked: &PendingChange| matches!(&asked.change, Change::Add(hook) if hook.name() == name);
             own.iter().position(adds).map(|at| own.remove(at).change)
         };
         for (by, request) in requested {
@@ -58,15 +63,15 @@ impl HookRunner {
                 RosterRequest::Add(name) => {
                     let change = made(&name);
                     if change.is_none() {
-                        self.news.refused.push(RosterError::NotOnAllRanks(name));
+                        self.reports.refused.push(RosterError::NotOnAllRanks(name));
                     }
                     change
                 }
             };
             if let Some(change) = change {
-                moment.shared.roster.ask(by, change);
+                run_cx.shared.roster.ask(by, change);
             }
         }
-        self.change(moment);
+        self.change(run_cx);
     }
 }

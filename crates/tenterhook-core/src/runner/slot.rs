@@ -1,10 +1,10 @@
 //! What the runner keeps of one hook, and what the hook wants.
 
-use super::standing::Standing;
+use super::hook_status::HookStatus;
 use crate::cadence::Cadence;
 use crate::context::{Activation, Context, EventRef};
 use crate::event::{Event, Events};
-use crate::hook::{Hook, HookResult, Reply};
+use crate::hook::{EventResult, Hook, HookResult};
 use crate::plan::{Entry, TRAIN_LOSS};
 use crate::roster::{HookInfo, HookKind};
 use crate::spec::HookSpec;
@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// A hook of any kind. Slots are numbered in registration order and never move; a removed hook leaves its slot empty.
 pub(super) struct Slot {
-    pub(super) standing: Standing,
+    pub(super) status: HookStatus,
     pub(super) hook: Box<dyn Hook>,
     /// What it declared, under the name and policy that it is registered with.
     pub(super) spec: HookSpec,
@@ -47,7 +47,7 @@ impl Slot {
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.standing.enabled && self.is_present()
+        self.status.enabled && self.is_present()
     }
 
     pub(super) fn is_update(&self) -> bool {
@@ -60,17 +60,17 @@ impl Slot {
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
-        self.standing.name == name && self.is_present()
+        self.status.name == name && self.is_present()
     }
 
     /// Delivers an event to the hook; an activation only if the hook looks at it.
     #[inline]
-    pub(super) fn offer<C: Context>(&mut self, cx: &C) -> Reply {
+    pub(super) fn offer<C: Context>(&mut self, cx: &C) -> EventResult {
         let event = cx.event();
-        if let EventRef::Activation(Activation { moment, point, .. }) = event
-            && !(self.hook.listens(moment.phase, &moment.progress) && self.hook.wants_point(point))
+        if let EventRef::Activation(Activation { run_cx, point, .. }) = event
+            && !(self.hook.wants_activations(run_cx.phase, &run_cx.progress) && self.hook.wants_point(point))
         {
-            moment.shared.hold_back();
+            run_cx.shared.gate_closed();
             return Ok(());
         }
         self.hook.deliver(event)
@@ -88,7 +88,7 @@ impl Slot {
 
     /// Whether it receives this no more, though the plan says so still.
     pub(super) fn is_out(&self, event: Event) -> bool {
-        self.standing.given_up && !(self.teardown == Teardown::Due && event == Event::Teardown)
+        self.status.given_up && !(self.teardown == Teardown::Due && event == Event::Teardown)
     }
 
     /// Whether the event is a teardown that the hook has received already. For any other event this is a constant.
@@ -115,12 +115,12 @@ impl Slot {
                 && spec.events.iter().any(Event::is_within_train_batch);
         spec.reads.iter().any(is_loss)
             || from_batch_to_batch && spec.monitors.iter().any(is_loss)
-            || spec.steers() && spec.asks.iter().any(|name| is_loss(name) || name == "loss")
+            || spec.steers() && spec.gated_by.iter().any(|name| is_loss(name) || name == "loss")
     }
 
     /// It may ask for the norm of the gradients when a step has ended.
     pub(super) fn reads_grad_norm(&self) -> bool {
-        self.is_live() && self.spec.events.contains(Event::StepEnd) && !self.spec.leaves_grad_norm
+        self.is_live() && self.spec.events.contains(Event::StepEnd) && !self.spec.ignores_grad_norm
     }
 
     pub(super) fn entry(&self, slot: usize, world: World) -> Entry {
@@ -137,11 +137,11 @@ impl Slot {
             Cadence::Steps(n) => Some(*n),
             _ => None,
         };
-        let every_n_steps = spec.every.iter().chain(&spec.paced).find_map(steps).unwrap_or(1);
+        let every_n_steps = spec.every.iter().chain(&spec.throttle).find_map(steps).unwrap_or(1);
         Entry { slot, tier: spec.tier, events, every_n_steps }
     }
 
     pub(super) fn info(&self) -> HookInfo {
-        self.standing.info(&self.spec)
+        self.status.info(&self.spec)
     }
 }

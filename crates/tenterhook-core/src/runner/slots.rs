@@ -1,15 +1,15 @@
 //! The list of hooks: registration, toggling and removal.
 
+use super::hook_status::HookStatus;
 use super::slot::{Presence, Slot, Teardown};
-use super::standing::Standing;
 use super::{HookRunner, RosterError};
 use crate::account::Budget;
 use crate::any_hook::AnyHook;
 use crate::failure::Policy;
 use crate::hook::Hook;
-use crate::moment::Shared;
 use crate::plan::{Plan, Tier};
 use crate::roster::{Change, HookInfo};
+use crate::run_context::Shared;
 use crate::spec::HookSpec;
 use crate::update::Identity;
 
@@ -41,13 +41,13 @@ impl HookRunner {
         spec.policy = how.policy.unwrap_or(spec.policy);
         spec.check_finite = how.check_finite.unwrap_or(spec.check_finite);
         let enabled = !how.disabled;
-        let standing = Standing {
+        let status = HookStatus {
             enabled,
             registered: enabled,
             budget: how.budget,
-            ..Standing::new(spec.name.clone(), spec.policy)
+            ..HookStatus::new(spec.name.clone(), spec.policy)
         };
-        let slot = Slot { standing, hook, spec, presence: Presence::Registered, teardown: Teardown::Open };
+        let slot = Slot { status, hook, spec, presence: Presence::Registered, teardown: Teardown::Open };
         if (slot.spec.changes_gradients || !slot.is_update()) && slot.spec.name == Identity.spec().name {
             return Err(RosterError::Reserved(slot.spec.name));
         }
@@ -71,7 +71,7 @@ impl HookRunner {
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
         let in_call = self.in_call;
         let Some(slot) = self.find_mut(name) else { return Err(self.unknown(name)) };
-        slot.standing.enabled = false;
+        slot.status.enabled = false;
         if in_call {
             slot.presence = Presence::Leaving;
         } else {
@@ -106,7 +106,8 @@ impl HookRunner {
         let identity = Identity.spec();
         let stands = |slot: &Slot| slot.is_update() && (slot.is_live() || slot.spec.name == identity.name);
         let missing = !self.present().any(stands);
-        let missing = missing.then(|| Standing::new(identity.name.clone(), identity.policy).info(&identity));
+        let missing =
+            missing.then(|| HookStatus::new(identity.name.clone(), identity.policy).info(&identity));
         self.present().map(Slot::info).chain(missing).collect()
     }
 
@@ -124,9 +125,9 @@ impl HookRunner {
 
     /// The names of all hooks of every kind, in registration order.
     #[must_use]
-    pub fn in_order(&self) -> Vec<&str> {
+    pub fn names(&self) -> Vec<&str> {
         let present = self.slots.iter().filter(|slot| slot.is_present());
-        present.map(|slot| slot.standing.name.as_str()).collect()
+        present.map(|slot| slot.status.name.as_str()).collect()
     }
 
     /// The plan in force.
@@ -138,7 +139,7 @@ impl HookRunner {
     /// The hook in a slot of the plan: its name and tier.
     #[must_use]
     pub fn receiver(&self, slot: usize) -> Option<(&str, Tier)> {
-        self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.spec.tier))
+        self.slots.get(slot).map(|slot| (slot.status.name.as_str(), slot.spec.tier))
     }
 
     /// The tier of the hook of this name.
@@ -148,14 +149,14 @@ impl HookRunner {
     }
 
     /// Tells the hooks who is registered. A delivery does so by itself when that has changed.
-    pub fn publish(&self, shared: &Shared) {
+    pub fn publish(&self, shared: &RunState) {
         let info = |slot: &Slot| slot.is_present().then(|| slot.info());
         shared.roster.set(self.slots.iter().map(info).collect());
         self.planned.unpublished.set(false);
     }
 
     #[inline]
-    pub(super) fn publish_changes(&self, shared: &Shared) {
+    pub(super) fn publish_changes(&self, shared: &RunState) {
         if self.planned.unpublished.get() {
             self.publish(shared);
         }
@@ -170,7 +171,7 @@ impl HookRunner {
                 let name = hook.name().to_owned();
                 self.add(*hook)?;
                 if let Some(slot) = self.find_mut(&name) {
-                    slot.standing.added = true;
+                    slot.status.added = true;
                 }
                 self.take_up(&name);
                 Ok(())
@@ -180,8 +181,8 @@ impl HookRunner {
 
     fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
         let Some(slot) = self.find_mut(name) else { return Err(self.unknown(name)) };
-        slot.standing.enabled = on;
-        slot.standing.given_up &= !on;
+        slot.status.enabled = on;
+        slot.status.given_up &= !on;
         self.replan();
         Ok(())
     }
@@ -203,7 +204,7 @@ impl HookRunner {
     }
 
     fn unknown(&self, name: &str) -> RosterError {
-        let known: Vec<_> = self.present().map(|slot| format!("`{}`", slot.standing.name)).collect();
+        let known: Vec<_> = self.present().map(|slot| format!("`{}`", slot.status.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         RosterError::Unknown { name: name.to_owned(), known }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::HookRunner;
+use super::hook_status::{HookStatus, attempt};
 use super::slot::Slot;
-use super::standing::{Standing, attempt};
 use crate::effect::Effect;
 use crate::failure::{Failure, OnError};
 use crate::hook::{Hook, HookResult};
@@ -22,7 +22,7 @@ impl HookRunner {
         let mut states = HookStates::new();
         for id in self.state_order() {
             let state = self.asked(id, "state_dict", at, |hook| hook.state_dict())?;
-            states.insert(self.slots[id].standing.name.clone(), state.unwrap_or_else(State::empty));
+            states.insert(self.slots[id].status.name.clone(), state.unwrap_or_else(State::empty));
         }
         let awaited = self.absent.awaited.iter();
         states.extend(awaited.map(|(name, awaited)| (name.clone(), awaited.state.clone())));
@@ -31,10 +31,10 @@ impl HookRunner {
 
     /// The tensors that a hook keeps to be evaluated instead of the module's weights, if one does and has some.
     /// Nobody else is asked.
-    pub fn weights_to_evaluate(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
+    pub fn eval_weights(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
         let keeps = |id: &usize| {
             let slot = &self.slots[*id];
-            slot.is_live() && slot.spec.keeps_weights_to_evaluate
+            slot.is_live() && slot.spec.provides_eval_weights
         };
         // Of several the last counts, as where each leaves its name in a checkpoint.
         let Some(id) = self.state_order().into_iter().rfind(keeps) else { return Ok(None) };
@@ -57,19 +57,19 @@ impl HookRunner {
 
     /// The names under which states are kept: of every hook that is asked for one.
     #[must_use]
-    pub fn stateful(&self) -> Vec<String> {
-        self.state_order().into_iter().map(|id| self.slots[id].standing.name.clone()).collect()
+    pub fn stateful_hooks(&self) -> Vec<String> {
+        self.state_order().into_iter().map(|id| self.slots[id].status.name.clone()).collect()
     }
 
     /// Whether every hook whose errors end the run could load its state ([`Hook::check_state_dict`]). Nothing changes.
     ///
     /// [`Hook::check_state_dict`]: crate::Hook::check_state_dict
     pub fn check_states(&self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
-        for Slot { standing, hook, .. } in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            if let Some(state) = kept(states, standing)
-                && standing.policy.on_error == OnError::Abort
+        for Slot { status, hook, .. } in self.state_order().into_iter().map(|id| &self.slots[id]) {
+            if let Some(state) = kept(states, status)
+                && status.policy.on_error == OnError::Abort
             {
-                let failed = |mishap| standing.failure(mishap, "load_state_dict", (at.epoch, at.step));
+                let failed = |error| status.failure(error, "load_state_dict", (at.epoch, at.step));
                 attempt(|| hook.check_state_dict(state)).map_err(failed)?;
             }
         }
@@ -79,9 +79,9 @@ impl HookRunner {
     /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
     pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
         for id in self.state_order() {
-            let Slot { standing, spec, .. } = &self.slots[id];
+            let Slot { status, spec, .. } = &self.slots[id];
             let is_here = spec.ranks.include(self.world);
-            if let Some(state) = kept(states, standing).filter(|_| is_here) {
+            if let Some(state) = kept(states, status).filter(|_| is_here) {
                 self.asked(id, "load_state_dict", at, |hook| hook.load_state_dict(state))?;
             }
         }
@@ -105,11 +105,11 @@ impl HookRunner {
         ask: impl FnOnce(&mut dyn Hook) -> HookResult<T>,
     ) -> Result<Option<T>, Failure> {
         let hook = &mut *self.slots[id].hook;
-        let mishap = match attempt(|| ask(hook)) {
+        let error = match attempt(|| ask(hook)) {
             Ok(answer) => return Ok(Some(answer)),
-            Err(mishap) => mishap,
+            Err(error) => error,
         };
-        if self.judge(id, mishap, place, (at.epoch, at.step))? {
+        if self.judge(id, error, place, (at.epoch, at.step))? {
             self.replan();
         }
         Ok(None)
@@ -117,6 +117,6 @@ impl HookRunner {
 }
 
 /// The state of this hook, where it has one.
-fn kept<'a>(states: &'a HookStates, of: &Standing) -> Option<&'a State> {
+fn kept<'a>(states: &'a HookStates, of: &HookStatus) -> Option<&'a State> {
     states.get(&of.name).filter(|state| !state.is_empty())
 }

@@ -12,13 +12,13 @@ use std::any::Any;
 use std::cell::{RefCell, RefMut};
 use std::ops::Range;
 
-use crate::ledger;
 use crate::metrics::Histogram;
+use crate::read_counter;
 
 pub use dtype::DType;
 pub use model::{ModelView, OptimizerSource, ParamGroup};
 pub use scalar::{NormOfParts, ReadScalar, Scalar};
-pub use stats::{Change, NextChange, Stats, norm};
+pub use stats::{PendingUpdate, TensorStats, UpdateNorms, norm};
 
 /// A list of named tensors that an engine lets us read.
 pub trait TensorSource {
@@ -39,15 +39,15 @@ pub trait TensorSource {
     /// The values of one, in row-major order.
     fn read(&self, index: usize) -> Vec<f32>;
     /// Statistics of one; engines that can compute them on the device do so here.
-    fn stats(&self, index: usize) -> Stats {
-        Stats::of(&self.read(index))
+    fn stats(&self, index: usize) -> TensorStats {
+        TensorStats::of(&self.read(index))
     }
     /// The Euclidean norm of one, to the bit as its statistics have it, for a fraction of the work.
     fn norm(&self, index: usize) -> f64 {
         norm(&self.read(index))
     }
     /// How the next update will change one, where the engine can tell: it knows both sides then, without holding either.
-    fn follow(&self, _index: usize) -> Option<NextChange> {
+    fn track_update(&self, _index: usize) -> Option<PendingUpdate> {
         None
     }
     /// A part of the values of one, in row-major order: a range for each dimension, all of them within its shape.
@@ -81,14 +81,14 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     fn read(&self, index: usize) -> Vec<f32> {
         (**self).read(index)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         (**self).stats(index)
     }
     fn norm(&self, index: usize) -> f64 {
         (**self).norm(index)
     }
-    fn follow(&self, index: usize) -> Option<NextChange> {
-        (**self).follow(index)
+    fn track_update(&self, index: usize) -> Option<PendingUpdate> {
+        (**self).track_update(index)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         (**self).slice(index, ranges)
@@ -130,14 +130,14 @@ impl TensorSource for NoTensors {
 /// Named tensors as a hook sees them during one event.
 pub struct Tensors<'a> {
     source: &'a dyn TensorSource,
-    known: RefCell<Vec<Known>>,
+    known: RefCell<Vec<Cached>>,
 }
 
 /// What somebody has asked for of a tensor.
 #[derive(Clone, Default)]
-struct Known {
+struct Cached {
     norm: Option<f64>,
-    stats: Option<Stats>,
+    stats: Option<TensorStats>,
 }
 
 impl<'a> Tensors<'a> {
@@ -195,9 +195,9 @@ impl std::fmt::Debug for Tensors<'_> {
 
 /// A tensor that somebody wants to see changed by its next update.
 #[derive(Clone, Debug)]
-pub enum Followed {
+pub enum TrackedUpdate {
     /// The engine tells.
-    ByEngine(NextChange),
+    ByEngine(PendingUpdate),
     /// Its values before.
     Copied(Vec<f32>),
 }
@@ -236,10 +236,10 @@ impl<'a> Tensor<'a> {
 
     /// Its statistics, computed once per event for everybody who asks.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> TensorStats {
         let mut known = self.known();
         *known.stats.get_or_insert_with(|| {
-            ledger::tensor_read();
+            read_counter::count_tensor();
             self.list.source.stats(self.index)
         })
     }
@@ -248,20 +248,20 @@ impl<'a> Tensor<'a> {
     #[must_use]
     pub fn norm(&self) -> f64 {
         let mut known = self.known();
-        let Known { norm, stats } = &mut *known;
+        let Cached { norm, stats } = &mut *known;
         let of_stats = stats.map(|stats| stats.norm);
         *norm.get_or_insert_with(|| {
             of_stats.unwrap_or_else(|| {
-                ledger::tensor_read();
+                read_counter::count_tensor();
                 self.list.source.norm(self.index)
             })
         })
     }
 
-    fn known(&self) -> RefMut<'a, Known> {
+    fn known(&self) -> RefMut<'a, Cached> {
         let mut known = self.list.known.borrow_mut();
         if known.is_empty() {
-            known.resize(self.list.len(), Known::default());
+            known.resize(self.list.len(), Cached::default());
         }
         RefMut::map(known, |known| &mut known[self.index])
     }
@@ -269,31 +269,31 @@ impl<'a> Tensor<'a> {
     /// A copy of its values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.list.source.read(self.index)
     }
 
-    /// To ask after its next update [how it was changed](Tensor::change). Without a copy where the engine can tell.
+    /// To ask after its next update [how it was changed](Tensor::update_norms). Without a copy where the engine can tell.
     #[must_use]
-    pub fn follow(&self) -> Followed {
-        match self.list.source.follow(self.index) {
-            Some(next) => Followed::ByEngine(next),
-            None => Followed::Copied(self.to_vec()),
+    pub fn track_update(&self) -> TrackedUpdate {
+        match self.list.source.track_update(self.index) {
+            Some(next) => TrackedUpdate::ByEngine(next),
+            None => TrackedUpdate::Copied(self.to_vec()),
         }
     }
 
     /// How the update has changed it that came after it was followed. Where none came: `None`, or of engines that cannot
     /// tell, a change by nothing. What the engine did for it is charged to whoever asks.
     #[must_use]
-    pub fn change(&self, followed: &Followed) -> Option<Change> {
+    pub fn update_norms(&self, followed: &TrackedUpdate) -> Option<UpdateNorms> {
         match followed {
-            Followed::ByEngine(next) => {
+            TrackedUpdate::ByEngine(next) => {
                 let (change, took) = next.get()?;
-                ledger::tensor_read();
-                ledger::worked(took);
+                read_counter::count_tensor();
+                read_counter::add_engine_time(took);
                 Some(change)
             }
-            Followed::Copied(before) => Some(Change::between(before, &self.to_vec())),
+            TrackedUpdate::Copied(before) => Some(UpdateNorms::between(before, &self.to_vec())),
         }
     }
 
@@ -325,7 +325,7 @@ impl<'a> Tensor<'a> {
         }
         let rest = shape[ranges.len()..].iter().map(|size| 0..*size);
         let ranges: Vec<_> = ranges.iter().cloned().chain(rest).collect();
-        ledger::tensor_read();
+        read_counter::count_tensor();
         Ok(self.list.source.slice(self.index, &ranges))
     }
 
@@ -334,7 +334,7 @@ impl<'a> Tensor<'a> {
     /// generator, above all) is no longer kept from disturbing training: `tenter verify-neutral` finds it.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.list.source.native(self.index)
     }
 }

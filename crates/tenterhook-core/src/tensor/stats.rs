@@ -11,7 +11,7 @@ const NEAR: usize = 4096;
 
 /// Statistics of one tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
+pub struct TensorStats {
     /// Number of elements.
     pub count: usize,
     /// Mean of the finite elements.
@@ -30,21 +30,21 @@ pub struct Stats {
     pub non_finite: usize,
 }
 
-impl Stats {
+impl TensorStats {
     /// The statistics of these values.
     #[must_use]
-    pub fn of(values: &[f32]) -> Stats {
+    pub fn of(values: &[f32]) -> TensorStats {
         let sums = Sums::of(values);
         // A value that is not finite makes the sum of squares so; no finite ones do, in 64 bits.
         if values.is_empty() || !sums.squares.is_finite() {
-            return Stats::of_any(values);
+            return TensorStats::of_any(values);
         }
         let count = values.len();
         let mean = sums.sum / count as f64;
         let variance = sums.squares / count as f64 - mean * mean;
         // Where nearly all of the squares is the mean's, their difference is mostly rounding.
         let variance = if variance < 1e-6 * mean * mean { deviation(values, mean) } else { variance };
-        Stats {
+        TensorStats {
             count,
             mean,
             std: variance.sqrt(),
@@ -58,16 +58,25 @@ impl Stats {
 
     /// The same for values some of which may not be finite.
     #[cold]
-    fn of_any(values: &[f32]) -> Stats {
+    fn of_any(values: &[f32]) -> TensorStats {
         let finite: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let non_finite = values.len() - finite.len();
         let norm = if non_finite == 0 { 0.0 } else { norm(values) };
         if finite.is_empty() {
             let nan = f64::NAN;
             let count = values.len();
-            return Stats { count, mean: nan, std: nan, min: nan, max: nan, norm, zeros: 0, non_finite };
+            return TensorStats {
+                count,
+                mean: nan,
+                std: nan,
+                min: nan,
+                max: nan,
+                norm,
+                zeros: 0,
+                non_finite,
+            };
         }
-        Stats { count: values.len(), norm, non_finite, ..Stats::of(&finite) }
+        TensorStats { count: values.len(), norm, non_finite, ..Stats::of(&finite) }
     }
 
     /// The share of the elements that are zero.
@@ -157,7 +166,7 @@ fn squares(near: &[f32]) -> f64 {
     lanes(near, 0.0, add, |one, other| one + other)
 }
 
-/// The Euclidean norm of these values, to the bit as [`Stats`] has it.
+/// The Euclidean norm of these values, to the bit as [`TensorStats`] has it.
 #[must_use]
 pub fn norm(values: &[f32]) -> f64 {
     values.chunks(NEAR).map(squares).sum::<f64>().sqrt()
@@ -165,18 +174,18 @@ pub fn norm(values: &[f32]) -> f64 {
 
 /// How a tensor has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Change {
+pub struct UpdateNorms {
     /// The norm of what it was.
-    pub from: f64,
+    pub before: f64,
     /// The norm of the difference.
-    pub by: f64,
+    pub update: f64,
 }
 
 /// A change that has not happened yet: whoever waits for it has one end, the engine the other.
 #[derive(Clone, Debug, Default)]
-pub struct NextChange(Arc<OnceLock<(Change, Duration)>>);
+pub struct PendingUpdate(Arc<OnceLock<(UpdateNorms, Duration)>>);
 
-impl NextChange {
+impl PendingUpdate {
     /// Whether anybody still waits for it, asked by the engine.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
@@ -184,38 +193,38 @@ impl NextChange {
     }
 
     /// It has happened, and to compare took so long; only the first time counts.
-    pub fn happened(self, change: Change, took: Duration) {
+    pub fn happened(self, change: UpdateNorms, took: Duration) {
         let _ = self.0.set((change, took));
     }
 
     /// The change, once it has happened, and how long it took to compare.
     #[must_use]
-    pub fn get(&self) -> Option<(Change, Duration)> {
+    pub fn get(&self) -> Option<(UpdateNorms, Duration)> {
         self.0.get().copied()
     }
 }
 
-impl Change {
+impl UpdateNorms {
     /// How one becomes the other; values that only one of them has are left out.
     #[must_use]
-    pub fn between(before: &[f32], after: &[f32]) -> Change {
+    pub fn between(before: &[f32], after: &[f32]) -> UpdateNorms {
         let (mut from, mut by) = (0.0, 0.0);
         for (before, after) in before.chunks(SHORT).zip(after.chunks(SHORT)) {
             let (of_before, of_difference) = narrow_squares(before, after);
             from += f64::from(of_before);
             by += f64::from(of_difference);
         }
-        let change = Change { from: f64::sqrt(from), by: f64::sqrt(by) };
+        let norms = UpdateNorms { before: f64::sqrt(from), update: f64::sqrt(by) };
         // Squares leave the range of 32 bits long before the values do, on either side.
         let is_sure = |norm: f64| norm.is_finite() && norm > 1e-12;
-        if is_sure(change.from) && is_sure(change.by) { change } else { Change::wide(before, after) }
+        if is_sure(norms.before) && is_sure(norms.update) { norms } else { UpdateNorms::wide(before, after) }
     }
 
     /// The same for any values.
     #[cold]
-    fn wide(before: &[f32], after: &[f32]) -> Change {
+    fn wide(before: &[f32], after: &[f32]) -> UpdateNorms {
         let difference: Vec<f32> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-        Change { from: norm(before), by: norm(&difference) }
+        UpdateNorms { before: norm(before), update: norm(&difference) }
     }
 }
 
@@ -254,12 +263,12 @@ mod tests {
 
     #[test]
     fn statistics_leave_out_what_is_not_finite_but_count_it() {
-        let stats = Stats::of(&[1.0, f32::NAN, 3.0, f32::INFINITY, 0.0]);
+        let stats = TensorStats::of(&[1.0, f32::NAN, 3.0, f32::INFINITY, 0.0]);
         assert_eq!((stats.non_finite, stats.zeros), (2, 1));
         assert!((stats.mean - 4.0 / 3.0).abs() < 1e-12);
         assert!((stats.max - 3.0).abs() < f64::EPSILON);
         assert!(stats.norm.is_nan());
-        assert!(Stats::of(&[]).mean.is_nan());
+        assert!(TensorStats::of(&[]).mean.is_nan());
     }
 
     #[test]
@@ -267,7 +276,7 @@ mod tests {
         for length in [1_u16, 15, 16, 17, 100, 1000, 4097, 9000] {
             let values: Vec<f32> =
                 (0..length).map(|i| f32::from(i.wrapping_mul(7919) % 31) * 0.25 - 3.5).collect();
-            let stats = Stats::of(&values);
+            let stats = TensorStats::of(&values);
             let wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
             let mean = wide.iter().sum::<f64>() / f64::from(length);
             let std =
@@ -286,43 +295,46 @@ mod tests {
         let before: Vec<f32> = (0..9000_u16).map(|i| f32::from(i % 17) - 8.0).collect();
         let after: Vec<f32> = before.iter().map(|value| value * 1.5 + 0.25).collect();
         let difference: Vec<f32> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-        let wide = Change { from: norm(&before), by: norm(&difference) };
+        let wide = UpdateNorms { before: norm(&before), update: norm(&difference) };
         let is_near = |one: f64, other: f64| (one - other).abs() <= 1e-5 * other;
-        let change = Change::between(&before, &after);
-        assert!(is_near(change.from, wide.from) && is_near(change.by, wide.by), "{change:?}, {wide:?}");
+        let norms = UpdateNorms::between(&before, &after);
+        assert!(
+            is_near(norms.before, wide.before) && is_near(norms.update, wide.update),
+            "{norms:?}, {wide:?}"
+        );
         for length in [1, 7, 8, 9, 255, 257] {
-            let change = Change::between(&before[..length], &after[..length]);
-            assert!(is_near(change.from, norm(&before[..length])), "{length}: {change:?}");
-            assert!(is_near(change.by, norm(&difference[..length])), "{length}: {change:?}");
+            let norms = UpdateNorms::between(&before[..length], &after[..length]);
+            assert!(is_near(norms.before, norm(&before[..length])), "{length}: {norms:?}");
+            assert!(is_near(norms.update, norm(&difference[..length])), "{length}: {norms:?}");
         }
-        assert_eq!(Change::between(&[], &[]), Change::default());
+        assert_eq!(UpdateNorms::between(&[], &[]), UpdateNorms::default());
     }
 
     #[test]
     fn a_change_of_very_large_and_very_small_values_is_measured_too() {
         for size in [1e25_f32, 1e-25] {
-            let change = Change::between(&[3.0 * size, 4.0 * size], &[3.0 * size, 5.0 * size]);
-            let [from, by] = [change.from, change.by].map(|norm| norm / f64::from(size));
-            assert!((from - 5.0).abs() < 1e-5 && (by - 1.0).abs() < 1e-5, "{change:?}");
+            let norms = UpdateNorms::between(&[3.0 * size, 4.0 * size], &[3.0 * size, 5.0 * size]);
+            let [from, by] = [norms.before, norms.update].map(|norm| norm / f64::from(size));
+            assert!((from - 5.0).abs() < 1e-5 && (by - 1.0).abs() < 1e-5, "{norms:?}");
         }
-        assert!(Change::between(&[f32::NAN], &[1.0]).by.is_nan());
-        let nothing = Change::between(&[2.0], &[2.0]);
-        assert_eq!(nothing, Change { from: 2.0, by: 0.0 });
+        assert!(UpdateNorms::between(&[f32::NAN], &[1.0]).update.is_nan());
+        let nothing = UpdateNorms::between(&[2.0], &[2.0]);
+        assert_eq!(nothing, UpdateNorms { before: 2.0, update: 0.0 });
     }
 
     #[test]
     fn what_does_not_vary_has_no_deviation_and_large_values_have_a_norm() {
-        assert!(Stats::of(&[0.1; 1000]).std < 1e-12);
-        assert!((Stats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
-        let apart = Stats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);
+        assert!(TensorStats::of(&[0.1; 1000]).std < 1e-12);
+        assert!((TensorStats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
+        let apart = TensorStats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);
         assert!((apart.std - (2.0_f64 / 3.0).sqrt()).abs() < 1e-6, "{}", apart.std);
     }
 
     #[test]
     fn shares_are_of_all_elements() {
-        let stats = Stats::of(&[0.0, f32::NAN, 1.0, 0.0]);
+        let stats = TensorStats::of(&[0.0, f32::NAN, 1.0, 0.0]);
         assert!((stats.zero_share() - 0.5).abs() < f64::EPSILON);
         assert!((stats.non_finite_share() - 0.25).abs() < f64::EPSILON);
-        assert!(Stats::of(&[]).zero_share() < f64::EPSILON);
+        assert!(TensorStats::of(&[]).zero_share() < f64::EPSILON);
     }
 }

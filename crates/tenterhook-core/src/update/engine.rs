@@ -63,12 +63,12 @@ pub trait GradientsMut {
 
     /// What one is now, to be put back when the hook that changes it fails. Shared, not copied, where the engine
     /// can: then changing it is what copies.
-    fn keep(&self, index: usize) -> Kept {
-        if self.is_present(index) { Kept::of(self.view().read(index)) } else { Kept::NONE }
+    fn keep(&self, index: usize) -> SavedGradient {
+        if self.is_present(index) { SavedGradient::of(self.view().read(index)) } else { SavedGradient::NONE }
     }
 
     /// Puts back what was kept.
-    fn put_back(&mut self, index: usize, kept: Kept) {
+    fn put_back(&mut self, index: usize, kept: SavedGradient) {
         match kept.into::<Vec<f32>>() {
             Some(values) => self.replace(index, &values),
             None => self.remove(index),
@@ -76,7 +76,7 @@ pub trait GradientsMut {
     }
 
     /// The values that were kept; `None` where there was no gradient.
-    fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
+    fn read_kept(&self, kept: &SavedGradient) -> Option<Vec<f32>> {
         kept.as_any()?.downcast_ref().cloned()
     }
 
@@ -89,15 +89,15 @@ pub trait GradientsMut {
 
 /// A gradient as it was before a hook changed it, in the engine's own form.
 #[derive(Default)]
-pub struct Kept(Option<Box<dyn Any>>);
+pub struct SavedGradient(Option<Box<dyn Any>>);
 
-impl Kept {
+impl SavedGradient {
     /// There was none.
-    pub const NONE: Kept = Kept(None);
+    pub const NONE: SavedGradient = SavedGradient(None);
 
     /// This one.
-    pub fn of<T: Any>(gradient: T) -> Kept {
-        Kept(Some(Box::new(gradient)))
+    pub fn of<T: Any>(gradient: T) -> SavedGradient {
+        SavedGradient(Some(Box::new(gradient)))
     }
 
     /// The gradient, if there was one of this type.

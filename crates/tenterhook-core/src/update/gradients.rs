@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use super::engine::{GradientsMut, Kept};
+use super::engine::{GradientsMut, SavedGradient};
 use super::trace::Touched;
 use super::{Update, UpdateError};
 use crate::context::ClipRule;
-use crate::ledger;
 use crate::plan::nearest;
-use crate::tensor::{DType, Stats, TensorSource, Tensors};
+use crate::read_counter;
+use crate::tensor::{DType, TensorSource, TensorStats, Tensors};
 
 /// The gradients of one optimizer as one update hook sees them.
 ///
@@ -23,7 +23,7 @@ pub struct Gradients<'a> {
 #[derive(Default)]
 struct Changes {
     /// What the touched ones were before.
-    before: BTreeMap<usize, Kept>,
+    before: BTreeMap<usize, SavedGradient>,
     /// The first thing that was refused.
     refused: Option<UpdateError>,
 }
@@ -132,15 +132,15 @@ impl<'a> Gradients<'a> {
     pub(crate) fn not_finite(&self) -> Option<String> {
         self.changes.before.iter().find_map(|(index, kept)| {
             let now = self.engine.is_present(*index).then(|| {
-                ledger::tensor_read();
+                read_counter::count_tensor();
                 self.engine.view().stats(*index)
             })?;
-            let Stats { non_finite, count, .. } = now;
+            let TensorStats { non_finite, count, .. } = now;
             if non_finite == 0 {
                 return None;
             }
             let name = self.engine.view().name(*index);
-            let before = self.engine.read_kept(kept).map(|values| Stats::of(&values).non_finite);
+            let before = self.engine.read_kept(kept).map(|values| TensorStats::of(&values).non_finite);
             let was = if before > Some(0) { "was not before it either" } else { "it was finite before" };
             Some(format!(
                 "the gradient of `{name}` is not finite after it ({non_finite} of {count} values), {}{was}",
@@ -151,13 +151,13 @@ impl<'a> Gradients<'a> {
 
     /// What the hook of this name has changed, and by how much. What it touched and left as it was, to the bit, is
     /// not among it.
-    pub(crate) fn touched(&self, hook: &str, cx: &Update<'_>) -> Vec<Touched> {
-        let of = |(index, kept): (&usize, &Kept)| {
+    pub(crate) fn touched(&self, hook: &str, cx: &Update<'_>) -> Vec<GradientChange> {
+        let of = |(index, kept): (&usize, &SavedGradient)| {
             let before = self.engine.read_kept(kept);
             let after = self.engine.is_present(*index).then(|| self.engine.view().read(*index));
             let (before, after) = (before.as_deref(), after.as_deref());
             let parameter = self.engine.view().name(*index);
-            (!same_bits(before, after)).then(|| Touched::new(hook, parameter, cx, before, after))
+            (!same_bits(before, after)).then(|| GradientChange::new(hook, parameter, cx, before, after))
         };
         self.changes.before.iter().filter_map(of).collect()
     }
@@ -214,29 +214,29 @@ impl Gradient<'_> {
 
     /// Its statistics.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        ledger::tensor_read();
+    pub fn stats(&self) -> TensorStats {
+        read_counter::count_tensor();
         self.source().stats(self.index)
     }
 
     /// A copy of its values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.source().read(self.index)
     }
 
     /// The tensor of the engine that computes it; engines put a typed method on top of it.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.source().native(self.index)
     }
 
     /// Changes its values in host memory: in place where the engine keeps them there.
     pub fn edit(&mut self, mut change: impl FnMut(&mut [f32])) {
         self.touch();
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.engine.edit(self.index, &mut change);
     }
 

@@ -10,12 +10,12 @@ mod gradients;
 mod trace;
 
 use crate::hook::{Hook, HookResult, declaring, keeping_state};
-use crate::moment::Moment;
+use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::tensor::DType;
 
-pub use engine::{GradientsMut, Kept};
+pub use engine::{GradientsMut, SavedGradient};
 pub use gradients::{Gradient, Gradients};
 pub use trace::Touched;
 
@@ -51,15 +51,15 @@ pub trait UpdateHook: Send + 'static {
 /// Where an update hook stands: the moment, and the optimizer that is about to step.
 pub struct Update<'a> {
     /// The state of the run; it shows no parameters, since the module is being changed.
-    pub moment: Moment<'a>,
+    pub run_cx: RunContext<'a>,
     /// Which optimizer is about to step.
     pub optimizer: usize,
 }
 
 impl<'a> std::ops::Deref for Update<'a> {
-    type Target = Moment<'a>;
-    fn deref(&self) -> &Moment<'a> {
-        &self.moment
+    type Target = RunContext<'a>;
+    fn deref(&self) -> &RunContext<'a> {
+        &self.run_cx
     }
 }
 

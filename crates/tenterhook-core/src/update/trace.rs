@@ -8,7 +8,7 @@ use crate::tensor::norm;
 /// How one update hook changed the gradient of one parameter in one step. One that it left as it was, to the bit, has
 /// none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Touched {
+pub struct GradientChange {
     /// The step that is about to be made.
     pub step: u64,
     /// The epoch.
@@ -30,14 +30,14 @@ pub struct Touched {
     pub change: f64,
 }
 
-impl Touched {
+impl GradientChange {
     pub(super) fn new(
         hook: &str,
         parameter: &str,
         cx: &Update<'_>,
         before: Option<&[f32]>,
         after: Option<&[f32]>,
-    ) -> Touched {
+    ) -> GradientChange {
         let change = match (before, after) {
             (Some(before), Some(after)) => {
                 let apart =
@@ -46,7 +46,7 @@ impl Touched {
             }
             (one, other) => norm(one.or(other).unwrap_or_default()),
         };
-        Touched {
+        GradientChange {
             step: cx.current_step(),
             epoch: cx.epoch,
             optimizer: cx.optimizer,

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::Gate;
 use crate::cadence::Cadence;
 use crate::event::{Event, Events};
-use crate::moment::Moment;
 use crate::progress::Progress;
 use crate::random::Stream;
+use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 
 /// The position of an event in training: which batch of all it belongs to.
@@ -52,9 +52,9 @@ impl Every {
         Every { cadence, last: Duration::ZERO, batch: PerBatch::default() }
     }
 
-    fn time_has_come(&mut self, distance: Duration, moment: &Moment<'_>) -> bool {
-        let (now, last) = (moment.elapsed(), &mut self.last);
-        self.batch.decide(&moment.progress, || {
+    fn time_has_come(&mut self, distance: Duration, run_cx: &RunContext<'_>) -> bool {
+        let (now, last) = (run_cx.elapsed(), &mut self.last);
+        self.batch.decide(&run_cx.progress, || {
             let come = now.saturating_sub(*last) >= distance;
             if come {
                 *last = now;
@@ -65,26 +65,26 @@ impl Every {
 }
 
 impl Gate for Every {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
         match self.cadence {
             Cadence::Steps(n) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || moment.progress.current_step().is_multiple_of(n)
+                !event.belongs_to_train_batch(run_cx.phase, &run_cx.progress)
+                    || run_cx.progress.current_step().is_multiple_of(n)
             }
             Cadence::Batches(n) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || batch_of(&moment.progress).is_multiple_of(n)
+                !event.belongs_to_train_batch(run_cx.phase, &run_cx.progress)
+                    || batch_of(&run_cx.progress).is_multiple_of(n)
             }
-            Cadence::Epochs(n) => (moment.epoch + 1).is_multiple_of(n),
+            Cadence::Epochs(n) => (run_cx.epoch + 1).is_multiple_of(n),
             Cadence::Time(distance) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || self.time_has_come(distance, moment)
+                !event.belongs_to_train_batch(run_cx.phase, &run_cx.progress)
+                    || self.time_has_come(distance, run_cx)
             }
         }
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.every_by("every", self.cadence)
+        spec.every_option("every", self.cadence)
     }
 
     fn passes_every_epoch(&self) -> bool {
@@ -109,9 +109,9 @@ pub struct Once {
 }
 
 impl Gate for Once {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if event.belongs_to_train_batch(moment.phase, &moment.progress) {
-            let batch = batch_of(&moment.progress);
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        if event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) {
+            let batch = batch_of(&run_cx.progress);
             return *self.batch.get_or_insert(batch) == batch;
         }
         let first = !self.seen.contains(event);
@@ -147,26 +147,26 @@ impl After {
 }
 
 impl Gate for After {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
         match self.start {
-            Cadence::Steps(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                moment.progress.current_step() > n
+            Cadence::Steps(n) if event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) => {
+                run_cx.progress.current_step() > n
             }
-            Cadence::Steps(n) => moment.step >= n,
-            Cadence::Batches(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                batch_of(&moment.progress) > n
+            Cadence::Steps(n) => run_cx.step >= n,
+            Cadence::Batches(n) if event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) => {
+                batch_of(&run_cx.progress) > n
             }
-            Cadence::Batches(n) => batch_of(&moment.progress) >= n,
-            Cadence::Epochs(n) => moment.epoch >= n,
-            Cadence::Time(time) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                self.batch.decide(&moment.progress, || moment.elapsed() >= time)
+            Cadence::Batches(n) => batch_of(&run_cx.progress) >= n,
+            Cadence::Epochs(n) => run_cx.epoch >= n,
+            Cadence::Time(time) if event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) => {
+                self.batch.decide(&run_cx.progress, || run_cx.elapsed() >= time)
             }
-            Cadence::Time(time) => moment.elapsed() >= time,
+            Cadence::Time(time) => run_cx.elapsed() >= time,
         }
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.after_by("after", self.start)
+        spec.after_option("after", self.start)
     }
 
     fn state(&self) -> Value {
@@ -181,9 +181,9 @@ impl Gate for After {
 /// Passes when a predicate says so.
 pub struct When<P>(pub(super) P);
 
-impl<P: FnMut(&Moment<'_>) -> bool + Send + 'static> Gate for When<P> {
-    fn open(&mut self, _: Event, moment: &Moment<'_>) -> bool {
-        (self.0)(moment)
+impl<P: FnMut(&RunContext<'_>) -> bool + Send + 'static> Gate for When<P> {
+    fn open(&mut self, _: Event, run_cx: &RunContext<'_>) -> bool {
+        (self.0)(run_cx)
     }
 }
 
@@ -203,12 +203,12 @@ impl Sampled {
 
 impl Gate for Sampled {
     /// The choice is a function of the batch, so there is nothing to remember and nothing to restore.
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if !event.belongs_to_train_batch(moment.phase, &moment.progress) {
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        if !event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) {
             return true;
         }
-        let seed = moment.shared.streams.borrow().seed() ^ batch_of(&moment.progress).rotate_left(32);
-        let mut stream = Stream::new(seed, "sampled", &moment.hook_name());
+        let seed = run_cx.shared.streams.borrow().seed() ^ batch_of(&run_cx.progress).rotate_left(32);
+        let mut stream = RandomStream::new(seed, "sampled", &run_cx.hook_name());
         stream.uniform() < self.share
     }
 

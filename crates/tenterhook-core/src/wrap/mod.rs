@@ -5,30 +5,30 @@
 //! whole, so that a hook that gets the start of something gets its end too. Events that belong to
 //! neither (set-up, teardown, checkpoints, failures, …), and those outside of `fit`, always pass.
 
-mod conditioned;
+mod condition;
 mod gates;
 
 use crate::account::ALL_TIMED;
 use crate::any_hook::AnyHook;
 use crate::cadence::{Cadence, CadenceError};
 use crate::context::EventRef;
+use crate::delivery_stats::DeliveryStats;
 use crate::event::Event;
-use crate::hook::{Hook, HookResult, Reply};
-use crate::moment::Moment;
+use crate::hook::{EventResult, Hook, HookResult};
 use crate::progress::{Phase, Progress, Stage};
-use crate::sent::Sent;
+use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
 
-pub use conditioned::Conditioned;
-pub(crate) use conditioned::FIELDS;
+pub use condition::Conditioned;
+pub(crate) use condition::FIELDS;
 pub use gates::{After, Every, Once, Sampled, When};
 
 /// Decides whether an event passes to the wrapped hook.
 pub trait Gate: Send + 'static {
     /// Whether this event of an epoch passes.
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool;
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool;
     /// What the hook declares behind the gate.
     fn declare(&self, spec: HookSpec) -> HookSpec {
         spec
@@ -60,17 +60,17 @@ impl<G: Gate> Door<G> {
     /// Whether an event passes. Calls behind a gate are rare, and a choice among deliveries would miss most of them, so the
     /// first are timed by themselves. Behind a gate that has opened often they are like any others.
     #[inline]
-    pub(crate) fn passes(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if !is_gated(event, moment) {
+    pub(crate) fn passes(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        if !is_gated(event, run_cx) {
             return true;
         }
-        if !self.gate.open(event, moment) {
-            moment.shared.hold_back();
+        if !self.gate.open(event, run_cx) {
+            run_cx.shared.gate_closed();
             return false;
         }
         if self.opened < ALL_TIMED {
             self.opened += 1;
-            moment.shared.let_through();
+            run_cx.shared.gate_opened();
         }
         true
     }
@@ -117,12 +117,12 @@ impl<H: Hook, G: Gate> Hook for Gated<H, G> {
         self.door.declare(self.hook.spec())
     }
     #[inline]
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-        if self.door.passes(event.event(), event.moment()) { self.hook.deliver(event) } else { Ok(()) }
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        if self.door.passes(event.event(), event.run_cx()) { self.hook.deliver(event) } else { Ok(()) }
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         // Gradients change between this event and clipping; a gate lets both pass or neither.
-        if self.door.passes(Event::BeforeOptimizerStep, &cx.moment) {
+        if self.door.passes(Event::BeforeOptimizerStep, &cx.run_cx) {
             self.hook.update(gradients, cx)
         } else {
             Ok(())
@@ -131,8 +131,8 @@ impl<H: Hook, G: Gate> Hook for Gated<H, G> {
     fn wants_point(&self, point: &str) -> bool {
         self.hook.wants_point(point)
     }
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        self.hook.listens(phase, progress)
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
+        self.hook.wants_activations(phase, progress)
     }
     fn state_dict(&self) -> HookResult<State> {
         Ok(self.door.wrapped(self.hook.state_dict()?))
@@ -148,8 +148,8 @@ impl<H: Hook, G: Gate> Hook for Gated<H, G> {
     fn finish(&mut self) -> HookResult {
         self.hook.finish()
     }
-    fn sent(&self) -> Option<Sent> {
-        self.hook.sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.hook.delivery_stats()
     }
     fn wrapped(&self) -> Option<&dyn Hook> {
         Some(&self.hook)
@@ -183,7 +183,7 @@ impl AnyHook {
 
     /// Fires only when the predicate says so, as [`HookExt::when`] has it.
     #[must_use]
-    pub fn when(self, predicate: impl FnMut(&Moment<'_>) -> bool + Send + 'static) -> AnyHook {
+    pub fn when(self, predicate: impl FnMut(&RunContext<'_>) -> bool + Send + 'static) -> AnyHook {
         self.gated(When(predicate))
     }
 
@@ -196,9 +196,9 @@ impl AnyHook {
 
 /// Only what recurs within `fit` is left out: epochs, their batches and their validations. A sanity
 /// check leaves no trace, so no gate may count it.
-fn is_gated(event: Event, moment: &Moment<'_>) -> bool {
-    let recurs = event.is_within_epoch() || event == Event::Log && moment.progress.is_within_epoch();
-    recurs && moment.stage == Stage::Fit && moment.phase != Phase::SanityCheck
+fn is_gated(event: Event, run_cx: &RunContext<'_>) -> bool {
+    let recurs = event.is_within_epoch() || event == Event::Log && run_cx.progress.is_within_epoch();
+    recurs && run_cx.stage == Stage::Fit && run_cx.phase != Phase::SanityCheck
 }
 
 /// The wrappers, on every hook.
@@ -223,7 +223,7 @@ pub trait HookExt: Hook + Sized {
     /// Fires only when the predicate says so, which is asked at every event of an epoch.
     fn when<P>(self, predicate: P) -> Gated<Self, When<P>>
     where
-        P: FnMut(&Moment<'_>) -> bool + Send + 'static,
+        P: FnMut(&RunContext<'_>) -> bool + Send + 'static,
     {
         Gated::new(self, When(predicate))
     }

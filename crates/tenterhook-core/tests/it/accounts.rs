@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::run_context::{Clock, NoModel};
 use tenterhook_core::{
     AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner, HookSpec,
-    Materialised, Moment, Observer, OverBudget, Phase, Policy, Progress, Registration, RunInfo, Scalar,
-    Shared, Stage, Status, StepEnd, TrainEpochEnd, hook, ledger,
+    Observer, OverBudget, Phase, Policy, Progress, ReadCounts, Registration, RunContext, RunInfo, RunState,
+    Scalar, Stage, Status, StepEnd, TrainEpochEnd, hook, read_counter,
 };
 
 /// A clock that hooks turn, and that knows how often it was read.
@@ -61,7 +61,7 @@ impl Controller for Steers {
 
 struct Loop {
     runner: HookRunner,
-    shared: Shared,
+    shared: RunState,
     progress: Progress,
     hand: Hand,
 }
@@ -69,7 +69,7 @@ struct Loop {
 impl Loop {
     fn new() -> Loop {
         let hand = Hand::default();
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(hand.clone()));
+        let shared = RunState::new(RunInfo::default(), 0, Box::new(hand.clone()));
         Loop { runner: HookRunner::default(), shared, progress: Progress::default(), hand }
     }
 
@@ -93,8 +93,8 @@ impl Loop {
         let Loop { runner, shared, progress, .. } = self;
         for _ in 0..steps {
             let at = (Stage::Fit, Phase::Train, Status::Training);
-            let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-            let cx = StepEnd::new(moment, Scalar::new(&0.5), Scalar::new(&0.5), 0.1, 0.1);
+            let run_cx = RunContext::new(at, *progress, shared, &NoModel, &NoModel);
+            let cx = StepEnd::new(run_cx, Scalar::new(&0.5), Scalar::new(&0.5), 0.1, 0.1);
             runner.deliver(&cx).unwrap();
             progress.step += 1;
         }
@@ -103,8 +103,8 @@ impl Loop {
     fn ends_epoch(&mut self) {
         let Loop { runner, shared, progress, .. } = self;
         let at = (Stage::Fit, Phase::Train, Status::Training);
-        let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-        runner.deliver(&TrainEpochEnd::new(moment)).unwrap();
+        let run_cx = RunContext::new(at, *progress, shared, &NoModel, &NoModel);
+        runner.deliver(&TrainEpochEnd::new(run_cx)).unwrap();
     }
 
     fn cost(&self, hook: &str) -> HookCost {
@@ -191,17 +191,17 @@ fn errors_and_panics_are_calls_too() {
 fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
     let mut own = Loop::new();
     let reads = own.acts(|_| {
-        ledger::scalar_read();
-        ledger::tensor_read();
-        ledger::tensor_read();
+        read_counter::count_scalar();
+        read_counter::count_tensor();
+        read_counter::count_tensor();
         Ok(())
     });
     own.add("looks on", own.takes(1), Registration::default());
     own.add("reads", reads, Registration::default());
-    ledger::scalar_read(); // somebody else's
+    read_counter::count_scalar(); // somebody else's
     own.steps(1500);
-    assert_eq!(own.cost("looks on").read, Materialised::default());
-    assert_eq!(own.cost("reads").read, Materialised { scalars: 1500, tensors: 3000 });
+    assert_eq!(own.cost("looks on").read, ReadCounts::default());
+    assert_eq!(own.cost("reads").read, ReadCounts { scalars: 1500, tensors: 3000 });
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
     let mut own = Loop::new();
     let reads = own.acts(|hand| {
         hand.turn(100);
-        ledger::tensor_read();
-        ledger::worked(Duration::from_nanos(900));
+        read_counter::count_tensor();
+        read_counter::add_engine_time(Duration::from_nanos(900));
         Ok(())
     });
     own.add("looks on", own.takes(1), Registration::default());
@@ -238,7 +238,7 @@ fn time_that_others_spent_for_a_hook_is_charged_to_it() {
 #[test]
 fn without_account_no_clock_is_read_and_nothing_counted() {
     let mut own = Loop::new();
-    own.runner.account(false);
+    own.runner.set_accounting(false);
     own.add("quick", own.takes(100), Registration::default());
     own.steps(10);
     own.runner.charge("quick", Event::StepEnd, Duration::from_secs(1));
@@ -258,11 +258,11 @@ fn a_hook_over_its_budget_is_told_of_once() {
     own.add("cheap", own.takes(10), budget(0.02, OverBudget::Disable));
     assert!(own.runner.has_budgets());
     own.steps(100);
-    let over = own.runner.judge_budgets(Duration::from_micros(100), false);
+    let over = own.runner.check_budgets(Duration::from_micros(100), false);
     let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.budget, over.disabled)).collect();
     assert_eq!(told, [("dear", 0.02, false)]);
     assert!((over[0].share - 0.03).abs() < 1e-9, "{over:?}");
-    assert_eq!(own.runner.judge_budgets(Duration::from_micros(100), false), []);
+    assert_eq!(own.runner.check_budgets(Duration::from_micros(100), false), []);
     assert!(own.cost("dear").enabled && own.cost("cheap").enabled);
 }
 
@@ -291,10 +291,10 @@ fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
     );
     own.add("reads", Reads, Registration::default());
     own.steps(100);
-    let over = own.runner.judge_budgets(Duration::from_micros(100), false);
+    let over = own.runner.check_budgets(Duration::from_micros(100), false);
     let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.disabled)).collect();
     assert_eq!(told, [("observer", true), ("steers", false), ("writes", false)]);
-    assert_eq!(own.runner.take_changed().len(), 1);
+    assert_eq!(own.runner.take_roster_changes().len(), 1);
     own.steps(1);
     assert_eq!((own.cost("observer").cost.calls, own.cost("steers").cost.calls), (100, 101));
     assert!(!own.cost("observer").enabled);

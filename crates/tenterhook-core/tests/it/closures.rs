@@ -66,7 +66,7 @@ fn a_closure_gets_its_own_event_and_no_other() {
 #[test]
 fn a_named_function_is_a_closure_too() {
     fn watch(cx: &StepEnd<'_>) {
-        cx.log("watched", cx.moment().step as f64);
+        cx.log("watched", cx.run_cx().step as f64);
     }
     let mut rig = Rig::new(closure::on_step_end("watch", watch));
     rig.step(4).on_step_end();

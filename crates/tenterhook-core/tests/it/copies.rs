@@ -8,7 +8,7 @@ use tenterhook_core::{
     ClipRule, Gradients, GradientsMut, HookResult, HookSpec, NamedTensors, Policy, Update, UpdateHook, hook,
 };
 
-use crate::bench::{Bench, moment};
+use crate::bench::{Bench, run_cx};
 
 /// Gradients that note which of them are kept and put back.
 struct Noting {
@@ -40,11 +40,11 @@ impl GradientsMut for Noting {
     fn is_present(&self, index: usize) -> bool {
         self.inner.is_present(index)
     }
-    fn keep(&self, index: usize) -> Kept {
+    fn keep(&self, index: usize) -> SavedGradient {
         self.kept.borrow_mut().push(index);
         self.inner.keep(index)
     }
-    fn put_back(&mut self, index: usize, kept: Kept) {
+    fn put_back(&mut self, index: usize, kept: SavedGradient) {
         self.put_back.push(index);
         self.inner.put_back(index, kept);
     }
@@ -69,7 +69,7 @@ fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
     let mut bench = Bench::new();
     bench.runner.add(Changes(change)).unwrap();
     let mut gradients = Noting::new();
-    let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };
+    let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 0 };
     bench.runner.update(&mut gradients, &cx).unwrap();
     if !gradients.put_back.is_empty() {
         assert_eq!(gradients.inner, Noting::new().inner);

@@ -93,15 +93,15 @@ proptest! {
         let (mut bench, mut model) = (Bench::new(), Model::default());
         let mut script = rounds.clone().into_iter();
         let log = bench.log.clone();
-        let director = bench.actor("director").acting(move |_, moment| {
+        let director = bench.actor("director").acting(move |_, run_cx| {
             for toggle in script.next().unwrap_or_default() {
                 match toggle {
                     Toggle::Add(name, tier) => {
-                        moment.hooks().add(crate::bench::Actor::new(&name.to_string(), &log).tier(tier));
+                        run_cx.hooks().add(crate::bench::Actor::new(&name.to_string(), &log).tier(tier));
                     }
-                    Toggle::Enable(name) => moment.hooks().enable(&name.to_string()),
-                    Toggle::Disable(name) => moment.hooks().disable(&name.to_string()),
-                    Toggle::Remove(name) => moment.hooks().remove(&name.to_string()),
+                    Toggle::Enable(name) => run_cx.hooks().enable(&name.to_string()),
+                    Toggle::Disable(name) => run_cx.hooks().disable(&name.to_string()),
+                    Toggle::Remove(name) => run_cx.hooks().remove(&name.to_string()),
                 }
             }
             Ok(tenterhook_core::Decision::CONTINUE)
@@ -151,14 +151,14 @@ proptest! {
             let mut script: Vec<_> = rounds.iter().map(|acts| acts[number]).collect();
             script.reverse();
             let policy = Policy { on_error: OnError::Disable, max_failures: *max_failures };
-            let actor = bench.actor(&number.to_string()).policy(policy).acting(move |_, moment| {
+            let actor = bench.actor(&number.to_string()).policy(policy).acting(move |_, run_cx| {
                 match script.pop().unwrap_or(Act::Nothing) {
                     Act::Nothing => {}
                     Act::Fail => return Err("made up".into()),
                     // A panic that prints nothing.
                     Act::Panic => std::panic::resume_unwind(Box::new("made up")),
-                    Act::Disable(other) => moment.hooks().disable(&other.to_string()),
-                    Act::Remove(other) => moment.hooks().remove(&other.to_string()),
+                    Act::Disable(other) => run_cx.hooks().disable(&other.to_string()),
+                    Act::Remove(other) => run_cx.hooks().remove(&other.to_string()),
                 }
                 Ok(Decision::CONTINUE)
             });

@@ -1,7 +1,7 @@
 //! Who receives an event before whom.
 
 use tenterhook_core::runner::RosterError;
-use tenterhook_core::{Event, Part, Registration, Tier};
+use tenterhook_core::{Event, HookGroup, Registration, Tier};
 
 use crate::bench::Bench;
 
@@ -43,8 +43,8 @@ fn the_parts_of_an_event_are_all_of_it_and_do_not_overlap() {
     let mut bench = bench_of_all_tiers();
     let all = bench.receivers();
     let mut parts = Vec::new();
-    for part in [Part::BeforeModule, Part::Monitors] {
-        let cx = TrainEpochEnd::new(crate::bench::moment(&bench.shared, bench.progress));
+    for part in [HookGroup::BeforeModule, HookGroup::Monitors] {
+        let cx = TrainEpochEnd::new(crate::bench::run_cx(&bench.shared, bench.progress));
         bench.runner.deliver_to(part, &cx).unwrap();
         parts.push(bench.log.take());
     }

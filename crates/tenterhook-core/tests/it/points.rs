@@ -1,9 +1,9 @@
 //! Activations, and the points that hooks want.
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    Activation, Event, Events, HookExt, HookResult, HookSpec, Moment, Observer, Phase, Policy, Received,
-    Stage, Status, hook,
+    Activation, Event, Events, HookExt, HookResult, HookSpec, Observer, Phase, Policy, ReceivedEvents,
+    RunContext, Stage, Status, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
@@ -46,9 +46,9 @@ fn watcher(bench: &Bench, name: &'static str, pattern: &'static str) -> Watches 
 fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
     for point in points {
         let values = NamedTensors::from([(*point, [3.0, 4.0])]);
-        let standing = (Stage::Fit, Phase::Train, Status::Training);
-        let moment = Moment::new(standing, bench.progress, &bench.shared, &NoModel, &NoModel);
-        bench.runner.show(point, &values, moment);
+        let status = (Stage::Fit, Phase::Train, Status::Training);
+        let run_cx = RunContext::new(status, bench.progress, &bench.shared, &NoModel, &NoModel);
+        bench.runner.deliver_activation(point, &values, run_cx);
     }
     bench.log.take()
 }
@@ -56,11 +56,11 @@ fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
 #[test]
 fn only_wanted_points_are_shown_in_registration_order() {
     let mut bench = Bench::new();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     let seen = show(&mut bench, &["blocks.0.mlp", "blocks.0.attention", "blocks.1.mlp", "head"]);
     assert_eq!(
         seen,
@@ -88,12 +88,12 @@ fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
     bench.runner.add(watcher(&bench, "held_back", "x").when(|_| false)).unwrap();
     show(&mut bench, &["x"]);
     assert_eq!(bench.runner.received("sees"), None, "nobody has asked");
-    bench.runner.note_received();
+    bench.runner.record_received();
     let wanted = Events::of(&[Event::Activation]);
-    let nothing = Received { wanted, ..Received::default() };
+    let nothing = ReceivedEvents { wanted, ..Received::default() };
     assert_eq!(bench.runner.received("sees"), Some(nothing));
     assert_eq!(show(&mut bench, &["x", "y"]), ["sees x 5"]);
-    assert_eq!(bench.runner.received("sees"), Some(Received { in_training: wanted, ..nothing }));
+    assert_eq!(bench.runner.received("sees"), Some(ReceivedEvents { in_training: wanted, ..nothing }));
     for hook in ["chooses_nothing", "held_back"] {
         assert_eq!(bench.runner.received(hook), Some(nothing), "{hook}");
     }
@@ -104,12 +104,12 @@ fn nobody_listens_when_all_are_disabled_or_removed() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "a", "")).unwrap();
     bench.runner.disable("a").unwrap();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     assert!(show(&mut bench, &["head"]).is_empty());
     bench.runner.enable("a").unwrap();
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     bench.runner.remove("a").unwrap();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
         bench.contained(),
         ["hook `bad` panicked in on_activation (epoch 1, step 0): blinded; disabled"]
     );
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
     assert!(asked, "so that it is shown, and the panic judged");
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn a_forward_hook_is_disabled_after_three_failures() {
     let mut bench = Bench::new();
     bench.runner.add(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
     show(&mut bench, &["x", "x"]);
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     show(&mut bench, &["x"]);
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     assert!(bench.runner.take_aborted().is_none());
 }
 

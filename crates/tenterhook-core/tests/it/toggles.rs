@@ -37,7 +37,7 @@ fn the_placeholder_for_no_update_hook_cannot_be_switched() {
 #[test]
 fn a_hook_that_disables_another_takes_effect_when_the_event_has_reached_everyone() {
     let mut bench = Bench::new();
-    let first = bench.actor("first").once(|moment| moment.hooks().disable("last"));
+    let first = bench.actor("first").once(|run_cx| run_cx.hooks().disable("last"));
     bench.add(first);
     for name in ["middle", "last"] {
         let actor = bench.actor(name);
@@ -50,8 +50,8 @@ fn a_hook_that_disables_another_takes_effect_when_the_event_has_reached_everyone
 #[test]
 fn a_hook_that_disables_or_removes_itself_skips_nobody() {
     let mut bench = Bench::new();
-    let disables = bench.actor("disables itself").once(|moment| moment.hooks().disable("disables itself"));
-    let removes = bench.actor("removes itself").once(|moment| moment.hooks().remove("removes itself"));
+    let disables = bench.actor("disables itself").once(|run_cx| run_cx.hooks().disable("disables itself"));
+    let removes = bench.actor("removes itself").once(|run_cx| run_cx.hooks().remove("removes itself"));
     bench.add(disables);
     bench.add(removes);
     let last = bench.actor("last");
@@ -65,7 +65,7 @@ fn a_hook_that_disables_or_removes_itself_skips_nobody() {
 fn a_hook_that_is_added_begins_with_the_next_event() {
     let mut bench = Bench::new();
     let added = bench.actor("added");
-    let adds = bench.actor("adds").once(|moment| moment.hooks().add(added));
+    let adds = bench.actor("adds").once(|run_cx| run_cx.hooks().add(added));
     bench.add(adds);
     assert_eq!(bench.receivers(), ["adds"]);
     assert_eq!(bench.receivers(), ["adds", "added"]);
@@ -74,13 +74,13 @@ fn a_hook_that_is_added_begins_with_the_next_event() {
 #[test]
 fn requests_are_carried_out_in_their_order() {
     let mut bench = Bench::with(&["b"]);
-    let hook = bench.actor("a").once(|moment| {
-        moment.hooks().disable("b");
-        moment.hooks().enable("b");
-        moment.hooks().disable("a");
-        moment.hooks().remove("b");
-        assert_eq!(moment.hooks().pending().len(), 4);
-        assert_eq!(moment.hooks().pending()[3], RosterRequest::Remove("b".into()));
+    let hook = bench.actor("a").once(|run_cx| {
+        run_cx.hooks().disable("b");
+        run_cx.hooks().enable("b");
+        run_cx.hooks().disable("a");
+        run_cx.hooks().remove("b");
+        assert_eq!(run_cx.hooks().pending().len(), 4);
+        assert_eq!(run_cx.hooks().pending()[3], RosterRequest::Remove("b".into()));
     });
     bench.add(hook);
     assert_eq!(bench.receivers(), ["b", "a"]);
@@ -93,10 +93,10 @@ fn requests_are_carried_out_in_their_order() {
 fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
     let mut bench = Bench::with(&["b"]);
     let twin = bench.actor("b");
-    let hook = bench.actor("a").once(|moment| {
-        moment.hooks().disable("c");
-        moment.hooks().add(twin);
-        moment.hooks().disable("b");
+    let hook = bench.actor("a").once(|run_cx| {
+        run_cx.hooks().disable("c");
+        run_cx.hooks().add(twin);
+        run_cx.hooks().disable("b");
     });
     bench.add(hook);
     bench.receivers();
@@ -115,8 +115,8 @@ fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
 fn a_hook_sees_who_is_registered_without_anybody_publishing_it() {
     let mut bench = Bench::new();
     let log = bench.log.clone();
-    let hook = bench.actor("a").acting(move |_, moment| {
-        for hook in moment.hooks().list() {
+    let hook = bench.actor("a").acting(move |_, run_cx| {
+        for hook in run_cx.hooks().list() {
             log.note(format!("sees {} {} {}", hook.name, hook.kind, hook.enabled));
         }
         Ok(tenterhook_core::Decision::CONTINUE)

@@ -1,13 +1,13 @@
 //! Update hooks over the gradients.
 
-use tenterhook_core::update::{Identity, Touched};
+use tenterhook_core::update::{GradientChange, Identity};
 use tenterhook_core::{
-    AnyHook, Cadence, Changed, ClipRule, Event, Failure, Gradients, HookKind, HookResult, HookSpec, Policy,
-    Registration, RosterError, RosterRequest, Update, UpdateHook, hook,
+    AnyHook, Cadence, ClipRule, Event, Failure, Gradients, HookKind, HookResult, HookSpec, Policy,
+    Registration, RosterChange, RosterError, RosterRequest, Update, UpdateHook, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
-use crate::bench::{Bench, moment};
+use crate::bench::{Bench, run_cx};
 
 type Change = fn(&mut Gradients<'_>) -> HookResult;
 
@@ -64,7 +64,7 @@ fn bench(hooks: &[(&'static str, Policy, Change)]) -> Bench {
 
 fn update(bench: &mut Bench) -> (NamedTensors, Result<(), Failure>) {
     let mut gradients = given();
-    let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 1 };
+    let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 1 };
     let result = bench.runner.update(&mut gradients, &cx);
     (gradients, result)
 }
@@ -116,12 +116,12 @@ fn an_update_hook_is_disabled_by_its_policy_or_a_panic() {
         update(&mut failing).1.unwrap();
         assert!(failing.runner.updates_gradients());
     }
-    assert!(failing.runner.take_changed().is_empty());
+    assert!(failing.runner.take_roster_changes().is_empty());
     update(&mut failing).1.unwrap();
     assert!(!failing.runner.updates_gradients());
     assert_eq!(failing.contained().len(), 3);
     let change = RosterRequest::Disable("bad".into());
-    assert_eq!(failing.runner.take_changed(), [Changed { by: None, change }]);
+    assert_eq!(failing.runner.take_roster_changes(), [RosterChange { by: None, change }]);
 
     let mut panicking = bench(&[("bad", Policy::WARN, spoil_and_panic)]);
     update(&mut panicking).1.unwrap();
@@ -276,14 +276,14 @@ fn a_trace_says_who_touched_what_and_by_how_much() {
         ("drops", Policy::ABORT, drops),
     ]);
     update(&mut bench).1.unwrap();
-    assert!(bench.runner.take_traced().is_empty(), "nobody asked for it");
-    bench.runner.trace_updates(true);
+    assert!(bench.runner.take_gradient_changes().is_empty(), "nobody asked for it");
+    bench.runner.trace_gradient_changes(true);
     update(&mut bench).1.unwrap();
-    let told = |touched: &Touched| {
-        let Touched { hook, parameter, norm_before, norm_after, change, .. } = touched;
+    let told = |touched: &GradientChange| {
+        let GradientChange { hook, parameter, norm_before, norm_after, change, .. } = touched;
         format!("{hook} {parameter} {norm_before:.3?} {norm_after:.3?} {change:.3}")
     };
-    let traced = bench.runner.take_traced();
+    let traced = bench.runner.take_gradient_changes();
     assert_eq!(
         traced.iter().map(told).collect::<Vec<_>>(),
         [
@@ -330,7 +330,7 @@ fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them
     assert_eq!(changed(hook()), [true; 4]);
     assert_eq!(changed(hook().after("2 steps").unwrap()), [false, false, true, true]);
     assert_eq!(changed(hook().once()), [true, false, false, false]);
-    assert_eq!(changed(hook().when(|moment| moment.step == 2)), [false, false, true, false]);
+    assert_eq!(changed(hook().when(|run_cx| run_cx.step == 2)), [false, false, true, false]);
     assert_eq!(changed(hook().sampled(0.0)), [false; 4]);
     assert_eq!(changed(hook().once().every("2 steps").unwrap()), [false, true, false, false]);
     assert!(hook().every("2 fortnights").is_err());

@@ -1,19 +1,19 @@
 use tenterhook_core::{AfterBackward, HookResult, Observer, Tensor, hook};
 
-struct Kept(Tensor<'static>);
+struct SavedGradient(Tensor<'static>);
 
 // Not even a hook that lies about its threads can.
-unsafe impl Send for Kept {}
+unsafe impl Send for SavedGradient {}
 
 struct Keeps {
-    weights: Vec<Kept>,
+    weights: Vec<SavedGradient>,
 }
 
 #[hook]
 impl Observer for Keeps {
     fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult {
         for weight in cx.gradients.iter() {
-            self.weights.push(Kept(weight));
+            self.weights.push(SavedGradient(weight));
         }
         Ok(())
     }

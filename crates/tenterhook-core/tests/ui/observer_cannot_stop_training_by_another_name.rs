@@ -1,12 +1,12 @@
 use tenterhook_core::{Decision, HookResult, Observer, StepEnd, hook};
 
-type Answer = HookResult<Decision>;
+type ClosureReturn = HookResult<Decision>;
 
 struct Stops;
 
 #[hook]
 impl Observer for Stops {
-    fn on_step_end(&mut self, _: &StepEnd) -> Answer {
+    fn on_step_end(&mut self, _: &StepEnd) -> ClosureReturn {
         Ok(Decision::stop("enough"))
     }
 }

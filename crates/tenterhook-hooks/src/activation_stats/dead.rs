@@ -1,6 +1,6 @@
 //! Which units of an activation are dead: all zero.
 
-use tenterhook_core::{Stats, Tensor};
+use tenterhook_core::{Tensor, TensorStats};
 
 /// Looks for dead units. It uses the same memory for every activation.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl DeadUnits {
     pub(super) fn share(
         &mut self,
         tensor: &Tensor<'_>,
-        stats: &Stats,
+        stats: &TensorStats,
         layout: Layout,
         values: Option<&[f32]>,
     ) -> f64 {

@@ -8,9 +8,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenterhook_core::{
-    Activation, Cadence, Events, FromOptions, Histogram, HookResult, HookSpec, LogOptions, Moment, Observer,
-    OptionError, Phase, PredictBatchEnd, Progress, Stats, Tensor, TestBatchEnd, Tier, TrainBatchEnd,
-    ValidationBatchEnd, hook,
+    Activation, Cadence, Events, FromOptions, Histogram, HookResult, HookSpec, LogOptions, Observer,
+    OptionError, Phase, PredictBatchEnd, Progress, RunContext, Tensor, TensorStats, TestBatchEnd, Tier,
+    TrainBatchEnd, ValidationBatchEnd, hook,
 };
 
 use dead::{DeadUnits, Layout};
@@ -107,9 +107,9 @@ impl ActivationStats {
         (stage != ActivationStage::Train || self.pace().is_due(progress)).then_some(stage)
     }
 
-    fn after_batch(&mut self, moment: &Moment<'_>) {
-        if self.looks(moment.phase, &moment.progress).is_some() {
-            self.points.say_what_matches_nothing(moment);
+    fn after_batch(&mut self, run_cx: &RunContext<'_>) {
+        if self.looks(run_cx.phase, &run_cx.progress).is_some() {
+            self.points.say_what_matches_nothing(run_cx);
         }
     }
 
@@ -129,7 +129,7 @@ impl ActivationStats {
         if names.statistics.is_empty() {
             return;
         }
-        let stats: Stats = tensor.stats();
+        let stats: TensorStats = tensor.stats();
         for (statistic, name) in &names.statistics {
             let value = statistic.of(&stats).or_else(|| {
                 let layout = Layout::of(tensor.shape(), self.options.unit_axis)?;
@@ -161,7 +161,7 @@ impl Names {
 }
 
 #[cold]
-fn say_that_it_has_no_units(cx: &Moment<'_>, point: &str, tensor: &Tensor<'_>, axis: Option<i64>) {
+fn say_that_it_has_no_units(cx: &RunContext<'_>, point: &str, tensor: &Tensor<'_>, axis: Option<i64>) {
     let (shape, axis) = (tensor.shape(), axis.unwrap_or(-1));
     cx.say(format!(
         "`unit_axis` is {axis}, and `{point}` of shape {shape:?} has no such dimension, so its dead units are not \
@@ -185,13 +185,13 @@ impl ActivationStats {
 #[hook]
 impl Observer for ActivationStats {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = spec.tier(Tier::BuiltIn).idle(self.idle());
+        let spec = spec.tier(Tier::BuiltIn).without_events(self.idle());
         let ActivationStatsOptions { points, stages, statistics, histogram_bins, .. } = &self.options;
         let mut spec = if stages.contains(&ActivationStage::Train) {
             self.pace().declare(spec)
         } else {
             // In no step of training, so nothing is prepared for it there.
-            spec.paced(Cadence::Steps(u64::MAX))
+            spec.throttle(Cadence::Steps(u64::MAX))
         };
         for stage in stages {
             // With several loaders, each has its own.
@@ -211,7 +211,7 @@ impl Observer for ActivationStats {
         self.points.want(point)
     }
 
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
         self.looks(phase, progress).is_some()
     }
 

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{OptionError, Reduce, Stats};
+use tenterhook_core::{OptionError, Reduce, TensorStats};
 
 use crate::checks;
 use crate::points::Points;
@@ -68,7 +68,7 @@ impl ActivationStatistic {
     }
 
     /// Its value, where these statistics have it: dead units need the values themselves.
-    pub(super) fn of(self, stats: &Stats) -> Option<f64> {
+    pub(super) fn of(self, stats: &TensorStats) -> Option<f64> {
         Some(match self {
             ActivationStatistic::Mean => stats.mean,
             ActivationStatistic::Std => stats.std,

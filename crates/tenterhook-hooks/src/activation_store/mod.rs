@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Activation, Batch, Cadence, FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Phase,
-    Policy, PredictBatchEnd, PredictBatchStart, Progress, TestBatchEnd, TestBatchStart, Tier, TrainBatchEnd,
-    TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
+    Activation, Batch, Cadence, FromOptions, HookResult, HookSpec, Observer, OptionError, Phase, Policy,
+    PredictBatchEnd, PredictBatchStart, Progress, RunContext, TestBatchEnd, TestBatchStart, Tier,
+    TrainBatchEnd, TrainBatchStart, ValidationBatchEnd, ValidationBatchStart, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -131,35 +131,35 @@ impl ActivationStore {
     }
 
     /// Whether a batch is one to keep.
-    fn is_due(&self, moment: &Moment<'_>, batch: &Batch<'_>) -> bool {
-        let number = if moment.phase == Phase::Train { moment.total_batches } else { batch.index + 1 };
+    fn is_due(&self, run_cx: &RunContext<'_>, batch: &Batch<'_>) -> bool {
+        let number = if run_cx.phase == Phase::Train { run_cx.total_batches } else { batch.index + 1 };
         let enough = self.options.max_batches.is_some_and(|most| self.memory.batches >= most);
-        ActivationStage::of(moment.phase, &self.options.stages).is_some()
+        ActivationStage::of(run_cx.phase, &self.options.stages).is_some()
             && number.is_multiple_of(self.options.every_n_batches)
             && !enough
     }
 
-    fn begin(&mut self, moment: &Moment<'_>, batch: &Batch<'_>) {
+    fn begin(&mut self, run_cx: &RunContext<'_>, batch: &Batch<'_>) {
         self.current = None;
-        if self.is_due(moment, batch) && self.has_a_place(moment) {
-            self.current = Some(StoredBatch::new(Place::of(moment, batch)));
+        if self.is_due(run_cx, batch) && self.has_a_place(run_cx) {
+            self.current = Some(StoredBatch::new(Place::of(run_cx, batch)));
         }
     }
 
     /// Where the files go. What several runs share has a directory for each, so that none overwrites another's.
-    fn directory(&self, moment: &Moment<'_>) -> HookResult<Option<PathBuf>> {
+    fn directory(&self, run_cx: &RunContext<'_>) -> HookResult<Option<PathBuf>> {
         let dir = &self.options.dir;
-        let place = own_file::place(moment.run, dir)?;
-        Ok(place.map(|place| if dir.is_absolute() { place.join(&moment.run.id) } else { place }))
+        let place = own_file::place(run_cx.run, dir)?;
+        Ok(place.map(|place| if dir.is_absolute() { place.join(&run_cx.run.id) } else { place }))
     }
 
     /// Whether what it keeps can go anywhere; where not, that is said.
-    fn has_a_place(&mut self, moment: &Moment<'_>) -> bool {
+    fn has_a_place(&mut self, run_cx: &RunContext<'_>) -> bool {
         let is_file = self.options.to == ActivationTarget::Safetensors;
         // A wrong place is told when the batch is written.
-        let nowhere = is_file && matches!(self.directory(moment), Ok(None));
-        if nowhere && !std::mem::replace(&mut self.memory.said, true) && !moment.run.fast_dev_run {
-            moment.say(
+        let nowhere = is_file && matches!(self.directory(run_cx), Ok(None));
+        if nowhere && !std::mem::replace(&mut self.memory.said, true) && !run_cx.run.fast_dev_run {
+            run_cx.say(
                 "this call has no run directory, so no activations are written; set `dir` to a path that begins \
                  with \"/\"",
             );
@@ -167,19 +167,19 @@ impl ActivationStore {
         !nowhere
     }
 
-    fn end(&mut self, moment: &Moment<'_>) -> HookResult {
-        let Some(batch) = self.current.take().filter(|batch| batch.place.is_at(moment)) else {
+    fn end(&mut self, run_cx: &RunContext<'_>) -> HookResult {
+        let Some(batch) = self.current.take().filter(|batch| batch.place.is_at(run_cx)) else {
             return Ok(());
         };
-        self.points.say_what_matches_nothing(moment);
-        if batch.is_empty() { Ok(()) } else { self.keep(moment, batch) }
+        self.points.say_what_matches_nothing(run_cx);
+        if batch.is_empty() { Ok(()) } else { self.keep(run_cx, batch) }
     }
 
     fn room(&self) -> u64 {
         self.options.max_bytes.0.saturating_sub(self.memory.bytes)
     }
 
-    fn keep(&mut self, moment: &Moment<'_>, batch: StoredBatch) -> HookResult {
+    fn keep(&mut self, run_cx: &RunContext<'_>, batch: StoredBatch) -> HookResult {
         if !batch.is_whole {
             return Err(self.no_room(&batch.place, batch.bytes).into());
         }
@@ -189,9 +189,9 @@ impl ActivationStore {
                 self.in_memory.push(batch);
             }
             ActivationTarget::Safetensors => {
-                let Some(directory) = self.directory(moment)? else { return Ok(()) };
+                let Some(directory) = self.directory(run_cx)? else { return Ok(()) };
                 let place = batch.place.clone();
-                let file = TensorFile::new(&place.metadata(&moment.run.id), batch.into_bytes())?;
+                let file = TensorFile::new(&place.metadata(&run_cx.run.id), batch.into_bytes())?;
                 if file.size() > self.room() {
                     return Err(self.no_room(&place, file.size()).into());
                 }
@@ -201,7 +201,7 @@ impl ActivationStore {
         }
         self.memory.batches = self.memory.batches.saturating_add(1);
         if self.options.max_batches == Some(self.memory.batches) {
-            moment.say(format!(
+            run_cx.say(format!(
                 "`max_batches` is {}, and so many are kept; no more will be",
                 self.memory.batches
             ));
@@ -255,17 +255,17 @@ impl Observer for ActivationStore {
         let spec = spec
             .tier(Tier::BuiltIn)
             .policy(Policy { max_failures: 1, ..Policy::DISABLE })
-            .idle(stages::idle(&self.options.stages));
+            .without_events(stages::idle(&self.options.stages));
         let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;
         let mut spec = spec;
         if *to == ActivationTarget::Safetensors {
             spec = own_file::declared(spec, "dir", dir);
         }
         if stages.as_slice() == [ActivationStage::Train] {
-            spec = spec.needs("every_n_batches", Cadence::Batches(*every_n_batches));
+            spec = spec.needs_run_length("every_n_batches", Cadence::Batches(*every_n_batches));
         } else if !stages.contains(&ActivationStage::Train) {
             // In no step of training, so nothing is prepared for it there.
-            spec = spec.paced(Cadence::Steps(u64::MAX));
+            spec = spec.throttle(Cadence::Steps(u64::MAX));
         }
         spec
     }
@@ -274,7 +274,7 @@ impl Observer for ActivationStore {
         self.points.want(point)
     }
 
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
         self.current.as_ref().is_some_and(|batch| batch.place.is_in(phase, progress))
     }
 

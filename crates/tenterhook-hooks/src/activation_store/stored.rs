@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook_core::{Batch, DType, Moment, Phase, Progress, Tensor};
+use tenterhook_core::{Batch, DType, Phase, Progress, RunContext, Tensor};
 
 use crate::tensor_file::{METADATA, OwnBytes};
 
@@ -41,22 +41,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(moment: &Moment<'_>, batch: &Batch<'_>) -> Place {
-        let trains = moment.phase == Phase::Train;
+    pub(super) fn of(run_cx: &RunContext<'_>, batch: &Batch<'_>) -> Place {
+        let trains = run_cx.phase == Phase::Train;
         Place {
-            phase: moment.phase,
-            step: if trains { moment.progress.current_step() } else { moment.step },
-            epoch: moment.epoch,
+            phase: run_cx.phase,
+            step: if trains { run_cx.progress.current_step() } else { run_cx.step },
+            epoch: run_cx.epoch,
             batch: batch.index,
             loader: batch.loader.to_owned(),
             loader_index: batch.loader_index,
-            total_batches: moment.total_batches,
+            total_batches: run_cx.total_batches,
         }
     }
 
     /// Whether this moment can be one of this batch.
-    pub(super) fn is_at(&self, moment: &Moment<'_>) -> bool {
-        self.is_in(moment.phase, &moment.progress)
+    pub(super) fn is_at(&self, run_cx: &RunContext<'_>) -> bool {
+        self.is_in(run_cx.phase, &run_cx.progress)
     }
 
     /// The same of where a run stands.

@@ -276,7 +276,7 @@ fn below_an_absolute_directory_each_run_has_its_own() {
 fn a_run_too_short_for_every_n_batches_is_refused_where_nothing_else_is_kept() {
     let needs = |stages: &[ActivationStage]| {
         let options = ActivationStoreOptions { every_n_batches: 9, stages: stages.to_vec(), ..of(&["x"]) };
-        ActivationStore::new(options).expect("they fit").spec().needs
+        ActivationStore::new(options).expect("they fit").spec().needs_run_length
     };
     let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);
     assert_eq!(needs(&[train]), [("every_n_batches", Cadence::Batches(9))]);
@@ -320,15 +320,22 @@ fn it_listens_only_in_the_batches_that_are_kept() {
     assert!(Observer::wants_point(&*rig.hook(), "x") && !Observer::wants_point(&*rig.hook(), "y"));
     for (number, listens) in [(1, false), (2, true), (3, false), (4, false)] {
         let progress = Progress { batches: number, total_batches: number, ..Default::default() };
-        assert!(!Observer::listens(&*rig.hook(), Phase::Train, &progress), "batch {number} did not begin");
+        assert!(
+            !Observer::wants_activations(&*rig.hook(), Phase::Train, &progress),
+            "batch {number} did not begin"
+        );
         rig.progress(progress).on_train_batch_start();
-        assert_eq!(Observer::listens(&*rig.hook(), Phase::Train, &progress), listens, "batch {number}");
-        assert!(!Observer::listens(&*rig.hook(), Phase::Validate, &progress));
+        assert_eq!(
+            Observer::wants_activations(&*rig.hook(), Phase::Train, &progress),
+            listens,
+            "batch {number}"
+        );
+        assert!(!Observer::wants_activations(&*rig.hook(), Phase::Validate, &progress));
         rig.activation("x", [1.0]).on_train_batch_end();
     }
     let mut hook = ActivationStore::new(in_memory(&["x"])).expect("they fit");
     hook.options.stages = vec![ActivationStage::Test];
-    assert_eq!(hook.spec().paced, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
+    assert_eq!(hook.spec().throttle, Some(Cadence::Steps(u64::MAX)), "nothing is prepared in training");
 }
 
 #[test]

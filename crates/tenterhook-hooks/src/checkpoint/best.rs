@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Key, Moment};
+use tenterhook_core::{Key, RunContext};
 
 use super::Checkpoint;
 
@@ -29,17 +29,17 @@ pub struct BestCheckpoint {
 
 impl Checkpoint {
     /// Puts the best checkpoint on the board, where no other hook's is.
-    pub(super) fn publish_best(&self, moment: &Moment<'_>) {
+    pub(super) fn publish_best(&self, run_cx: &RunContext<'_>) {
         let Some(monitor) = self.options.monitor.clone() else { return };
-        let hook = moment.hook_name().to_owned();
-        if moment.board().get(BEST).is_some_and(|best| best.hook != hook) {
+        let hook = run_cx.hook_name().to_owned();
+        if run_cx.board().get(BEST).is_some_and(|best| best.hook != hook) {
             return;
         }
         match self.memory.ledger.best(self.mode) {
             Some((path, Some(score))) => {
-                moment.board().put(BEST, BestCheckpoint { hook, monitor, score, path: self.at(path) });
+                run_cx.board().put(BEST, BestCheckpoint { hook, monitor, score, path: self.at(path) });
             }
-            _ => drop(moment.board().take(BEST)),
+            _ => drop(run_cx.board().take(BEST)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Names of checkpoints from templates such as `epoch_{epoch}_loss_{val/loss:.2f}`.
 
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{Moment, OptionError};
+use tenterhook_core::{OptionError, RunContext};
 use tenterhook_files::RelPath;
 
 use crate::format::{EXAMPLES, formatted};
@@ -74,21 +74,21 @@ pub(super) fn metrics(template: &str) -> Vec<&str> {
 }
 
 /// The name at this moment. A metric that does not exist is not a number.
-pub(super) fn fill(template: &str, insert_names: bool, moment: &Moment<'_>) -> String {
+pub(super) fn fill(template: &str, insert_names: bool, run_cx: &RunContext<'_>) -> String {
     let value = |name: &str| match name {
-        "epoch" => moment.epoch as f64,
-        "step" => moment.step as f64,
-        TRAIN_LOSS => train_loss(moment).unwrap_or(f64::NAN),
-        name => moment.metrics().get(name).unwrap_or(f64::NAN),
+        "epoch" => run_cx.epoch as f64,
+        "step" => run_cx.step as f64,
+        TRAIN_LOSS => train_loss(run_cx).unwrap_or(f64::NAN),
+        name => run_cx.metrics().get(name).unwrap_or(f64::NAN),
     };
     fill_with(template, insert_names, |name| Some(value(name)))
 }
 
 /// The loss of this step. It is not logged where nobody reads it, so it may have to be read for the name.
-fn train_loss(moment: &Moment<'_>) -> Option<f64> {
-    let logged = moment.metrics().step_of(TRAIN_LOSS).filter(|step| *step >= moment.step);
-    let logged = logged.and_then(|_| moment.metrics().get(TRAIN_LOSS));
-    logged.or_else(|| moment.latest_loss())
+fn train_loss(run_cx: &RunContext<'_>) -> Option<f64> {
+    let logged = run_cx.metrics().step_of(TRAIN_LOSS).filter(|step| *step >= run_cx.step);
+    let logged = logged.and_then(|_| run_cx.metrics().get(TRAIN_LOSS));
+    logged.or_else(|| run_cx.latest_loss())
 }
 
 /// Up to the first name without a value.

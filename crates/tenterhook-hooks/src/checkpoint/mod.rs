@@ -17,9 +17,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, HookSpec, Moment, OptionError,
-    Phase, Policy, Request, SAVES_CHECKPOINTS, SaveRequest, Tier, TrainBatchEnd, TrainEnd, TrainEpochEnd,
-    TrainStart, ValidationEnd, hook,
+    Cadence, Controller, Decision, Effect, Exception, FromOptions, HookResult, HookSpec, OptionError, Phase,
+    Policy, Request, RunContext, SAVES_CHECKPOINTS, SaveRequest, Tier, TrainBatchEnd, TrainEnd,
+    TrainEpochEnd, TrainStart, ValidationEnd, hook,
 };
 use tenterhook_files::RelPath;
 
@@ -143,40 +143,40 @@ impl Checkpoint {
     }
 
     /// At the end of an epoch or of a validation.
-    fn after_epoch(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
-        if self.wait_is_over(moment) {
-            return self.now(moment);
+    fn after_epoch(&mut self, run_cx: &RunContext<'_>) -> HookResult<Decision> {
+        if self.wait_is_over(run_cx) {
+            return self.now(run_cx);
         }
         let mut saves = Vec::new();
-        if self.epoch_is_due(moment) {
-            self.save_best(moment, &mut saves)?;
+        if self.epoch_is_due(run_cx) {
+            self.save_best(run_cx, &mut saves)?;
         }
-        if matches!(self.rhythm, Rhythm::Epochs(_)) || self.memory.last_step == moment.step {
-            self.save_last(moment, &mut saves)?;
+        if matches!(self.rhythm, Rhythm::Epochs(_)) || self.memory.last_step == run_cx.step {
+            self.save_last(run_cx, &mut saves)?;
         }
         Ok(requests(saves))
     }
 
     /// Whatever the rhythm: now.
-    fn now(&mut self, moment: &Moment<'_>) -> HookResult<Decision> {
+    fn now(&mut self, run_cx: &RunContext<'_>) -> HookResult<Decision> {
         let mut saves = Vec::new();
-        self.save_best(moment, &mut saves)?;
-        self.save_last(moment, &mut saves)?;
+        self.save_best(run_cx, &mut saves)?;
+        self.save_last(run_cx, &mut saves)?;
         Ok(requests(saves))
     }
 
-    fn save_best(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
+    fn save_best(&mut self, run_cx: &RunContext<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
         if self.options.keeps() == 0 {
             return Ok(());
         }
         let mut score = None;
         if let Some(monitor) = &self.options.monitor {
-            score = moment.metrics().get(monitor);
+            score = run_cx.metrics().get(monitor);
             if score.is_none() && self.memory.validated {
-                let known = moment.metrics().names().join("`, `");
+                let known = run_cx.metrics().names().join("`, `");
                 return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
             }
-            if score.is_some() && self.awaits_metric(moment) {
+            if score.is_some() && self.awaits_metric(run_cx) {
                 self.memory.deferred = true;
                 return Ok(());
             }
@@ -189,9 +189,9 @@ impl Checkpoint {
         self.memory.judged_by.clone_from(&self.options.monitor);
         let leaving = self.memory.ledger.make_room(keep, self.mode);
         let replaces = leaving.paths();
-        let path = self.free_path(moment, &replaces)?;
+        let path = self.free_path(run_cx, &replaces)?;
         let replaces: Vec<_> = replaces.iter().map(|old| self.at(old)).collect();
-        leave_names(moment, &replaces);
+        leave_names(run_cx, &replaces);
         self.memory.ledger.add(path.clone(), score);
         let is_best = self.memory.ledger.best(self.mode).is_some_and(|best| *best.0 == path);
         let best_score = score.filter(|_| is_best);
@@ -199,36 +199,36 @@ impl Checkpoint {
         // Of older ones it has long been known whether they were written.
         let known = self.memory.made_way.len().saturating_sub(MADE_WAY);
         self.memory.made_way.drain(..known);
-        self.publish_best(moment);
+        self.publish_best(run_cx);
         let path = Some(self.at(&path));
-        self.file(moment, SaveRequest { path, replaces, best_score, ..SaveRequest::default() }, saves);
+        self.file(run_cx, SaveRequest { path, replaces, best_score, ..SaveRequest::default() }, saves);
         Ok(())
     }
 
     /// Keeps this moment as `last`: as a link where it is saved under another name, else as a checkpoint of its own.
-    fn save_last(&mut self, moment: &Moment<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
-        if !self.options.save_last.is_on() || self.memory.last_is_of == Some(moment.step) {
+    fn save_last(&mut self, run_cx: &RunContext<'_>, saves: &mut Vec<SaveRequest>) -> HookResult {
+        if !self.options.save_last.is_on() || self.memory.last_is_of == Some(run_cx.step) {
             return Ok(());
         }
-        self.memory.last_is_of = Some(moment.step);
-        let path = self.last_path(moment)?;
+        self.memory.last_is_of = Some(run_cx.step);
+        let path = self.last_path(run_cx)?;
         match saves.last_mut().filter(|_| matches!(self.options.save_last, SaveLast::Link(_))) {
             Some(same) => same.link = Some(path),
-            None => self.file(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves),
+            None => self.file(run_cx, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves),
         }
         Ok(())
     }
 
-    fn file(&mut self, moment: &Moment<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
-        self.memory.last_step = moment.step;
+    fn file(&mut self, run_cx: &RunContext<'_>, save: SaveRequest, saves: &mut Vec<SaveRequest>) {
+        self.memory.last_step = run_cx.step;
         self.memory.saved_any = true;
         if let Some(path) = &save.path {
-            take_name(moment, path);
+            take_name(run_cx, path);
         }
         if self.options.verbose
             && let Some(path) = &save.path
         {
-            moment.say(format!("saving {} at step {}", path.display(), moment.step));
+            run_cx.say(format!("saving {} at step {}", path.display(), run_cx.step));
         }
         saves.push(SaveRequest { weights_only: self.options.save_weights_only, ..save });
     }
@@ -248,7 +248,7 @@ impl Controller for Checkpoint {
         let spec = spec.tier(Tier::Checkpoint).policy(Policy::ABORT);
         // The training loss is the trainer's, and reading it at every step for a name would cost too much.
         let named = filename::metrics(self.template()).into_iter().filter(|name| *name != TRAIN_LOSS);
-        let spec = named.fold(spec, |spec, name| spec.reads_by("filename", name));
+        let spec = named.fold(spec, |spec, name| spec.reads_option("filename", name));
         let mut spec = self.options.monitor.iter().fold(spec, HookSpec::monitors);
         let keeps_best = self.options.keeps() != 0;
         if keeps_best && self.options.monitor.is_some() {
@@ -260,8 +260,8 @@ impl Controller for Checkpoint {
         let outside = self.options.dirpath.as_deref().and_then(Effect::of_saving);
         let spec = outside.into_iter().fold(spec, HookSpec::effect);
         match self.rhythm {
-            Rhythm::Epochs(n) => spec.every_by("every_n_epochs", Cadence::Epochs(n)),
-            Rhythm::Steps(n) => spec.every_by("every_n_train_steps", Cadence::Steps(n)),
+            Rhythm::Epochs(n) => spec.every_option("every_n_epochs", Cadence::Epochs(n)),
+            Rhythm::Steps(n) => spec.every_option("every_n_train_steps", Cadence::Steps(n)),
             Rhythm::Time(_) | Rhythm::Never => spec,
         }
     }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{HookResult, Key, Moment};
+use tenterhook_core::{HookResult, Key, RunContext};
 use tenterhook_files::RelPath;
 
 use super::options::LAST;
@@ -23,14 +23,14 @@ impl Checkpoint {
     }
 
     /// Says once that the name has no value for a metric.
-    fn tell_missing(&mut self, moment: &Moment<'_>) {
-        let known = moment.metrics();
+    fn tell_missing(&mut self, run_cx: &RunContext<'_>) {
+        let known = run_cx.metrics();
         // The training loss is read when it is asked for.
         let is_missing = |name: &&str| *name != TRAIN_LOSS && known.get(name).is_none();
         let missing = filename::metrics(self.template()).into_iter().find(is_missing);
         let Some(missing) = missing.filter(|_| !self.memory.told_missing) else { return };
         let names = known.names().join("`, `");
-        moment.say(format!(
+        run_cx.say(format!(
             "`filename` names the metric `{missing}`, which was not logged yet, so `nan` stands for it; there \
              are: `{names}`"
         ));
@@ -38,11 +38,11 @@ impl Checkpoint {
     }
 
     /// The name, with a version behind it when it is taken by one that stays.
-    pub(super) fn free_path(&mut self, moment: &Moment<'_>, leaving: &[RelPath]) -> HookResult<RelPath> {
-        self.tell_missing(moment);
-        let last = self.options.save_last.is_on().then(|| self.last_path(moment)).transpose()?;
-        let name = filename::fill(self.template(), self.options.auto_insert_metric_name, moment);
-        let taken = self.taken(moment);
+    pub(super) fn free_path(&mut self, run_cx: &RunContext<'_>, leaving: &[RelPath]) -> HookResult<RelPath> {
+        self.tell_missing(run_cx);
+        let last = self.options.save_last.is_on().then(|| self.last_path(run_cx)).transpose()?;
+        let name = filename::fill(self.template(), self.options.auto_insert_metric_name, run_cx);
+        let taken = self.taken(run_cx);
         let is_free = |path: &RelPath| {
             last.as_ref() != Some(&self.at(path)) && (leaving.contains(path) || !taken(path))
         };
@@ -50,13 +50,13 @@ impl Checkpoint {
     }
 
     /// Where `last` is: this run's own, which is replaced, or at first a name that no other run has taken.
-    pub(super) fn last_path(&mut self, moment: &Moment<'_>) -> HookResult<PathBuf> {
+    pub(super) fn last_path(&mut self, run_cx: &RunContext<'_>) -> HookResult<PathBuf> {
         let name = match self.memory.last.take() {
             Some(own) => own,
-            None => version(LAST, |path| !self.taken(moment)(path))?,
+            None => version(LAST, |path| !self.taken(run_cx)(path))?,
         };
         let path = self.at(&name);
-        take_name(moment, &path);
+        take_name(run_cx, &path);
         self.memory.last = Some(name);
         Ok(path)
     }
@@ -67,20 +67,20 @@ impl Checkpoint {
     }
 
     /// Whether another run, or somebody in this one, has taken a name.
-    fn taken<'t>(&'t self, moment: &Moment<'_>) -> impl Fn(&RelPath) -> bool + use<'t> {
-        let names = moment.board().get(NAMES).unwrap_or_default();
+    fn taken<'t>(&'t self, run_cx: &RunContext<'_>) -> impl Fn(&RelPath) -> bool + use<'t> {
+        let names = run_cx.board().get(NAMES).unwrap_or_default();
         let of_others = self.memory.taken.as_ref();
         move |path| names.contains_key(&self.at(path)) || of_others.is_some_and(|taken| taken.contains(path))
     }
 
     /// Notes once per training what others have left where its checkpoints go. The run's own directory is nobody
     /// else's.
-    pub(super) fn note_names_of_others(&mut self, moment: &Moment<'_>) -> HookResult {
+    pub(super) fn note_names_of_others(&mut self, run_cx: &RunContext<'_>) -> HookResult {
         if self.memory.taken.is_some() {
             return Ok(());
         }
-        let directory = self.directory(moment);
-        let is_own = moment.run.directory.as_ref().is_some_and(|run| directory.starts_with(run));
+        let directory = self.directory(run_cx);
+        let is_own = run_cx.run.directory.as_ref().is_some_and(|run| directory.starts_with(run));
         let mut taken = BTreeSet::new();
         if !is_own {
             let outline = filename::outline(self.template(), self.options.auto_insert_metric_name);
@@ -95,8 +95,8 @@ impl Checkpoint {
     }
 
     /// The directory of its checkpoints.
-    pub(super) fn directory(&self, moment: &Moment<'_>) -> PathBuf {
-        moment.run.checkpoints.join(self.options.dirpath.as_deref().unwrap_or(Path::new("")))
+    pub(super) fn directory(&self, run_cx: &RunContext<'_>) -> PathBuf {
+        run_cx.run.checkpoints.join(self.options.dirpath.as_deref().unwrap_or(Path::new("")))
     }
 }
 
@@ -132,20 +132,20 @@ fn note(root: &Path, below: Option<&RelPath>, depth: usize, found: &mut BTreeSet
 }
 
 /// Tells the other checkpoint hooks of this run that a name is taken.
-pub(super) fn take_name(moment: &Moment<'_>, path: &Path) {
-    let mut names = moment.board().get(NAMES).unwrap_or_default();
+pub(super) fn take_name(run_cx: &RunContext<'_>, path: &Path) {
+    let mut names = run_cx.board().get(NAMES).unwrap_or_default();
     if !names.contains_key(path) {
-        names.insert(path.to_owned(), moment.hook_name().to_string());
-        moment.board().put(NAMES, names);
+        names.insert(path.to_owned(), run_cx.hook_name().to_string());
+        run_cx.board().put(NAMES, names);
     }
 }
 
 /// Tells that these names are free again.
-pub(super) fn leave_names(moment: &Moment<'_>, paths: &[PathBuf]) {
-    let mut names = moment.board().get(NAMES).unwrap_or_default();
+pub(super) fn leave_names(run_cx: &RunContext<'_>, paths: &[PathBuf]) {
+    let mut names = run_cx.board().get(NAMES).unwrap_or_default();
     let before = names.len();
     names.retain(|path, _| !paths.contains(path));
     if names.len() < before {
-        moment.board().put(NAMES, names);
+        run_cx.board().put(NAMES, names);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use tenterhook_core::{HookResult, Moment};
+use tenterhook_core::{HookResult, RunContext};
 use tenterhook_files::RelPath;
 
 use super::Checkpoint;
@@ -11,16 +11,16 @@ use super::naming::{leave_names, take_name};
 
 impl Checkpoint {
     /// After a resume: the run may have removed some since, and people others.
-    pub(super) fn reconcile(&mut self, moment: &Moment<'_>) -> HookResult {
+    pub(super) fn reconcile(&mut self, run_cx: &RunContext<'_>) -> HookResult {
         if self.memory.judged_by.is_some() && self.memory.judged_by != self.options.monitor {
-            moment.say("`monitor` is another metric than before, so what was kept by the old one stays and counts no longer");
+            run_cx.say("`monitor` is another metric than before, so what was kept by the old one stays and counts no longer");
             self.memory.ledger = Ledger::default();
         }
-        let (directory, removed) = (self.directory(moment), &moment.run.removed_checkpoints);
+        let (directory, removed) = (self.directory(run_cx), &run_cx.run.removed_checkpoints);
         let mut there = Vec::new();
         for kept in self.memory.ledger.paths() {
             let path = kept.below(&directory);
-            if moment.run.pending_checkpoints.contains(&path) {
+            if run_cx.run.pending_checkpoints.contains(&path) {
                 there.push(kept);
                 continue;
             }
@@ -37,25 +37,25 @@ impl Checkpoint {
         if !missing.is_empty() {
             let missing: Vec<_> = missing.iter().map(|path| self.at(path)).collect();
             let names: Vec<_> = missing.iter().map(|path| path.display().to_string()).collect();
-            moment.say(format!(
+            run_cx.say(format!(
                 "`{}` is not there any more, though this run did not remove it; it counts no longer among the \
                  best",
                 names.join("`, `")
             ));
-            leave_names(moment, &missing);
+            leave_names(run_cx, &missing);
         }
-        self.publish_best(moment);
+        self.publish_best(run_cx);
         Ok(())
     }
 
     /// Forgets what could not be written, as far as that is news.
-    pub(super) fn drop_unsaved(&mut self, moment: &Moment<'_>) {
-        let failed = &moment.run.unsaved_checkpoints;
+    pub(super) fn drop_unsaved(&mut self, run_cx: &RunContext<'_>) {
+        let failed = &run_cx.run.unsaved_checkpoints;
         if *failed == self.unsaved {
             return;
         }
         let mut known = std::mem::replace(&mut self.unsaved, failed.clone());
-        let directory = self.directory(moment);
+        let directory = self.directory(run_cx);
         for path in failed {
             if let Some(at) = known.iter().position(|old| old == path) {
                 known.swap_remove(at);
@@ -66,13 +66,13 @@ impl Checkpoint {
             self.memory.ledger.forget(&path);
             if let Some(at) = self.memory.made_way.iter().rposition(|(way_of, _)| *way_of == path) {
                 let (_, made_way) = self.memory.made_way.remove(at);
-                made_way.paths().iter().for_each(|path| take_name(moment, &self.at(path)));
+                made_way.paths().iter().for_each(|path| take_name(run_cx, &self.at(path)));
                 self.memory.ledger.take_back(made_way);
             }
             if self.memory.last.as_ref() == Some(&path) {
                 self.memory.last_is_of = None;
             }
         }
-        self.publish_best(moment);
+        self.publish_best(run_cx);
     }
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    FromOptions, HookResult, HookSpec, Log, Moment, Observer, OptionError, Phase, Sent, Setup, State,
-    TimeSpan, TrainStart, hook,
+    DeliveryStats, FromOptions, HookResult, HookSpec, Log, Observer, OptionError, Phase, RunContext, Setup,
+    State, TimeSpan, TrainStart, hook,
 };
 use tenterhook_files::{ResumableFile, TextLines};
 
@@ -107,17 +107,17 @@ when_full = "block"
 
 impl Csv {
     /// Where the file is, if there is to be one.
-    fn place(&self, moment: &Moment<'_>) -> HookResult<Option<PathBuf>> {
-        let place = own_file::place(moment.run, &self.options.path)?;
+    fn place(&self, run_cx: &RunContext<'_>) -> HookResult<Option<PathBuf>> {
+        let place = own_file::place(run_cx.run, &self.options.path)?;
         // The working directory may be another one when the run is resumed.
         Ok(place.map(std::path::absolute).transpose()?)
     }
 
     /// Whether the file is written in this call; its worker runs from here on.
-    fn is_open(&mut self, moment: &Moment<'_>) -> HookResult<bool> {
+    fn is_open(&mut self, run_cx: &RunContext<'_>) -> HookResult<bool> {
         if !self.file.is_open() {
-            let Some(path) = self.place(moment)? else { return Ok(false) };
-            self.file.open(moment, self.queue, path, &Rows)?;
+            let Some(path) = self.place(run_cx)? else { return Ok(false) };
+            self.file.open(run_cx, self.queue, path, &Rows)?;
         }
         Ok(true)
     }
@@ -155,8 +155,8 @@ impl Observer for Csv {
         self.file.finish()
     }
 
-    fn sent(&self) -> Option<Sent> {
-        self.file.sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.file.delivery_stats()
     }
 
     fn state_dict(&self) -> HookResult<State> {

@@ -69,7 +69,7 @@ fn python_reads_a_row_per_line_that_was_logged() {
         row(6, 1, "0.16666666666666666", "nan", ""),
     ]);
     assert_eq!(rows, expected);
-    let sent = rig.sent().expect("it has a worker");
+    let sent = rig.delivery_stats().expect("it has a worker");
     assert_eq!((sent.sent, sent.delivered, sent.dropped, sent.lost), (6, 6, 0, 0));
     assert_eq!(sent.waited, Duration::ZERO);
 }
@@ -164,7 +164,7 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_mad
     // Nothing but histograms was logged.
     rig(dir.path()).on_log();
     assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0);
-    assert_eq!(dry.sent(), None);
+    assert_eq!(dry.delivery_stats(), None);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_hook() {
     let failure = rig.failures().first().map(|failed| format!("{failed:?}")).expect("it fails");
     assert!(failure.contains(&format!("cannot write {}", path.display())), "{failure}");
     assert!(failure.contains("choose another `path`"), "{failure}");
-    assert_eq!(rig.sent(), None, "it has no worker");
+    assert_eq!(rig.delivery_stats(), None, "it has no worker");
 }
 
 #[test]

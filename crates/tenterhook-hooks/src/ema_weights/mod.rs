@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::state::EVALUATE_WITH;
 use tenterhook_core::{
-    Cadence, Controller, Decision, Exception, FromOptions, HookResult, HookSpec, Moment, OptionError, Phase,
-    Policy, Request, SaveCheckpoint, Stage, State, Tier, TrainBatchEnd, TrainEnd, TrainStart, ValidationEnd,
-    ValidationStart, Weights, hook,
+    Cadence, Controller, Decision, Exception, FromOptions, HookResult, HookSpec, OptionError, Phase, Policy,
+    Request, RunContext, SaveCheckpoint, Stage, State, Tier, TrainBatchEnd, TrainEnd, TrainStart,
+    ValidationEnd, ValidationStart, Weights, hook,
 };
 
 use average::Average;
@@ -155,13 +155,13 @@ impl EmaWeights {
         came && self.has_begun(cx)
     }
 
-    fn has_begun(&self, moment: &Moment<'_>) -> bool {
+    fn has_begun(&self, run_cx: &RunContext<'_>) -> bool {
         match self.options.start_after {
             None => true,
-            Some(Cadence::Steps(n)) => moment.step > n,
-            Some(Cadence::Epochs(n)) => moment.epoch >= n,
-            Some(Cadence::Batches(n)) => moment.total_batches > n,
-            Some(Cadence::Time(time)) => moment.elapsed() >= time,
+            Some(Cadence::Steps(n)) => run_cx.step > n,
+            Some(Cadence::Epochs(n)) => run_cx.epoch >= n,
+            Some(Cadence::Batches(n)) => run_cx.total_batches > n,
+            Some(Cadence::Time(time)) => run_cx.elapsed() >= time,
         }
     }
 
@@ -190,14 +190,14 @@ impl Controller for EmaWeights {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.tier(Tier::BuiltIn).policy(Policy::ABORT);
         let spec = spec
-            .every_by("update_every_n_steps", Cadence::Steps(self.options.update_every_n_steps))
+            .every_option("update_every_n_steps", Cadence::Steps(self.options.update_every_n_steps))
             .claims("weights", "remove one of them, or set its `enabled = false`");
         let spec = self
             .options
             .start_after
             .into_iter()
-            .fold(spec, |spec, start| spec.after_by("start_after", start));
-        if self.options.swap_for_validation { spec.keeps_weights_to_evaluate() } else { spec }
+            .fold(spec, |spec, start| spec.after_option("start_after", start));
+        if self.options.swap_for_validation { spec.provides_eval_weights() } else { spec }
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
@@ -210,7 +210,7 @@ impl Controller for EmaWeights {
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
-        if cx.paced(self.is_due(cx)) {
+        if cx.count_call_if(self.is_due(cx)) {
             let decay = self.decay();
             self.average.take_in(&cx.params(), decay)?;
         }

@@ -55,18 +55,18 @@ pub(super) enum Own {
 
 impl Told {
     pub(super) fn of<C: Tells>(cx: &C) -> Told {
-        let moment = cx.moment();
+        let run_cx = cx.run_cx();
         let Place { step, epoch, metrics } = cx.place();
         Told {
             event: C::EVENT.handler(),
-            run: moment.run.id.clone(),
+            run: run_cx.run.id.clone(),
             // A command may have another working directory.
-            directory: moment.run.directory.as_ref().and_then(|path| std::path::absolute(path).ok()),
-            stage: moment.stage,
-            phase: moment.phase,
+            directory: run_cx.run.directory.as_ref().and_then(|path| std::path::absolute(path).ok()),
+            stage: run_cx.stage,
+            phase: run_cx.phase,
             step,
             epoch,
-            time: moment.elapsed().as_secs_f64(),
+            time: run_cx.elapsed().as_secs_f64(),
             metrics,
             own: cx.own(),
         }
@@ -88,8 +88,8 @@ pub(super) trait Tells: Context {
 
     /// Where the run stood at what the event is about.
     fn place(&self) -> Place {
-        let moment = self.moment();
-        Place { step: moment.step, epoch: moment.epoch, metrics: moment.metrics().to_map() }
+        let run_cx = self.run_cx();
+        Place { step: run_cx.step, epoch: run_cx.epoch, metrics: run_cx.metrics().to_map() }
     }
 }
 

@@ -196,9 +196,9 @@ timeout = "10 s"
 impl Exec {
     /// Has the command run for this event.
     fn run<C: Context + Tells>(&mut self, cx: &C) -> HookResult {
-        let moment = cx.moment();
-        self.pass_on(moment);
-        let outside = outbox::outside(moment).filter(|_| self.events.contains(C::EVENT));
+        let run_cx = cx.run_cx();
+        self.pass_on(run_cx);
+        let outside = outbox::outside(run_cx).filter(|_| self.events.contains(C::EVENT));
         let Some(outside) = outside else { return Ok(()) };
         let work = || Running {
             outside,
@@ -210,7 +210,7 @@ impl Exec {
     }
 
     /// Says what commands have said.
-    fn pass_on(&self, cx: &Moment<'_>) {
+    fn pass_on(&self, cx: &RunContext<'_>) {
         self.heard.take().into_iter().for_each(|text| cx.say(text));
     }
 }
@@ -232,9 +232,9 @@ macro_rules! runs_at {
         #[hook(name = "exec", tier = "built_in")]
         impl Observer for Exec {
             fn declare(&self, spec: HookSpec) -> HookSpec {
-                let spec = spec.idle(self.idle());
+                let spec = spec.without_events(self.idle());
                 let spec = spec.effect(Effect::Command(self.options.command.words()));
-                self.options.command.lack().into_iter().fold(spec, HookSpec::lacks)
+                self.options.command.lack().into_iter().fold(spec, HookSpec::environment_problem)
             }
 
             fn setup(&mut self, cx: &Setup) -> HookResult {
@@ -260,8 +260,8 @@ macro_rules! runs_at {
                 self.outbox.finish()
             }
 
-            fn sent(&self) -> Option<Sent> {
-                self.outbox.sent()
+            fn delivery_stats(&self) -> Option<DeliveryStats> {
+                self.outbox.delivery_stats()
             }
         }
     };

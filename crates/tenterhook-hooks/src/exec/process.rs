@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tenterhook_core::Outside;
+use tenterhook_core::EffectPermit;
 
 use super::family::Family;
 
@@ -38,7 +38,7 @@ pub(super) struct Patience<'a> {
 
 /// Runs a command with this on its standard input. The error says what went wrong, without the command.
 pub(super) fn run(
-    _: Outside,
+    _: EffectPermit,
     mut command: Command,
     input: Vec<u8>,
     patience: &Patience<'_>,
@@ -187,8 +187,8 @@ mod tests {
         run(outside(), command, input.to_vec(), &Patience { timeout, is_over: &|| false })
     }
 
-    fn outside() -> Outside {
-        RunInfo::default().outside().expect("it is no dry run")
+    fn outside() -> EffectPermit {
+        RunInfo::default().effect_permit().expect("it is no dry run")
     }
 
     fn lines(lines: &[&str]) -> Result<Said, String> {

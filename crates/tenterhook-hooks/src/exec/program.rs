@@ -4,17 +4,17 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use rustix::fs::Access;
-use tenterhook_core::Lack;
+use tenterhook_core::EnvironmentProblem;
 
 use super::ExecCommand;
 
 impl ExecCommand {
     /// What is missing to run it. Of a text for `sh`, only `sh` itself is looked for.
-    pub(super) fn lack(&self) -> Option<Lack> {
+    pub(super) fn lack(&self) -> Option<EnvironmentProblem> {
         self.lack_in(std::env::var_os("PATH").as_deref())
     }
 
-    fn lack_in(&self, path: Option<&OsStr>) -> Option<Lack> {
+    fn lack_in(&self, path: Option<&OsStr>) -> Option<EnvironmentProblem> {
         let words = self.words();
         let program = words.first()?;
         let problem = if program.contains('/') {
@@ -32,7 +32,7 @@ impl ExecCommand {
             format!("its program {program:?} is in no directory of PATH")
         };
         let fix = "install it, make it executable (chmod +x), or write its path in `command`".to_owned();
-        Some(Lack { key: "command", problem, fix })
+        Some(EnvironmentProblem { key: "command", problem, fix })
     }
 }
 

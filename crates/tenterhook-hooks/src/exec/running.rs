@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenterhook_core::{HookResult, Outside};
+use tenterhook_core::{EffectPermit, HookResult};
 
 use super::ExecCommand;
 use super::facts::Told;
@@ -42,7 +42,7 @@ impl Heard {
 
 /// Runs a command, one time after the other.
 pub(super) struct Running {
-    pub(super) outside: Outside,
+    pub(super) outside: EffectPermit,
     pub(super) command: ExecCommand,
     pub(super) timeout: Duration,
     pub(super) heard: Heard,

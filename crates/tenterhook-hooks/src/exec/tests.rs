@@ -59,7 +59,7 @@ fn a_command_is_told_the_event_and_what_belongs_to_it() {
         common("on_train_end", json!({ "outcome": "stopped", "by": "me", "reason": "enough" })),
     ];
     assert_eq!(told(dir.path()), expected);
-    assert_eq!(rig.sent().map(|sent| (sent.sent, sent.delivered)), Some((5, 5)));
+    assert_eq!(rig.delivery_stats().map(|sent| (sent.sent, sent.delivered)), Some((5, 5)));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn one_that_takes_too_long_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
         assert!(start.elapsed() < Duration::from_mins(2));
         let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
         assert!(failed.failure.to_string().contains(why), "{}", failed.failure);
-        assert_eq!(rig.sent().map(|sent| (sent.failed, sent.lost)), Some((1, 0)));
+        assert_eq!(rig.delivery_stats().map(|sent| (sent.failed, sent.lost)), Some((1, 0)));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::Moment;
+use tenterhook_core::RunContext;
 
 use super::options::GradientMonitorOptions;
 use crate::text::listed;
@@ -33,10 +33,10 @@ impl Flag {
         }
     }
 
-    fn say_news(&mut self, moment: &Moment<'_>, what: &str) {
+    fn say_news(&mut self, run_cx: &RunContext<'_>, what: &str) {
         if !self.news.is_empty() {
-            let (step, names) = (moment.progress.current_step(), listed(&self.news));
-            moment.say(format!("at step {step} the gradient norm {what}: {names}"));
+            let (step, names) = (run_cx.progress.current_step(), listed(&self.news));
+            run_cx.say(format!("at step {step} the gradient norm {what}: {names}"));
             self.news.clear();
         }
     }
@@ -50,9 +50,9 @@ impl Flags {
     }
 
     /// Says who has begun to vanish or to explode since the last time.
-    pub(super) fn say_news(&mut self, moment: &Moment<'_>, options: &GradientMonitorOptions) {
+    pub(super) fn say_news(&mut self, run_cx: &RunContext<'_>, options: &GradientMonitorOptions) {
         let (low, high) = (options.vanishing_threshold, options.exploding_threshold);
-        self.vanishing.say_news(moment, &format!("vanishes (below {low:?}) in"));
-        self.exploding.say_news(moment, &format!("explodes (above {high:?}, or not finite) in"));
+        self.vanishing.say_news(run_cx, &format!("vanishes (below {low:?}) in"));
+        self.exploding.say_news(run_cx, &format!("explodes (above {high:?}, or not finite) in"));
     }
 }

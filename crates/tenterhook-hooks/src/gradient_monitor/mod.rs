@@ -7,10 +7,10 @@ mod options;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::metrics::Histogram;
-use tenterhook_core::tensor::{Change, Followed, Tensor, norm};
+use tenterhook_core::tensor::{Tensor, TrackedUpdate, UpdateNorms, norm};
 use tenterhook_core::{
-    BeforeOptimizerStep, Event, FromOptions, GradientClip, HookResult, HookSpec, Moment, Observer,
-    OptionError, StepEnd, Tier, TrainStart, hook,
+    BeforeOptimizerStep, Event, FromOptions, GradientClip, HookResult, HookSpec, Observer, OptionError,
+    RunContext, StepEnd, Tier, TrainStart, hook,
 };
 
 use clipping::{Clips, StepClip};
@@ -73,7 +73,7 @@ struct Work {
     exploding: usize,
     clip: StepClip,
     /// Those that it watches of the weights that the update will change, in the module's order.
-    weights: Vec<Option<Followed>>,
+    weights: Vec<Option<TrackedUpdate>>,
 }
 
 /// What a checkpoint keeps.
@@ -110,8 +110,8 @@ impl GradientMonitor {
         Pace(self.options.log_frequency)
     }
 
-    fn is_due(&self, moment: &Moment<'_>) -> bool {
-        self.pace().is_due(&moment.progress)
+    fn is_due(&self, run_cx: &RunContext<'_>) -> bool {
+        self.pace().is_due(&run_cx.progress)
     }
 
     fn watches(&self, name: &str) -> bool {
@@ -119,15 +119,15 @@ impl GradientMonitor {
     }
 
     /// The work on this step: what was gathered so far, or a new one.
-    fn turn_to(&mut self, moment: &Moment<'_>) {
-        let at = (moment.progress.current_step(), moment.progress.total_batches);
+    fn turn_to(&mut self, run_cx: &RunContext<'_>) {
+        let at = (run_cx.progress.current_step(), run_cx.progress.total_batches);
         if self.work.at != at {
             self.work = Work { at, ..Work::default() };
         }
     }
 
     /// The norm of a gradient; whatever else is wanted of it comes from the same reading.
-    fn measure(&self, moment: &Moment<'_>, gradient: &Tensor<'_>) -> f64 {
+    fn measure(&self, run_cx: &RunContext<'_>, gradient: &Tensor<'_>) -> f64 {
         if !self.options.wants_values() {
             return gradient.norm();
         }
@@ -135,22 +135,22 @@ impl GradientMonitor {
         let norm = norm(&values);
         if self.options.log_histogram {
             let histogram = Histogram::of(&values, self.options.histogram_bins);
-            moment.log_histogram(&format!("grad/{name}"), histogram);
+            run_cx.log_histogram(&format!("grad/{name}"), histogram);
         }
         values.retain(|value| value.is_finite());
         for percent in &self.options.percentiles {
             if let Some(value) = percentile(&mut values, *percent) {
-                moment.log(&format!("grad_p{percent}/{name}"), value);
+                run_cx.log(&format!("grad_p{percent}/{name}"), value);
             }
         }
         norm
     }
 
     /// Looks at one gradient that it watches, and returns its norm.
-    fn look(&mut self, moment: &Moment<'_>, gradient: &Tensor<'_>) -> f64 {
-        let (name, norm) = (gradient.name(), self.measure(moment, gradient));
+    fn look(&mut self, run_cx: &RunContext<'_>, gradient: &Tensor<'_>) -> f64 {
+        let (name, norm) = (gradient.name(), self.measure(run_cx, gradient));
         if self.options.log_norm {
-            moment.log(&format!("grad_norm/{name}"), norm);
+            run_cx.log(&format!("grad_norm/{name}"), norm);
         }
         let vanishes = norm < self.options.vanishing_threshold;
         let explodes = norm > self.options.exploding_threshold || !norm.is_finite();
@@ -181,14 +181,14 @@ impl GradientMonitor {
     }
 
     /// Says which filters choose nothing, so that a slip is not mistaken for silence.
-    fn say_what_matches_nothing(&self, moment: &Moment<'_>) {
-        let params = moment.params();
+    fn say_what_matches_nothing(&self, run_cx: &RunContext<'_>) {
+        let params = run_cx.params();
         let names: Vec<_> = params.iter().map(|param| param.name().to_owned()).collect();
         let idle = self.filters.iter().filter(|filter| !names.iter().any(|name| filter.matches(name)));
         let idle: Vec<_> = idle.map(ToString::to_string).collect();
         if !idle.is_empty() && !names.is_empty() {
             let (idle, names) = (listed(&idle), listed(&names));
-            moment.say(format!("`param_filter`: no parameter matches {idle}; there are: {names}"));
+            run_cx.say(format!("`param_filter`: no parameter matches {idle}; there are: {names}"));
         }
     }
 }
@@ -208,7 +208,7 @@ impl Observer for GradientMonitor {
         let fixed = ["grad_vanishing", "grad_exploding"].iter().chain(norms).chain(ratios);
         let percentiles = options.percentiles.iter().map(|percent| format!("grad_p{percent}/*"));
         let names = fixed.map(|name| (*name).to_owned()).chain(percentiles).chain(clip);
-        names.fold(self.pace().declare(spec).leaves_grad_norm(), HookSpec::writes)
+        names.fold(self.pace().declare(spec).ignores_grad_norm(), HookSpec::writes)
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -217,7 +217,7 @@ impl Observer for GradientMonitor {
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) -> HookResult {
-        if !cx.paced(self.is_due(cx)) {
+        if !cx.count_call_if(self.is_due(cx)) {
             return Ok(());
         }
         self.turn_to(cx);
@@ -234,7 +234,7 @@ impl Observer for GradientMonitor {
             self.work.weights.resize(params.len(), None);
             for (param, followed) in params.iter().zip(&mut self.work.weights) {
                 if watched.binary_search(&param.name()).is_ok() {
-                    *followed = Some(param.follow());
+                    *followed = Some(param.track_update());
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Observer for GradientMonitor {
     }
 
     fn on_gradient_clip(&mut self, cx: &GradientClip) -> HookResult {
-        if cx.paced(cx.rule.is_some() && self.is_due(cx)) {
+        if cx.count_call_if(cx.rule.is_some() && self.is_due(cx)) {
             self.turn_to(cx);
             self.memory.clips.note(&mut self.work.clip, cx);
         }
@@ -250,13 +250,14 @@ impl Observer for GradientMonitor {
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        if !cx.paced(self.is_due(cx)) {
+        if !cx.count_call_if(self.is_due(cx)) {
             return Ok(());
         }
         let weights = std::mem::take(&mut self.work.weights);
         for (param, followed) in cx.params().iter().zip(weights) {
-            let change = followed.and_then(|followed| param.change(&followed));
-            if let Some(Change { from, by }) = change.filter(|change| change.from > 0.0) {
+            let change = followed.and_then(|followed| param.update_norms(&followed));
+            if let Some(UpdateNorms { before: from, update: by }) = change.filter(|norms| norms.before > 0.0)
+            {
                 cx.log(&format!("update_ratio/{}", param.name()), by / from);
             }
         }

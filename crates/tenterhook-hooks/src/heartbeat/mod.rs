@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Policy, Sent, Setup, Stage, Teardown,
-    TimeSpan, TrainBatchEnd, TrainStart, hook,
+    DeliveryStats, FromOptions, HookResult, HookSpec, Observer, OptionError, Policy, RunContext, Setup,
+    Stage, Teardown, TimeSpan, TrainBatchEnd, TrainStart, hook,
 };
 
 use beat::{Beating, Pulse, Targets, Word};
@@ -157,12 +157,12 @@ impl Heartbeat {
         }
     }
 
-    fn note(&self, cx: &Moment<'_>) {
+    fn note(&self, cx: &RunContext<'_>) {
         self.pulse.step.store(cx.step, Ordering::Relaxed);
         self.pulse.epoch.store(cx.epoch, Ordering::Relaxed);
     }
 
-    fn send(&mut self, cx: &Moment<'_>, said: Word) -> HookResult {
+    fn send(&mut self, cx: &RunContext<'_>, said: Word) -> HookResult {
         self.note(cx);
         let file = self.options.file.as_deref().map(|file| own_file::place(cx.run, file));
         let file = file.transpose()?.flatten();
@@ -202,7 +202,7 @@ impl Observer for Heartbeat {
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
         self.outbox.begin();
-        if cx.run.outside().is_none() {
+        if cx.run.effect_permit().is_none() {
             return Ok(());
         }
         self.address = None;
@@ -231,7 +231,7 @@ impl Observer for Heartbeat {
         self.outbox.finish()
     }
 
-    fn sent(&self) -> Option<Sent> {
-        self.outbox.sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.outbox.delivery_stats()
     }
 }

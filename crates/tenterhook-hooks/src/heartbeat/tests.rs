@@ -66,7 +66,7 @@ fn it_beats_at_the_start_by_its_own_clock_and_at_the_end() {
     assert_eq!(file(), *last);
     assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 1, "nothing else is left");
     assert!(rig.failures().is_empty(), "{:?}", rig.failures());
-    assert_eq!(rig.sent().map(|sent| (sent.sent, sent.delivered)), Some((2, 2)));
+    assert_eq!(rig.delivery_stats().map(|sent| (sent.sent, sent.delivered)), Some((2, 2)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod tests;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tenterhook_core::Outside;
+use tenterhook_core::EffectPermit;
 use ureq::http::HeaderMap;
 use ureq::{Agent, Error};
 
@@ -64,7 +64,7 @@ pub(crate) fn within(timeout: Duration, desk: &Desk) -> Duration {
 pub(crate) struct Client(Agent);
 
 impl Client {
-    pub(crate) fn new(_: Outside) -> Client {
+    pub(crate) fn new(_: EffectPermit) -> Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // An address that was meant for one server is not for another one.

@@ -7,7 +7,7 @@ const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(300);
 
 fn posted(url: &str, within: Duration) -> Result<(), Trouble> {
-    let outside = tenterhook_core::RunInfo::default().outside().expect("it is no dry run");
+    let outside = tenterhook_core::RunInfo::default().effect_permit().expect("it is no dry run");
     let result = Client::new(outside).post(&Secret::new(url), b"{\"text\":\"hi\"}", within);
     if let Err(trouble) = &result {
         let said = format!("{trouble} {trouble:?}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tenterhook_core::{Moment, Outcome, Stage};
+use tenterhook_core::{Outcome, RunContext, Stage};
 
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
@@ -82,7 +82,7 @@ impl What<'_> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn of(cx: &Moment<'_>, what: What<'a>) -> Line<'a> {
+    pub(super) fn of(cx: &RunContext<'_>, what: What<'a>) -> Line<'a> {
         let time = cx.elapsed().as_secs_f64();
         Line { event: what.event(), time, epoch: cx.epoch, step: cx.step, what }
     }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    Cadence, Exception, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Phase,
-    Scalar, Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd,
+    Cadence, Exception, FromOptions, HookResult, HookSpec, LogPosition, Observer, OptionError, Phase,
+    RunContext, Scalar, Stage, State, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd,
     TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
 };
 use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
@@ -78,9 +78,9 @@ pub struct Jsonl {
     file: Option<(RelPath, ResumableFile<TextLines>)>,
     /// The position of a checkpoint, until the file is opened.
     resumed: Option<FilePosition>,
-    epoch: Mark,
-    batch: Mark,
-    evaluation: Mark,
+    epoch: LogPosition,
+    batch: LogPosition,
+    evaluation: LogPosition,
     /// The learning rate that the first update of batch `lr_of` used, the last that made any.
     lr: Option<f64>,
     lr_of: u64,
@@ -90,8 +90,8 @@ pub struct Jsonl {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
     file: Option<FilePosition>,
-    epoch: Mark,
-    batch: Mark,
+    epoch: LogPosition,
+    batch: LogPosition,
     #[serde(with = "tenterhook_core::number::option")]
     lr: Option<f64>,
     lr_of: u64,
@@ -117,12 +117,12 @@ path = "training.jsonl"
 }
 
 impl Jsonl {
-    fn is_due(&self, cx: &Moment<'_>) -> bool {
+    fn is_due(&self, cx: &RunContext<'_>) -> bool {
         cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
     /// Where the file is, if there is to be one.
-    fn place(&self, cx: &Moment<'_>) -> HookResult<Option<PathBuf>> {
+    fn place(&self, cx: &RunContext<'_>) -> HookResult<Option<PathBuf>> {
         let path = own_file::place(cx.run, &self.options.path);
         let path = path.map_err(|error| cannot(&self.options.path, &error))?;
         let Some(path) = path else { return Ok(None) };
@@ -131,7 +131,7 @@ impl Jsonl {
     }
 
     /// Opens the file. A resumed run continues it where its checkpoint was.
-    fn open(&mut self, cx: &Moment<'_>) -> HookResult<Option<&mut ResumableFile<TextLines>>> {
+    fn open(&mut self, cx: &RunContext<'_>) -> HookResult<Option<&mut ResumableFile<TextLines>>> {
         let Some(path) = self.place(cx)? else { return Ok(None) };
         if self.file.as_ref().is_none_or(|(_, file)| file.path() != path) {
             let name = self.name(cx, &path)?;
@@ -145,7 +145,7 @@ impl Jsonl {
 
     /// A run that begins in its own directory finds nothing there but what it wrote itself, before it was killed
     /// without a checkpoint to go on from.
-    fn begin_anew(&mut self, cx: &Moment<'_>) -> HookResult {
+    fn begin_anew(&mut self, cx: &RunContext<'_>) -> HookResult {
         if cx.total_batches > 0 || self.resumed.is_some() || self.file.is_some() {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Jsonl {
     }
 
     /// Whether the run goes on in the file that its checkpoint knew, where it was.
-    fn goes_on(&mut self, cx: &Moment<'_>) -> HookResult<bool> {
+    fn goes_on(&mut self, cx: &RunContext<'_>) -> HookResult<bool> {
         let Some(resumed) = self.resumed.clone().filter(|at| at.length > 0) else { return Ok(false) };
         self.open(cx)?;
         Ok(self.position() == Some(resumed))
@@ -171,12 +171,12 @@ impl Jsonl {
     }
 
     /// The file as a checkpoint names it.
-    fn name(&self, cx: &Moment<'_>, path: &Path) -> HookResult<RelPath> {
+    fn name(&self, cx: &RunContext<'_>, path: &Path) -> HookResult<RelPath> {
         Ok(Base::of(cx.run, &self.options.path)?.name(path)?)
     }
 
     /// Adds a line.
-    fn write(&mut self, cx: &Moment<'_>, what: What<'_>) -> HookResult {
+    fn write(&mut self, cx: &RunContext<'_>, what: What<'_>) -> HookResult {
         let Some(file) = self.open(cx)? else { return Ok(()) };
         let mut text = serde_json::to_vec(&Line::of(cx, what))?;
         text.push(b'\n');
@@ -187,7 +187,7 @@ impl Jsonl {
 /// Opens the file at its end, or at the position of a checkpoint. Where no line ends there, another run has written to
 /// the file since, and all of it stays.
 fn opened(
-    cx: &Moment<'_>,
+    cx: &RunContext<'_>,
     path: &Path,
     resumed: Option<&FilePosition>,
 ) -> io::Result<ResumableFile<TextLines>> {
@@ -213,9 +213,9 @@ fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
 #[hook(name = "json_log", tier = "built_in")]
 impl Observer for Jsonl {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = own_file::declared(spec.leaves_grad_norm(), "path", &self.options.path);
+        let spec = own_file::declared(spec.ignores_grad_norm(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
-        spec.needs("log_every_n_batches", Cadence::Batches(every))
+        spec.needs_run_length("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -239,13 +239,13 @@ impl Observer for Jsonl {
     }
 
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
-        (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
+        (self.epoch, self.batch) = (cx.metrics().log_position(), cx.metrics().log_position());
         Ok(())
     }
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         let mut written = Ok(());
-        if cx.paced(self.is_due(cx)) {
+        if cx.count_call_if(self.is_due(cx)) {
             let what = What::Batch {
                 batch: cx.batch.index,
                 loader: cx.batch.loader,
@@ -256,7 +256,7 @@ impl Observer for Jsonl {
             };
             written = self.write(cx, what);
         }
-        self.batch = cx.metrics().mark();
+        self.batch = cx.metrics().log_position();
         written
     }
 
@@ -273,7 +273,7 @@ impl Observer for Jsonl {
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 
@@ -281,13 +281,13 @@ impl Observer for Jsonl {
         if cx.phase == Phase::SanityCheck {
             return Ok(());
         }
-        self.batch = cx.metrics().mark();
+        self.batch = cx.metrics().log_position();
         let metrics = cx.metrics().since(self.evaluation);
         self.write(cx, What::ValidationEnd { stage: cx.stage, metrics })
     }
 
     fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
-        self.evaluation = cx.metrics().mark();
+        self.evaluation = cx.metrics().log_position();
         Ok(())
     }
 

@@ -230,7 +230,10 @@ fn a_file_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
         Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() }).expect("it fits").spec()
     };
     for every in [7, JsonlOptions::default().log_every_n_batches] {
-        assert_eq!(access(every, "a.jsonl").needs, [("log_every_n_batches", Cadence::Batches(every))]);
+        assert_eq!(
+            access(every, "a.jsonl").needs_run_length,
+            [("log_every_n_batches", Cadence::Batches(every))]
+        );
     }
     assert_eq!(access(100, "a.jsonl").claims, access(100, "./a.jsonl").claims);
     assert_ne!(access(100, "a.jsonl").claims, access(100, "b.jsonl").claims);

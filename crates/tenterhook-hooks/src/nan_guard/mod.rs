@@ -10,8 +10,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Activation, AfterBackward, BeforeBackward, Controller, Decision, Event, FINDS_NAN, Flow, FromOptions,
-    HookResult, HookSpec, Moment, OptionError, Phase, Policy, Progress, Tier, TrainBatchEnd, TrainBatchStart,
-    TrainStart, epoch_label, hook,
+    HookResult, HookSpec, OptionError, Phase, Policy, Progress, RunContext, Tier, TrainBatchEnd,
+    TrainBatchStart, TrainStart, epoch_label, hook,
 };
 
 use dump::Report;
@@ -113,9 +113,9 @@ impl NanGuard {
     }
 
     /// The accumulation window that the batch at hand belongs to.
-    fn window(moment: &Moment<'_>) -> (u64, u64) {
-        let batch = moment.batches.saturating_sub(1);
-        (moment.epoch, batch / moment.run.accumulate_grad_batches.max(1))
+    fn window(run_cx: &RunContext<'_>) -> (u64, u64) {
+        let batch = run_cx.batches.saturating_sub(1);
+        (run_cx.epoch, batch / run_cx.run.accumulate_grad_batches.max(1))
     }
 
     /// Whether the run fails when this batch is done.
@@ -125,8 +125,8 @@ impl NanGuard {
     }
 
     /// Something is not finite that was not heeded yet.
-    fn heed(&mut self, moment: &Moment<'_>) -> Decision {
-        let window = NanGuard::window(moment);
+    fn heed(&mut self, run_cx: &RunContext<'_>) -> Decision {
+        let window = NanGuard::window(run_cx);
         let again = self.memory.poisoned == Some(window);
         let mut news = self.seen.found[self.heeded..].iter();
         if again && news.all(|found| matches!(found, Finding::Gradient(_))) {
@@ -143,7 +143,7 @@ impl NanGuard {
         if !again {
             self.memory.in_a_row = self.memory.in_a_row.saturating_add(1);
         }
-        self.seen.parameters = describe(&moment.params());
+        self.seen.parameters = describe(&run_cx.params());
         match self.options.action {
             NanAction::Warn if !self.raises() => Decision::CONTINUE,
             NanAction::Stop => Decision::stop(in_words(&self.seen.found)).and(Flow::SkipUpdate),
@@ -254,7 +254,7 @@ impl Controller for NanGuard {
         self.points.want(point)
     }
 
-    fn listens(&self, phase: Phase, _progress: &Progress) -> bool {
+    fn wants_activations(&self, phase: Phase, _progress: &Progress) -> bool {
         phase == Phase::Train
     }
 

@@ -1,7 +1,7 @@
 //! What was seen of the batch at hand: what is not finite, and the statistics of everything.
 
 use serde::Serialize;
-use tenterhook_core::{Stats, Tensor, Tensors};
+use tenterhook_core::{Tensor, TensorStats, Tensors};
 
 /// Something that is not finite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,7 +27,7 @@ pub(super) struct Share {
 
 impl Share {
     fn of(name: &str, tensor: &Tensor<'_>) -> Share {
-        let Stats { non_finite, count, .. } = tensor.stats();
+        let TensorStats { non_finite, count, .. } = tensor.stats();
         let nan = nans(tensor);
         Share { name: name.to_owned(), non_finite, nan, infinite: non_finite - nan, count }
     }
@@ -68,7 +68,7 @@ pub(super) struct Described {
 
 impl Described {
     fn new(name: &str, tensor: &Tensor<'_>) -> Described {
-        let Stats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
+        let TensorStats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
         let (name, shape, dtype) = (name.to_owned(), tensor.shape().to_vec(), tensor.dtype().name());
         let nan = nans(tensor);
         let infinite = non_finite - nan;
@@ -80,7 +80,7 @@ impl Described {
         if self.name != name || self.shape != tensor.shape() {
             return false;
         }
-        let Stats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
+        let TensorStats { count, mean, std, min, max, norm, zeros, non_finite } = tensor.stats();
         (self.count, self.non_finite, self.zeros) = (count, non_finite, zeros);
         self.nan = nans(tensor);
         self.infinite = non_finite - self.nan;

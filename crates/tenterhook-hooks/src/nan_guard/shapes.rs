@@ -1,6 +1,6 @@
 //! The shapes of batches, told once each.
 
-use tenterhook_core::{Moment, Tensors};
+use tenterhook_core::{RunContext, Tensors};
 
 /// So many sets of shapes are told; data that brings a new one with every batch would drown all else.
 const MOST: usize = 50;
@@ -14,7 +14,7 @@ pub(super) struct Shapes(Vec<Set>);
 
 impl Shapes {
     /// Says the shapes of these tensors, if they are new.
-    pub(super) fn tell(&mut self, moment: &Moment<'_>, tensors: &Tensors<'_>) {
+    pub(super) fn tell(&mut self, run_cx: &RunContext<'_>, tensors: &Tensors<'_>) {
         if self.0.len() > MOST || self.0.iter().any(|set| is_of(set, tensors)) {
             return;
         }
@@ -23,12 +23,12 @@ impl Shapes {
             .map(|tensor| (tensor.name().to_owned(), tensor.dtype().name(), tensor.shape().to_vec()))
             .collect();
         if self.0.len() == MOST {
-            moment.say(format!("more than {MOST} sets of shapes; further ones are not said"));
+            run_cx.say(format!("more than {MOST} sets of shapes; further ones are not said"));
         } else if set.is_empty() {
-            moment.say("the batches show no tensors; `tensors` of their `BatchData` names those to show");
+            run_cx.say("the batches show no tensors; `tensors` of their `BatchData` names those to show");
         } else {
             let each = set.iter().map(|(name, dtype, shape)| format!("`{name}` {dtype}{shape:?}"));
-            moment.say(format!("shapes of the batch: {}", each.collect::<Vec<_>>().join(", ")));
+            run_cx.say(format!("shapes of the batch: {}", each.collect::<Vec<_>>().join(", ")));
         }
         self.0.push(set);
     }

@@ -9,9 +9,9 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    CheckpointLoaded, CheckpointSaved, Event, Exception, FromOptions, HookDisabled, HookResult, HookSpec,
-    Moment, Observer, OptionError, Outcome, SAVES_CHECKPOINTS, Sent, Setup, State, Teardown, TrainEnd,
-    epoch_label, hook,
+    CheckpointLoaded, CheckpointSaved, DeliveryStats, Event, Exception, FromOptions, HookDisabled,
+    HookResult, HookSpec, Observer, OptionError, Outcome, RunContext, SAVES_CHECKPOINTS, Setup, State,
+    Teardown, TrainEnd, epoch_label, hook,
 };
 
 use limit::Limit;
@@ -144,7 +144,7 @@ impl Notify {
     }
 
     /// What is true of the moment.
-    fn now(&self, cx: &Moment<'_>, on: NotifyOn) -> Facts {
+    fn now(&self, cx: &RunContext<'_>, on: NotifyOn) -> Facts {
         let names = self.templates.of(on).metrics().iter();
         Facts {
             step: cx.step,
@@ -212,7 +212,7 @@ impl Notify {
         }
     }
 
-    fn send(&mut self, cx: &Moment<'_>, on: NotifyOn, facts: Facts) -> HookResult {
+    fn send(&mut self, cx: &RunContext<'_>, on: NotifyOn, facts: Facts) -> HookResult {
         let Some((address, outside)) = self.address.as_ref().zip(outbox::outside(cx)) else { return Ok(()) };
         if !self.limit.lets_through(cx.elapsed(), on.is_an_end()) {
             return Ok(());
@@ -275,7 +275,7 @@ impl Observer for Notify {
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
         self.outbox.begin();
-        if cx.run.outside().is_none() {
+        if cx.run.effect_permit().is_none() {
             return Ok(());
         }
         self.address = None;
@@ -349,8 +349,8 @@ impl Observer for Notify {
         self.outbox.finish()
     }
 
-    fn sent(&self) -> Option<Sent> {
-        self.outbox.sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.outbox.delivery_stats()
     }
 
     fn state_dict(&self) -> HookResult<State> {

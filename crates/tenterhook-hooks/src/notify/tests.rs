@@ -60,7 +60,7 @@ fn everything_that_is_chosen_is_told() {
         "r1: training interrupted at step 7 (epoch 3): SIGINT",
     ];
     assert_eq!(texts(&mut rig, &server), expected);
-    let sent = rig.sent().expect("it has a worker");
+    let sent = rig.delivery_stats().expect("it has a worker");
     assert_eq!(
         (sent.sent, sent.delivered, sent.failed, sent.lost, sent.waited),
         (7, 7, 0, 0, Duration::ZERO)
@@ -77,7 +77,7 @@ fn what_is_not_chosen_is_not_even_received() {
     assert!(rig.on_train_end().delivered, "it may have been stopped");
     assert!(rig.on_checkpoint_saved().delivered, "it may be the best");
     assert_eq!(texts(&mut rig, &server), [""; 0]);
-    assert_eq!(rig.sent(), None, "no thread was started");
+    assert_eq!(rig.delivery_stats(), None, "no thread was started");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn nothing_is_sent_in_a_dry_run_or_a_rehearsal() {
         rig.run(RunInfo { fast_dev_run, rehearsal, ..RunInfo::default() });
         rig.play(&Fit::new(1, 2).script());
         rig.on_exception();
-        assert_eq!((texts(&mut rig, &server).len(), rig.sent()), (0, None));
+        assert_eq!((texts(&mut rig, &server).len(), rig.delivery_stats()), (0, None));
     }
 }
 
@@ -288,7 +288,7 @@ fn a_variable_that_is_missing_is_a_failure_at_setup_and_a_rehearsal_does_not_nee
     assert_eq!(rig.failures()[0].effect, Effect::Warned);
     rig.on_train_end();
     rig.finish();
-    assert_eq!((rig.failures().len(), rig.sent()), (1, None), "nothing is sent, and that is known");
+    assert_eq!((rig.failures().len(), rig.delivery_stats()), (1, None), "nothing is sent, and that is known");
     let mut rehearsed = Rig::new(notify(options(&NotifyOn::ALL)));
     rehearsed.run(RunInfo { rehearsal: true, ..RunInfo::default() });
     assert_eq!(rehearsed.setup().failure, None);
@@ -304,7 +304,7 @@ fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
     rig.on_exception();
     rig.on_exception();
     assert_eq!(texts(&mut rig, &server).len(), 3);
-    let sent = rig.sent().expect("it has a worker");
+    let sent = rig.delivery_stats().expect("it has a worker");
     assert_eq!((sent.delivered, sent.failed), (1, 1));
     let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
     assert!(failed.failure.to_string().ends_with(
@@ -328,7 +328,7 @@ fn the_end_waits_no_longer_than_it_is_told_to() {
     rig.on_exception();
     rig.finish();
     assert!(start.elapsed() < seconds(60));
-    let sent = rig.sent().expect("it has a worker");
+    let sent = rig.delivery_stats().expect("it has a worker");
     assert_eq!((sent.sent, sent.delivered, sent.failed + sent.lost), (2, 0, 2));
     assert_eq!(rig.failures().len(), 1, "{:?}", rig.failures());
 }
@@ -340,10 +340,10 @@ fn a_second_call_has_a_worker_of_its_own() {
     rig.on_train_end();
     assert_eq!(texts(&mut rig, &server).len(), 1);
     rig.stage(Stage::Test).setup();
-    assert_eq!(rig.sent(), None, "nothing in this call so far");
+    assert_eq!(rig.delivery_stats(), None, "nothing in this call so far");
     rig.on_exception();
     assert_eq!(texts(&mut rig, &server).len(), 2);
-    assert_eq!(rig.sent().map(|sent| sent.sent), Some(1));
+    assert_eq!(rig.delivery_stats().map(|sent| sent.sent), Some(1));
 }
 
 #[test]

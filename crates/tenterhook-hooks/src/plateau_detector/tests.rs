@@ -154,7 +154,7 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
 fn a_run_must_be_as_long_as_the_window_that_somebody_chose() {
     let needs = |window| {
         let options = PlateauDetectorOptions { window, ..PlateauDetectorOptions::default() };
-        PlateauDetector::new(options).expect("it fits").spec().needs
+        PlateauDetector::new(options).expect("it fits").spec().needs_run_length
     };
     assert_eq!(needs(5), [("window", Cadence::Epochs(5))], "the default, too");
     assert_eq!(needs(8), [("window", Cadence::Epochs(8))]);

@@ -13,8 +13,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
-    AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, HookSpec, Moment,
-    Observer, OptionError, Phase, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    AfterBackward, AfterForward, AfterOptimizerStep, Cadence, FromOptions, HookResult, HookSpec, Observer,
+    OptionError, Phase, RunContext, TrainBatchEnd, TrainBatchStart, TrainEnd, TrainEpochEnd, TrainEpochStart,
     TrainStart, ValidationEnd, hook,
 };
 
@@ -129,9 +129,9 @@ filename = "profile.json"
 
 impl Profiler {
     /// From here on, time belongs to the next batch.
-    fn begin(&mut self, cx: &Moment<'_>) {
+    fn begin(&mut self, cx: &RunContext<'_>) {
         self.since = (cx.elapsed(), cx.time_in_hooks());
-        self.at_points = cx.time_at_points();
+        self.at_points = cx.time_in_activations();
         self.batch = Default::default();
     }
 
@@ -140,7 +140,7 @@ impl Profiler {
     }
 
     /// Sums up the batch that ends now.
-    fn count(&mut self, cx: &Moment<'_>) {
+    fn count(&mut self, cx: &RunContext<'_>) {
         let (began, in_hooks) = self.since;
         self.add(HOOKS, cx.time_in_hooks().saturating_sub(in_hooks));
         let known: Duration = self.batch.iter().flatten().sum();
@@ -154,7 +154,7 @@ impl Profiler {
         }
     }
 
-    fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
+    fn write(&self, cx: &RunContext<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
         let Some(path) = cx.run.file(filename) else { return Ok(()) };
         let path = std::path::absolute(own_file::without_links(cx.run, path)?)?;
@@ -172,11 +172,11 @@ impl Profiler {
 #[hook(tier = "built_in", state = "memory")]
 impl Observer for Profiler {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        let spec = METRICS.into_iter().fold(spec.measures_hooks(), HookSpec::writes);
+        let spec = METRICS.into_iter().fold(spec.measures_hook_time(), HookSpec::writes);
         let file = self.options.filename.iter();
         let spec = file.fold(spec, |spec, file| own_file::declared(spec, "filename", file));
         let skips = self.options.skip_first_batches;
-        spec.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
+        spec.needs_run_length("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -201,7 +201,7 @@ impl Observer for Profiler {
 
     fn on_after_forward(&mut self, cx: &AfterForward) -> HookResult {
         let by_the_module: Duration = [BACKWARD, OPTIMIZER].iter().filter_map(|part| self.batch[*part]).sum();
-        let by_hooks = cx.time_at_points().saturating_sub(self.at_points);
+        let by_hooks = cx.time_in_activations().saturating_sub(self.at_points);
         self.add(FORWARD, cx.duration.saturating_sub(by_the_module + by_hooks));
         Ok(())
     }

@@ -181,8 +181,8 @@ fn where_no_batch_counts_there_is_a_line_and_no_table_of_nothing() {
 #[test]
 fn a_warm_up_must_end_and_a_file_is_its_own() {
     let of = |skip_first_batches| profiler(ProfilerOptions { skip_first_batches, ..all_batches() }).spec();
-    assert_eq!(of(3).needs, [("skip_first_batches", Cadence::Batches(4))], "the default, too");
-    assert_eq!(of(10).needs, [("skip_first_batches", Cadence::Batches(11))]);
+    assert_eq!(of(3).needs_run_length, [("skip_first_batches", Cadence::Batches(4))], "the default, too");
+    assert_eq!(of(10).needs_run_length, [("skip_first_batches", Cadence::Batches(11))]);
     let file = ProfilerOptions { filename: Some("./p.json".into()), ..all_batches() };
     assert_eq!(profiler(file).spec().claims[0].what, "p.json");
 }

@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use tenterhook_core::{HookResult, Moment, Sent, Stage};
+use tenterhook_core::{DeliveryStats, HookResult, RunContext, Stage};
 use tenterhook_files::{
     RecordFormat, RelPath, ResumableFile, open_own, open_regular_with, remove_unfinished,
 };
@@ -103,9 +103,9 @@ impl<T: Send + 'static> SinkFile<T> {
 
     /// At `on_train_start`, with the place of the file if only this run writes there. A run that begins in its own
     /// directory finds nothing there but what it wrote itself, before it was killed without a checkpoint.
-    pub(crate) fn begin(&mut self, moment: &Moment<'_>, own: Option<PathBuf>) -> HookResult {
-        let base = Base::of(moment.run, &self.configured)?;
-        let own = own.filter(|_| moment.total_batches == 0 && !self.continues());
+    pub(crate) fn begin(&mut self, run_cx: &RunContext<'_>, own: Option<PathBuf>) -> HookResult {
+        let base = Base::of(run_cx.run, &self.configured)?;
+        let own = own.filter(|_| run_cx.total_batches == 0 && !self.continues());
         self.anew = own.map(|own| base.name(&own)).transpose()?;
         Ok(())
     }
@@ -121,8 +121,8 @@ impl<T: Send + 'static> SinkFile<T> {
     }
 
     /// The file in this directory that the run continues.
-    pub(crate) fn path_in(&self, moment: &Moment<'_>, directory: &Path) -> HookResult<Option<PathBuf>> {
-        let base = Base::of(moment.run, &self.configured)?;
+    pub(crate) fn path_in(&self, run_cx: &RunContext<'_>, directory: &Path) -> HookResult<Option<PathBuf>> {
+        let base = Base::of(run_cx.run, &self.configured)?;
         let current = || self.current.as_ref().map(|(path, _)| path.clone());
         let resumed = self.resumed.as_ref().map(|position| base.place(&position.path));
         Ok(resumed.or_else(current).filter(|path| path.parent() == Some(directory)))
@@ -140,13 +140,13 @@ impl<T: Send + 'static> SinkFile<T> {
     /// Opens the file and starts its worker.
     pub(crate) fn open<F: SinkFormat<Entry = T>>(
         &mut self,
-        moment: &Moment<'_>,
+        run_cx: &RunContext<'_>,
         queue: Queue,
         path: PathBuf,
         format: &F,
     ) -> HookResult {
-        let path = own_file::without_links(moment.run, path)?;
-        let name = Base::of(moment.run, &self.configured)?.name(&path)?;
+        let path = own_file::without_links(run_cx.run, path)?;
+        let name = Base::of(run_cx.run, &self.configured)?.name(&path)?;
         let shown = path.display().to_string();
         let cannot =
             |error| format!("cannot write {shown}: {error}; make room, or choose another `{}`", F::OPTION);
@@ -156,15 +156,15 @@ impl<T: Send + 'static> SinkFile<T> {
             if let Some(directory) = path.parent() {
                 fs::create_dir_all(directory)?;
             }
-            let own = own_file::is_own(moment.run, &path);
+            let own = own_file::is_own(run_cx.run, &path);
             // A link outside of the run's directory stays, and what it leads to is written.
             let real = if own { None } else { fs::canonicalize(&path).ok() };
             let place = real.unwrap_or_else(|| path.clone());
             remove_unfinished(&place);
             let position = match (resumed, same) {
                 // An evaluation of an older checkpoint must not cut off what came after it.
-                (Some(position), _) if moment.stage == Stage::Fit => {
-                    continued(moment, (&place, own), format, position)?
+                (Some(position), _) if run_cx.stage == Stage::Fit => {
+                    continued(run_cx, (&place, own), format, position)?
                 }
                 (_, Some((_, position))) => position,
                 (None, None) if self.anew.is_some() => {
@@ -176,7 +176,7 @@ impl<T: Send + 'static> SinkFile<T> {
             Ok((position, format.writer(file::<F>(&place, own)?)?))
         };
         let (position, writer) = opened().map_err(cannot)?;
-        self.outbox.open(&moment.hook_name(), queue, writer)?;
+        self.outbox.open(&run_cx.hook_name(), queue, writer)?;
         (self.current, self.resumed, self.anew) = (Some((path, position)), None, None);
         Ok(())
     }
@@ -202,8 +202,8 @@ impl<T: Send + 'static> SinkFile<T> {
         self.outbox.finish()
     }
 
-    pub(crate) fn sent(&self) -> Option<Sent> {
-        self.outbox.sent()
+    pub(crate) fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.outbox.delivery_stats()
     }
 
     /// For a checkpoint.
@@ -279,12 +279,12 @@ impl Handed {
 
 /// Continues the file of a checkpoint, and says what was restored and what is missing.
 fn continued<F: SinkFormat>(
-    moment: &Moment<'_>,
+    run_cx: &RunContext<'_>,
     (path, own): (&Path, bool),
     format: &F,
     mut position: SinkPosition,
 ) -> io::Result<SinkPosition> {
-    let run = moment.run.directory.as_deref();
+    let run = run_cx.run.directory.as_deref();
     let handed = Handed::read::<F>(run, &position)?;
     let (found, is_damaged) = match found(path, own, format) {
         // Only this run writes there, so the file is not somebody else's.
@@ -326,14 +326,14 @@ fn continued<F: SinkFormat>(
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let (restored, records) = (plan.restored(), F::RECORDS);
     if restored > 0 {
-        moment.say(format!("restored {restored} {records} of {file} from metrics.jsonl"));
+        run_cx.say(format!("restored {restored} {records} of {file} from metrics.jsonl"));
     }
     // The hook writes the head of an empty file again.
     let head = if plan.others == 0 { F::HEAD.min(expected.others) } else { 0 };
     let lost = plan.lost - head;
     if lost > 0 {
         let why = handed.keys.as_ref().err().unwrap_or(&F::UNRESTORABLE);
-        moment.say(format!("{lost} {records} of {file} are missing and cannot be restored: {why}"));
+        run_cx.say(format!("{lost} {records} of {file} are missing and cannot be restored: {why}"));
     }
     if handed.keys.is_ok() {
         position.others = plan.others;

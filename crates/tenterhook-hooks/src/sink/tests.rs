@@ -137,9 +137,9 @@ fn killed_while_the_worker_lags<H: Hook>(
     let gate = GATE.with(|gate| std::sync::Arc::clone(&gate.borrow()));
     let mut killed = rig(make(), first.path());
     play(&mut killed, first.path(), &script()[..at(4)]);
-    let sent = killed.sent().expect("it has a worker").sent;
+    let sent = killed.delivery_stats().expect("it has a worker").sent;
     let deadline = Instant::now() + Duration::from_mins(1);
-    while killed.sent().expect("it has a worker").delivered < sent {
+    while killed.delivery_stats().expect("it has a worker").delivered < sent {
         assert!(Instant::now() < deadline, "the worker writes");
         std::thread::sleep(Duration::from_millis(1));
     }

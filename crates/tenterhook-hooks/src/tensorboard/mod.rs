@@ -15,8 +15,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::Tensors;
 use tenterhook_core::{
-    BeforeOptimizerStep, Cadence, Event, FromOptions, HookResult, HookSpec, Log, Moment, Observer,
-    OptionError, Phase, Sent, Setup, State, StepEnd, TrainBatchStart, TrainStart, hook,
+    BeforeOptimizerStep, Cadence, DeliveryStats, Event, FromOptions, HookResult, HookSpec, Log, Observer,
+    OptionError, Phase, RunContext, Setup, State, StepEnd, TrainBatchStart, TrainStart, hook,
 };
 
 use entry::{Entry, Held, What};
@@ -115,14 +115,14 @@ impl TensorBoard {
     }
 
     /// Where the file is to be, if there is to be one, and whether nobody else writes there.
-    fn directory(&self, moment: &Moment<'_>) -> HookResult<Option<(PathBuf, bool)>> {
+    fn directory(&self, run_cx: &RunContext<'_>) -> HookResult<Option<(PathBuf, bool)>> {
         let dir = &self.options.dir;
-        let Some(place) = own_file::place(moment.run, dir)? else { return Ok(None) };
+        let Some(place) = own_file::place(run_cx.run, dir)? else { return Ok(None) };
         let is_shared = dir.is_absolute();
-        let place = if is_shared { place.join(&moment.run.id) } else { place };
+        let place = if is_shared { place.join(&run_cx.run.id) } else { place };
         // The working directory may be another one when the run is resumed.
         let place = std::path::absolute(place)?;
-        let is_own = is_shared || own_file::is_own(moment.run, &place);
+        let is_own = is_shared || own_file::is_own(run_cx.run, &place);
         Ok(Some((place, is_own)))
     }
 
@@ -130,42 +130,42 @@ impl TensorBoard {
     /// `metrics.jsonl`, if it is one.
     fn send(
         &mut self,
-        moment: &Moment<'_>,
+        run_cx: &RunContext<'_>,
         (step, line): (u64, Option<f64>),
         what: impl FnOnce() -> What,
     ) -> HookResult {
         let wall_time = (self.now)();
-        if !self.is_open(moment, wall_time)? {
+        if !self.is_open(run_cx, wall_time)? {
             return Ok(());
         }
         self.file.send(Entry { wall_time, step, what: what() }, wall_time, line)
     }
 
     /// Whether the file is written in this call; its worker runs from here on.
-    fn is_open(&mut self, moment: &Moment<'_>, wall_time: f64) -> HookResult<bool> {
+    fn is_open(&mut self, run_cx: &RunContext<'_>, wall_time: f64) -> HookResult<bool> {
         if !self.file.is_open() {
-            let Some((directory, _)) = self.directory(moment)? else { return Ok(false) };
+            let Some((directory, _)) = self.directory(run_cx)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
-            let known = self.file.path_in(moment, &directory)?;
+            let known = self.file.path_in(run_cx, &directory)?;
             let path = known.unwrap_or_else(|| directory.join(file::name(wall_time, &host())));
-            self.file.open(moment, self.choice.queue, path, &EventFormat { wall_time })?;
+            self.file.open(run_cx, self.choice.queue, path, &EventFormat { wall_time })?;
         }
         Ok(true)
     }
 
-    fn is_due(&self, moment: &Moment<'_>, what: HistogramOf) -> bool {
+    fn is_due(&self, run_cx: &RunContext<'_>, what: HistogramOf) -> bool {
         self.options.wants(what)
-            && moment.progress.current_step().is_multiple_of(self.options.histogram_every_n_steps)
+            && run_cx.progress.current_step().is_multiple_of(self.options.histogram_every_n_steps)
     }
 
     /// The values of the chosen ones of these tensors.
-    fn send_values(&mut self, moment: &Moment<'_>, of: &str, tensors: &Tensors<'_>) -> HookResult {
+    fn send_values(&mut self, run_cx: &RunContext<'_>, of: &str, tensors: &Tensors<'_>) -> HookResult {
         let (params, held) = (self.choice.params.clone(), self.held.clone());
         let bins = self.options.histogram_bins;
         if !tensors.iter().any(|tensor| params.has(tensor.name())) {
             return Ok(());
         }
-        self.send(moment, (moment.progress.current_step(), None), || {
+        self.send(run_cx, (run_cx.progress.current_step(), None), || {
             let chosen = tensors.iter().filter(|tensor| params.has(tensor.name()));
             let spread = chosen.map(|tensor| (format!("{of}/{}", tensor.name()), held.spread(&tensor, bins)));
             What::Values { of: spread.collect(), bins }
@@ -173,9 +173,9 @@ impl TensorBoard {
     }
 
     /// Says once why there are no pictures.
-    fn say_once(&mut self, moment: &Moment<'_>, text: impl FnOnce() -> String) {
+    fn say_once(&mut self, run_cx: &RunContext<'_>, text: impl FnOnce() -> String) {
         if !std::mem::replace(&mut self.said, true) {
-            moment.say(text());
+            run_cx.say(text());
         }
     }
 
@@ -230,7 +230,7 @@ impl Observer for TensorBoard {
             return spec;
         }
         let cadence = Cadence::Steps(*every);
-        spec.paced(cadence).leaves_grad_norm().needs("histogram_every_n_steps", cadence)
+        spec.throttle(cadence).ignores_grad_norm().needs_run_length("histogram_every_n_steps", cadence)
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
@@ -264,18 +264,18 @@ impl Observer for TensorBoard {
 
     fn on_train_batch_start(&mut self, cx: &TrainBatchStart) -> HookResult {
         let is_due = cx.batch.index == 0 && cx.epoch.is_multiple_of(self.options.images_every_n_epochs);
-        if cx.paced(is_due) { self.send_images(cx) } else { Ok(()) }
+        if cx.count_call_if(is_due) { self.send_images(cx) } else { Ok(()) }
     }
 
     fn on_before_optimizer_step(&mut self, cx: &BeforeOptimizerStep) -> HookResult {
-        if cx.paced(self.is_due(cx, HistogramOf::Gradients)) {
+        if cx.count_call_if(self.is_due(cx, HistogramOf::Gradients)) {
             return self.send_values(cx, "gradients", &cx.gradients);
         }
         Ok(())
     }
 
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        if cx.paced(self.is_due(cx, HistogramOf::Weights)) {
+        if cx.count_call_if(self.is_due(cx, HistogramOf::Weights)) {
             return self.send_values(cx, "weights", &cx.params());
         }
         Ok(())
@@ -285,8 +285,8 @@ impl Observer for TensorBoard {
         self.file.finish()
     }
 
-    fn sent(&self) -> Option<Sent> {
-        self.file.sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.file.delivery_stats()
     }
 
     fn state_dict(&self) -> HookResult<State> {

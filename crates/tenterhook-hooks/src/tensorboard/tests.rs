@@ -117,7 +117,7 @@ fn after_its_worker_has_finished_another_goes_on_in_the_same_file() {
     rig.metric("test/a", 1.0).stage(Stage::Test).on_log();
     rig.finish();
     assert_eq!(count(&only(&dir.path().join("tensorboard"))), 3);
-    assert_eq!(rig.sent().expect("it has a worker").delivered, 1, "in this call");
+    assert_eq!(rig.delivery_stats().expect("it has a worker").delivered, 1, "in this call");
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() 
     let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);
-    assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).needs, []);
+    assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).needs_run_length, []);
     let chosen = access(json!({ "histograms": ["weights"], "histogram_every_n_steps": 7 }));
     assert_eq!(chosen.needs, [("histogram_every_n_steps", Cadence::Steps(7))]);
     let default = access(json!({ "histograms": ["weights"] }));
     assert_eq!(
-        (default.needs, default.paced),
+        (default.needs_run_length, default.throttle),
         (vec![("histogram_every_n_steps", Cadence::Steps(100))], Some(Cadence::Steps(100)))
     );
     assert_eq!(TensorBoardOptions::default().when_full, WhenFull::DropOldest);

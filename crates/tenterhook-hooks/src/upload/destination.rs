@@ -11,7 +11,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use reqwest::Url;
-use tenterhook_core::{Lack, OptionError, Outside};
+use tenterhook_core::{EffectPermit, EnvironmentProblem, OptionError};
 
 /// The environment, as it was when the worker began.
 pub(super) type Variables = Vec<(String, String)>;
@@ -105,7 +105,7 @@ impl Destination {
     /// The store, and the key in it that everything is below.
     pub(super) fn open(
         &self,
-        _: Outside,
+        _: EffectPermit,
         patience: Patience,
         variables: &Variables,
     ) -> Result<(Arc<dyn ObjectStore>, Key), String> {
@@ -133,7 +133,7 @@ impl Destination {
     }
 
     /// What is missing to write there, as far as this machine knows. Nothing is made and nothing is sent.
-    pub(super) fn lack(&self, variables: &Variables) -> Option<Lack> {
+    pub(super) fn lack(&self, variables: &Variables) -> Option<EnvironmentProblem> {
         let (problem, fix) = match self {
             Destination::Directory(path) => (unwritable(path)?, "make it writable, or choose another `to`"),
             Destination::Bucket { cloud: Cloud::S3, name, .. } => {
@@ -149,7 +149,7 @@ impl Destination {
             #[cfg(any(feature = "gcp", feature = "azure"))]
             Destination::Bucket { .. } => return None,
         };
-        Some(Lack { key: "to", problem, fix: fix.to_owned() })
+        Some(EnvironmentProblem { key: "to", problem, fix: fix.to_owned() })
     }
 
     /// The directory, where it is one.

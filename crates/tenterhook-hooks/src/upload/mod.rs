@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook_core::{
-    CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, HookSpec, Moment, Observer,
-    OptionError, Outside, Sent, Setup, Stage, hook,
+    CheckpointLoaded, CheckpointSaved, DeliveryStats, Effect, EffectPermit, FromOptions, HookResult,
+    HookSpec, Observer, OptionError, RunContext, Setup, Stage, hook,
 };
 
 use destination::{Destination, Variables};
@@ -85,8 +85,8 @@ only = "best"
 
 impl Upload {
     /// Hands something over to the worker, which starts with the first.
-    fn send(&mut self, cx: &Moment<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
-        let Some(outside) = cx.run.outside().filter(|_| cx.stage == Stage::Fit) else { return Ok(()) };
+    fn send(&mut self, cx: &RunContext<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
+        let Some(outside) = cx.run.effect_permit().filter(|_| cx.stage == Stage::Fit) else { return Ok(()) };
         if !self.outbox.is_open() {
             let uploader = self.uploader(cx, outside)?;
             self.outbox.open("upload", self.checked.queue, uploader)?;
@@ -94,7 +94,7 @@ impl Upload {
         self.outbox.pass(Item { run: cx.run.id.clone(), root, checkpoint })
     }
 
-    fn uploader(&mut self, cx: &Moment<'_>, outside: Outside) -> HookResult<Uploader> {
+    fn uploader(&mut self, cx: &RunContext<'_>, outside: EffectPermit) -> HookResult<Uploader> {
         let mut destination = self.checked.destination.clone();
         if let Some(directory) = destination.directory() {
             let (directory, own) =
@@ -121,7 +121,7 @@ impl Upload {
     }
 
     /// Says which did not wait for their turn.
-    fn tell(&mut self, cx: &Moment<'_>) {
+    fn tell(&mut self, cx: &RunContext<'_>) {
         let gone = self.gone.load(Ordering::Relaxed);
         if gone > self.told {
             let which = match gone - self.told {
@@ -150,7 +150,7 @@ impl Observer for Upload {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.claims(&*self.options.to, "give one of them another `to`");
         let spec = spec.effect(Effect::Upload(self.options.to.clone()));
-        self.checked.destination.lack(&variables()).into_iter().fold(spec, HookSpec::lacks)
+        self.checked.destination.lack(&variables()).into_iter().fold(spec, HookSpec::environment_problem)
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
@@ -179,8 +179,8 @@ impl Observer for Upload {
         self.outbox.finish()
     }
 
-    fn sent(&self) -> Option<Sent> {
-        let mut sent = self.outbox.sent()?;
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        let mut sent = self.outbox.delivery_stats()?;
         // The worker takes them for delivered; nobody did.
         let gone = self.gone.load(Ordering::Relaxed).min(sent.delivered);
         (sent.delivered, sent.dropped) = (sent.delivered - gone, sent.dropped + gone);

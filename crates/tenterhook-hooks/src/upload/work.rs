@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path as Key;
-use tenterhook_core::{BoxError, HookResult, Outside};
+use tenterhook_core::{BoxError, EffectPermit, HookResult};
 use tokio::runtime::{Builder, Runtime};
 
 use super::copy::{Copied, Failure, copy};
@@ -33,7 +33,7 @@ pub(super) struct Item {
 /// Uploads.
 #[derive(Debug)]
 pub(super) struct Uploader {
-    pub(super) outside: Outside,
+    pub(super) outside: EffectPermit,
     pub(super) destination: Destination,
     /// As `to` says it.
     pub(super) to: String,

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenterhook_core::{HookResult, Observer, Sent, StepEnd, hook};
+//! use tenterhook_core::{HookResult, Observer, DeliveryStats, StepEnd, hook};
 //! use tenterhook_hooks::worker::{Desk, Queue, Work, Worker};
 //!
 //! /// On its own thread.
@@ -40,8 +40,8 @@
 //!         self.worker.as_mut().map_or(Ok(()), Worker::finish)
 //!     }
 //!
-//!     fn sent(&self) -> Option<Sent> {
-//!         self.worker.as_ref().map(Worker::sent)
+//!     fn delivery_stats(&self) -> Option<DeliveryStats> {
+//!         self.worker.as_ref().map(Worker::delivery_stats)
 //!     }
 //! }
 //! ```
@@ -57,7 +57,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::backtraces;
-use tenterhook_core::{BoxError, HookResult, Sent};
+use tenterhook_core::{BoxError, DeliveryStats, HookResult};
 
 use line::Line;
 pub use outbox::Outbox;
@@ -133,7 +133,7 @@ impl<T: Send + 'static> Worker<T> {
         let line = Arc::new(Line::default());
         let of_thread = Arc::clone(&line);
         let builder = std::thread::Builder::new().name(name.to_owned());
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         #[cfg(test)]
         let work = tests::Gated::new(work);
         let work = move || {
@@ -205,9 +205,9 @@ impl<T: Send + 'static> Worker<T> {
 
     /// What became of what was handed over so far.
     #[must_use]
-    pub fn sent(&self) -> Sent {
+    pub fn delivery_stats(&self) -> DeliveryStats {
         let state = self.line.lock();
-        Sent {
+        DeliveryStats {
             sent: self.sent,
             delivered: state.delivered,
             failed: state.failed,
@@ -243,7 +243,7 @@ impl Failures {
         if self.more == 0 {
             return self.first;
         }
-        backtraces::reworded(self.first, |text| format!("{text} (and {} more since)", self.more))
+        backtraces::map_message(self.first, |text| format!("{text} (and {} more since)", self.more))
     }
 }
 

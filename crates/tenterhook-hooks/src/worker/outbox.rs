@@ -1,6 +1,6 @@
 //! What a hook sends away: a worker that is started when there is something for it, once per call of the trainer.
 
-use tenterhook_core::{HookResult, Moment, OptionError, Outside, Phase, Sent, TimeSpan};
+use tenterhook_core::{DeliveryStats, EffectPermit, HookResult, OptionError, Phase, RunContext, TimeSpan};
 
 use super::{Queue, WhenFull, Work, Worker};
 use crate::checks;
@@ -10,7 +10,7 @@ use crate::checks;
 pub struct Outbox<T> {
     worker: Option<Worker<T>>,
     /// What became of the things that were sent in the last call.
-    sent: Option<Sent>,
+    sent: Option<DeliveryStats>,
 }
 
 impl<T> Default for Outbox<T> {
@@ -59,7 +59,7 @@ impl<T: Send + 'static> Outbox<T> {
     pub fn finish(&mut self) -> HookResult {
         let Some(mut worker) = self.worker.take() else { return Ok(()) };
         let finished = worker.finish();
-        self.sent = Some(worker.sent());
+        self.sent = Some(worker.delivery_stats());
         finished
     }
 
@@ -70,8 +70,8 @@ impl<T: Send + 'static> Outbox<T> {
 
     /// What became of what was sent in this call.
     #[must_use]
-    pub fn sent(&self) -> Option<Sent> {
-        self.worker.as_ref().map(Worker::sent).or(self.sent)
+    pub fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.worker.as_ref().map(Worker::delivery_stats).or(self.sent)
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn queue(size: usize, when_full: WhenFull, flush_timeout: TimeSpan) -
 }
 
 /// The permission to send something away: there is none in a dry run or a sanity check.
-pub(crate) fn outside(cx: &Moment<'_>) -> Option<Outside> {
-    cx.run.outside().filter(|_| cx.phase != Phase::SanityCheck)
+pub(crate) fn outside(cx: &RunContext<'_>) -> Option<EffectPermit> {
+    cx.run.effect_permit().filter(|_| cx.phase != Phase::SanityCheck)
 }
 
 /// Both, where both failed.

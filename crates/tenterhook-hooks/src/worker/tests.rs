@@ -1,6 +1,6 @@
 use std::sync::mpsc;
 
-use tenterhook_core::backtraces::Panicked;
+use tenterhook_core::backtraces::PanicError;
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn everything_arrives_in_order_and_is_flushed_before_the_end() {
     assert_eq!(seen.pop().as_deref(), Some("flushed"));
     seen.retain(|seen| seen != "flushed");
     assert_eq!(seen, (50..90).map(|number| number.to_string()).collect::<Vec<_>>());
-    let sent = worker.sent();
+    let sent = worker.delivery_stats();
     assert_eq!((sent.sent, sent.delivered, sent.dropped, sent.lost), (40, 40, 0, 0));
     assert_eq!(sent.waited, Duration::ZERO);
     worker.finish().expect("the second time there is nothing to do");
@@ -74,7 +74,7 @@ fn the_oldest_makes_way_and_is_counted_and_training_never_waits() {
     worker.finish().expect("nothing failed");
     let seen: Vec<_> = seen.iter().filter(|seen| seen != "flushed").collect();
     assert_eq!(seen, ["0", "4", "5"]);
-    let sent = worker.sent();
+    let sent = worker.delivery_stats();
     assert_eq!((sent.sent, sent.delivered, sent.dropped), (6, 3, 3));
     assert_eq!(sent.waited, Duration::ZERO);
 }
@@ -89,7 +89,7 @@ fn with_block_training_waits_and_nothing_is_dropped() {
     feeder.join().expect("it ends");
     worker.finish().expect("nothing failed");
     assert_eq!(seen.iter().filter(|seen| seen != "flushed").count(), 20);
-    assert_eq!((worker.sent().delivered, worker.sent().dropped), (20, 0));
+    assert_eq!((worker.delivery_stats().delivered, worker.delivery_stats().dropped), (20, 0));
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn what_fails_comes_back_and_the_rest_goes_on() {
     go.send(()).expect("it runs");
     let error = worker.finish().expect_err("it panicked");
     assert_eq!(error.to_string(), "its worker panicked: too many");
-    assert!(error.is::<Panicked>(), "its hook has panicked");
-    assert_eq!((worker.sent().delivered, worker.sent().failed), (1, 4));
+    assert!(error.is::<PanicError>(), "its hook has panicked");
+    assert_eq!((worker.delivery_stats().delivered, worker.delivery_stats().failed), (1, 4));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_not_done_in_time_is_lost_and_said() {
     }
     let error = worker.finish().expect_err("nobody lets it go on").to_string();
     assert_eq!(error, "5 of 5 were lost: they were not done 0.02 s after the end (`flush_timeout`)");
-    assert_eq!(worker.sent().lost, 5);
+    assert_eq!(worker.delivery_stats().lost, 5);
     drop(go);
 }
 

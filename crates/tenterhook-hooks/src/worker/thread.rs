@@ -160,5 +160,5 @@ fn note<T>(line: &Line<T>, done: HookResult) {
 
 /// A panic is a failure, too.
 fn guarded(work: impl FnOnce() -> HookResult) -> HookResult {
-    backtraces::caught("its worker panicked: ", work)
+    backtraces::catch_panic("its worker panicked: ", work)
 }

@@ -52,9 +52,9 @@ fn an_observer_stays_as_it_is_written_and_becomes_a_hook_with_its_events_and_nam
                 <Self as Observer>::declare(self, spec)
             }
             #[inline]
-            fn deliver(&mut self, event: ::th::EventRef<'_>) -> ::th::hook::Reply {
+            fn deliver(&mut self, event: ::th::EventRef<'_>) -> ::th::hook::EventResult {
                 match event {
-                    ::th::EventRef::TrainBatchEnd(cx) => ::th::hook::reply(
+                    ::th::EventRef::TrainBatchEnd(cx) => ::th::hook::event_result(
                         <Self as Observer>::on_train_batch_end(self, cx)
                     ),
                     _ => ::std::result::Result::Ok(()),

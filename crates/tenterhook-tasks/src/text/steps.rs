@@ -140,7 +140,7 @@ impl BurnModule for Gpt {
     fn predict_step(&self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<String> {
         let TextBatch::Prompt(prompt) = batch else { return Err("there is no prompt to continue".into()) };
         let Prompt { text, bytes, temperature, top_k, seed } = prompt;
-        let mut stream = Stream::new(*seed, "text", "generate");
+        let mut stream = RandomStream::new(*seed, "text", "generate");
         let draw = &mut || stream.uniform();
         let written = self.generate_with(text.as_bytes(), *bytes, *temperature, *top_k, draw, cx);
         Ok(text.clone() + &String::from_utf8_lossy(&written))

@@ -1,6 +1,6 @@
 //! A controller that records every event.
 
-use tenterhook::hook::{Reply, reply};
+use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{BoxError, Decision, Event, EventRef, Hook, HookResult, HookSpec, Policy, State, Tier};
 
 use super::tape::{Happening, Tape, raised};
@@ -54,10 +54,10 @@ impl Hook for RecordingHook {
         Event::ALL.iter().copied().filter(|event| *event != Event::Notice).fold(spec, HookSpec::wants)
     }
 
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         let decided = self.record(event);
         // Where nothing can be decided, a decision of the tape has no effect.
-        if event.event().steers() { reply(decided) } else { reply(decided.map(|_| ())) }
+        if event.event().steers() { event_result(decided) } else { event_result(decided.map(|_| ())) }
     }
 
     fn state_dict(&self) -> HookResult<State> {

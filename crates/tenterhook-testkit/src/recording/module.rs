@@ -4,8 +4,8 @@ use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState, Save
 use tenterhook::tensor::ReadScalar;
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
-    ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, Module, ModuleResult, OptimizerSource,
-    Stage, StepOutput, TensorMap, TensorSource,
+    CheckpointEntries, ClipRule, Cx, Failure, GradientsMut, LrChange, ModelView, Module, ModuleResult,
+    OptimizerSource, Stage, StepOutput, TensorMap, TensorSource,
 };
 
 use super::tape::{Happening, Tape, raised};
@@ -218,7 +218,7 @@ macro_rules! recording_module {
             fn lr(&self, optimizer: usize) -> f64 {
                 self.toy.lr(optimizer)
             }
-            fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
+            fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult {
                 self.act("change_lr")?;
                 self.toy.change_lr(optimizer, change)
             }
@@ -267,11 +267,11 @@ macro_rules! recording_module {
             fn teardown(&mut self, _: Stage) -> ModuleResult {
                 self.act("teardown")
             }
-            fn on_save_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_save_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 self.act("on_save_checkpoint")?;
                 Ok(entries.put("recording", &"was here")?)
             }
-            fn on_load_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_load_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 self.act("on_load_checkpoint")?;
                 match entries.read::<String>("recording")?.as_deref() {
                     Some("was here") => Ok(()),

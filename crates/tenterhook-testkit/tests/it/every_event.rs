@@ -18,8 +18,8 @@ macro_rules! note_everything {
         #[hook]
         impl Observer for Everything {
             $(fn $handler(&mut self, cx: &$Event) -> HookResult {
-                let moment = &cx.moment;
-                self.0.push((Event::$Event, moment.phase, moment.stage, moment.status));
+                let run_cx = &cx.run_cx;
+                self.0.push((Event::$Event, run_cx.phase, run_cx.stage, run_cx.status));
                 Ok(())
             })*
         }

@@ -1,7 +1,7 @@
 //! The board, the roster, and hooks beside the one under test.
 
 use tenterhook_core::{
-    Controller, Decided, Decision, Event, HookResult, Key, RosterRequest, StepEnd, closure, hook,
+    Controller, Decision, Event, HookDecision, HookResult, Key, RosterRequest, StepEnd, closure, hook,
 };
 use tenterhook_testkit::Rig;
 
@@ -45,7 +45,7 @@ fn what_the_hook_asks_of_the_roster_is_recorded_and_carried_out() {
     assert_eq!(refused, ["there is no hook named `nobody`; there are: `switch`, `other`, `new`"]);
     assert!(!rig.is_enabled());
     let validate =
-        Decided { hook: "other".into(), event: Event::StepEnd, decision: Decision::validate_now() };
+        HookDecision { hook: "other".into(), event: Event::StepEnd, decision: Decision::validate_now() };
     // Not in step 2: it was disabled after step 1 and enabled after step 2.
     assert_eq!(rig.others_decisions(), vec![validate; 4]);
     assert!(rig.decisions().is_empty());

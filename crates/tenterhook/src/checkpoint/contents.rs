@@ -69,7 +69,7 @@ pub struct Contents {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub board_taken: BTreeSet<String>,
     /// Where the random streams stood.
-    pub streams: Positions,
+    pub streams: RandomPositions,
     /// The configuration of the run.
     #[serde(default)]
     pub config: Value,

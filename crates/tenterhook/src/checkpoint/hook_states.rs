@@ -61,7 +61,8 @@ fn made(config: &Value, registry: &Registry) -> Vec<(String, AnyHook, OnError)> 
 }
 
 fn problem(path: &Path, name: &str, hook: &mut AnyHook, state: &State) -> Option<Unreadable> {
-    let loaded = if state.is_empty() { Ok(()) } else { backtraces::caught("", || hook.load_state(state)) };
+    let loaded =
+        if state.is_empty() { Ok(()) } else { backtraces::catch_panic("", || hook.load_state(state)) };
     loaded.err().map(|error| damaged(path, &format!("hooks.{name}: {error}")))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, Entries, Event, Failure, Phase, Progress};
+use tenterhook_core::{BoxError, CheckpointEntries, Event, Failure, Phase, Progress};
 use tenterhook_files::RelPath;
 
 use super::afterwards::{Afterwards, LeftOpen};
@@ -171,7 +171,7 @@ impl<M: Module> Loop<M> {
     ) -> Result<(), Failure> {
         let weights_only = request.weights_only;
         contents.weights_only = weights_only;
-        let entries = Entries::default();
+        let entries = CheckpointEntries::default();
         if !weights_only {
             emit!(self, module, SaveCheckpoint { entries: &entries });
         }
@@ -287,6 +287,6 @@ impl<M: Module> Loop<M> {
         if self.weights.own.is_some() {
             return Ok(Weights::modules());
         }
-        Ok(Weights::Modules(self.hooks.weights_to_evaluate(&self.state.progress)?.unwrap_or_default()))
+        Ok(Weights::Modules(self.hooks.eval_weights(&self.state.progress)?.unwrap_or_default()))
     }
 }

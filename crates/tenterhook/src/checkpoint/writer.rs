@@ -86,7 +86,7 @@ impl Job {
         let Job { saved, places, mut contents, snapshot, weights, run, retries, hurry } = self;
         let Places { path, replaces, link, latest } = places;
         let weights_only = contents.weights_only;
-        let read = backtraces::caught("", || snapshot.read(buffers));
+        let read = backtraces::catch_panic("", || snapshot.read(buffers));
         // Lengths that are asked for no more.
         buffers.give_back();
         first();
@@ -118,7 +118,7 @@ impl Job {
             };
             backoff.retry(attempt, pause).map_err(|(error, _)| error)
         };
-        let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
+        let result = backtraces::catch_panic("", write).map(|()| Removed::of(disk, replaces));
         Done { saved, path, weights_only, result }
     }
 }
@@ -167,7 +167,7 @@ impl Writer {
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
         let (saved, path) = (job.saved.clone(), job.places.path.clone());
         let weights_only = job.contents.weights_only;
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
             let done = job.carry_out(&RealDisk, &buffers, || {

@@ -121,7 +121,7 @@ impl HookKeys {
             let problem = Problem::new("sampled", "`sampled` must be above 0 and at most 1");
             problems.push(problem.fix("write for example 0.1; `enabled = false` switches a hook off"));
         }
-        if let Some((message, fix)) = self.when.as_ref().and_then(Conditioned::nonsense) {
+        if let Some((message, fix)) = self.when.as_ref().and_then(Conditioned::impossible_comparison) {
             problems.push(Problem::new("when", message).fix(fix));
         }
         let on_error = self.on_error.unwrap_or(hook.spec().policy.on_error);

@@ -136,7 +136,7 @@ impl Resolved {
     #[must_use]
     pub fn problem_of(&self, refused: &PlanError, trainer: &Trainer) -> Problem {
         let problem = Problem::new("", &*refused.what).fix(&*refused.fix);
-        let registered = trainer.hooks().in_order();
+        let registered = trainer.hooks().names();
         let index = registered.iter().position(|name| *name == refused.hook);
         let Some((index, table)) = index.and_then(|index| Some((index, self.hooks.get(index)?))) else {
             return problem;

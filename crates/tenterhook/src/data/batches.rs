@@ -276,7 +276,7 @@ where
             }
             let item = contained(|| self.dataset.load(sample));
             let of_sample = |error: &dyn Display| format!("sample {} of the dataset: {error}", sample.index);
-            items.push(item.map_err(|error| backtraces::reworded(error, of_sample))?);
+            items.push(item.map_err(|error| backtraces::map_message(error, of_sample))?);
         }
         (self.collate)(items)
     }

@@ -84,7 +84,7 @@ pub struct LoadError {
     pub batch: u64,
     /// Which samples of the epoch, in its order, make up the batch.
     pub samples: Range<u64>,
-    /// What went wrong; a [`Panicked`] where it was a panic.
+    /// What went wrong; a [`PanicError`] where it was a panic.
     #[source]
     pub error: BoxError,
 }
@@ -103,7 +103,7 @@ struct NamedError {
 }
 
 /// The panic that an error of a loader, or of a thread that works for us, tells of.
-pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut Panicked> {
+pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut PanicError> {
     if error.is::<LoadError>() {
         return error.downcast_mut::<LoadError>()?.error.downcast_mut();
     }
@@ -115,5 +115,5 @@ pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut Panicked> {
 
 /// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    backtraces::caught("panicked: ", work)
+    backtraces::catch_panic("panicked: ", work)
 }

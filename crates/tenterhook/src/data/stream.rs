@@ -140,7 +140,7 @@ impl<B: Send + 'static> StreamOf<B> {
         }
         // The thread holds one batch more, which it has read and not yet handed over.
         let (to, from) = sync_channel(self.prefetch - 1);
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
             while let Some(batch) = read().transpose() {

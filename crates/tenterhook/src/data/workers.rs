@@ -78,7 +78,7 @@ impl<B: Send + 'static> Workers<B> {
         let useful = usize::try_from(ahead.max(1).min(end.saturating_sub(first))).unwrap_or(usize::MAX);
         for number in 0..threads.clamp(1, useful.max(1)) {
             let (desk, job) = (workers.desk.clone(), job.clone());
-            let keep = backtraces::like_caller();
+            let keep = backtraces::inherit();
             let work = move || {
                 let _keeping = keep();
                 while let Some(batch) = desk.claim() {

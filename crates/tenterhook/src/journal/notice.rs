@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
 use tenterhook_core::{
-    BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest, printable,
+    BoxError, BudgetOverrun, Failure, HookDecision, PlanError, RosterChange, RosterError, RosterRequest,
+    printable,
 };
 
 use crate::journal::{Failures, Then};
@@ -21,11 +22,11 @@ pub enum RunNotice {
     /// A hook failed and the run went on.
     Contained(Contained),
     /// A hook took more than its budget.
-    OverBudget(Overrun),
+    OverBudget(BudgetOverrun),
     /// A hook asked for a change of the list of hooks that could not be made.
     Refused(RosterError),
     /// The list of hooks was changed while the run went on.
-    Changed(Changed),
+    Changed(RosterChange),
     /// A problem of the plan that does not keep the run from starting: it concerns observers only, or was accepted.
     WouldRefuse(PlanError),
     /// A hook has something to say to people.
@@ -44,7 +45,7 @@ pub enum RunNotice {
         /// The completed steps at that time.
         step: u64,
         /// Who decided what.
-        decided: Decided,
+        decided: HookDecision,
     },
     /// Parameters got no gradient in the first update of their optimizer, so nothing trains them.
     NoGradient {
@@ -97,7 +98,7 @@ impl std::fmt::Display for RunNotice {
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
             }
-            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => {
+            RunNotice::OverBudget(BudgetOverrun { hook, share, budget, disabled }) => {
                 let then = if *disabled { "; it is disabled from here on" } else { "" };
                 let [share, budget] = [share, budget].map(|share| in_percent(*share));
                 write!(f, "hook `{hook}` takes {share} of the step time, and its budget is {budget}{then}")
@@ -107,7 +108,7 @@ impl std::fmt::Display for RunNotice {
             RunNotice::Printed(line) => f.write_str(line),
             RunNotice::Began(introduction) => write!(f, "{introduction}"),
             RunNotice::WouldRefuse(error) => write!(f, "{error}"),
-            RunNotice::Changed(Changed { by, change }) => {
+            RunNotice::Changed(RosterChange { by, change }) => {
                 let (what, hook) = match change {
                     RosterRequest::Enable(hook) => ("enabled", hook),
                     RosterRequest::Disable(hook) => ("disabled", hook),

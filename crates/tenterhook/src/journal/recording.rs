@@ -81,7 +81,7 @@ impl<M: Module> Loop<M> {
 
     /// Writes down what update hooks did, where that is wanted.
     pub(crate) fn record_updates(&mut self) {
-        let touched = self.hooks.take_traced();
+        let touched = self.hooks.take_gradient_changes();
         if !touched.is_empty() {
             let time = self.shared.elapsed().as_secs_f64();
             self.record(|recorder| recorder.updates(&touched, time));

@@ -1,8 +1,8 @@
 //! What happens after hooks or the module have run: their decisions are applied, and people are told the news.
 
 use tenterhook_core::{
-    BoxError, Changed, Decided, Event, Failure, Flow, Lr, Origin, Progress, Request, RosterRequest, Status,
-    Tier,
+    BoxError, Event, Failure, Flow, HookDecision, LrChange, Origin, Progress, Request, RosterChange,
+    RosterRequest, Status, Tier,
 };
 
 use super::{Loop, Who};
@@ -29,19 +29,19 @@ impl<M: Module> Loop<M> {
                 self.charge_since(began, &decided.hook, decided.event);
             }
         }
-        if !self.shared.said.borrow().is_empty() {
-            for (hook, text) in self.shared.said.take() {
+        if !self.shared.messages.borrow().is_empty() {
+            for (hook, text) in self.shared.messages.take() {
                 self.note(RunNotice::Said { hook, text });
             }
         }
-        if !self.shared.printed.borrow().is_empty() {
-            for (hook, line) in self.shared.printed.take() {
+        if !self.shared.console_lines.borrow().is_empty() {
+            for (hook, line) in self.shared.console_lines.take() {
                 let began = self.begun();
                 self.journal.notices.tell(&RunNotice::Printed(line));
-                self.charge_since(began, &hook, self.hooks.delivered_last());
+                self.charge_since(began, &hook, self.hooks.last_event());
             }
         }
-        if self.hooks.has_news() || !self.journal.disabled.is_empty() || !self.journal.unread.is_empty() {
+        if self.hooks.has_reports() || !self.journal.disabled.is_empty() || !self.journal.unread.is_empty() {
             return self.tell_news(module);
         }
         Ok(())
@@ -89,12 +89,12 @@ impl<M: Module> Loop<M> {
             }
             self.note(RunNotice::Contained(contained));
         }
-        for refused in self.hooks.take_refused() {
+        for refused in self.hooks.take_refused_changes() {
             self.note(RunNotice::Refused(refused));
         }
-        for changed in self.hooks.take_changed() {
+        for changed in self.hooks.take_roster_changes() {
             // After a failure nobody asks for it.
-            if let Changed { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
+            if let RosterChange { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
                 self.journal.disabled.push((hook.clone(), format!("`{by}` asked for it")));
             }
             self.note(RunNotice::Changed(changed));
@@ -132,13 +132,13 @@ impl<M: Module> Loop<M> {
             return Err(failure);
         }
         if self.shared.roster.has_requests() {
-            self.hooks.settle(&moment!(self, module));
+            self.hooks.apply_roster_changes(&run_cx!(self, module));
             self.after_event(module)?;
         }
         if !self.flow.of_module.is_empty() {
             let event = Event::of_handler(self.caller.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.flow.of_module) {
-                let decided = Decided { hook: MODULE.into(), event, decision };
+                let decided = HookDecision { hook: MODULE.into(), event, decision };
                 if self.ranks.several {
                     self.hold(module, decided)?;
                 } else {
@@ -151,7 +151,7 @@ impl<M: Module> Loop<M> {
 
     /// Records a decision. Two kinds come again and again: swaps of weights are part of every validation, so they are in
     /// the journal alone; each save of a checkpoint hook has an entry of its own there.
-    fn note_decision(&mut self, decided: &Decided) {
+    fn note_decision(&mut self, decided: &HookDecision) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
         let notice = || RunNotice::Decided { step: self.state.progress.step, decided: decided.clone() };
@@ -164,7 +164,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    pub(super) fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
+    pub(super) fn absorb(&mut self, module: &mut M, decided: &HookDecision) -> Result<(), Failure> {
         let (flows, requests) = decided.decision.clone().into_parts();
         for flow in flows {
             self.signal(&decided.hook, flow);
@@ -222,8 +222,8 @@ impl<M: Module> Loop<M> {
     }
 
     /// Why a learning rate cannot be changed like this, if it cannot.
-    fn wrong_lr(&self, optimizer: Option<usize>, change: Lr) -> Option<String> {
-        let (Lr::Set(number) | Lr::Scale(number)) = change;
+    fn wrong_lr(&self, optimizer: Option<usize>, change: LrChange) -> Option<String> {
+        let (LrChange::Set(number) | LrChange::Scale(number)) = change;
         let optimizers = self.update.optimization.optimizers;
         if !(number.is_finite() && number >= 0.0) {
             return Some(format!(
@@ -235,10 +235,10 @@ impl<M: Module> Loop<M> {
     }
 
     /// What somebody decided cannot be done. A hook's policy says what that means; of the module it is a failure.
-    pub(super) fn refuse(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
+    pub(super) fn refuse(&mut self, decided: &HookDecision, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
         if decided.hook != MODULE {
-            return self.hooks.blame(&decided.hook, decided.event, (epoch, step), error);
+            return self.hooks.fail_hook(&decided.hook, decided.event, (epoch, step), error);
         }
         self.at(Who::Module, decided.event.handler());
         Err(self.failed(error, false))

@@ -2,9 +2,9 @@
 //! strategy, in the order of the table of events (`tenterhook_core::event`).
 
 /// The state of the run as hooks see it.
-macro_rules! moment {
+macro_rules! run_cx {
     ($run:expr, $module:expr) => {
-        ::tenterhook_core::Moment::new(
+        ::tenterhook_core::RunContext::new(
             ($run.state.stage, $run.state.phase, $run.state.status),
             $run.state.progress,
             &$run.shared,
@@ -21,10 +21,10 @@ macro_rules! emit {
     };
     ($run:expr, $module:expr, $Part:ident, $Event:ident { $($field:tt)* }) => {
         if $run.hooks.wants(::tenterhook_core::Event::$Event) {
-            let moment = moment!($run, $module);
+            let run_cx = run_cx!($run, $module);
             $run.hooks.deliver_to(
-                ::tenterhook_core::Part::$Part,
-                &::tenterhook_core::context!($Event { moment, $($field)* }),
+                ::tenterhook_core::HookGroup::$Part,
+                &::tenterhook_core::context!($Event { run_cx, $($field)* }),
             )?;
             $run.after_event($module)?;
         }

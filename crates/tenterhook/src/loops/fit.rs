@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
+use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
 
 use crate::call::Call;
 use crate::checkpoint::ResumePoint;
@@ -18,7 +18,7 @@ use crate::refuse::Unlogged;
 use crate::settings::Check;
 
 /// What hooks leave in metrics, board and random streams.
-type Traces = (MetricsState, Board, Streams);
+type Traces = (MetricsState, Blackboard, RandomStreams);
 
 /// The training data, and when to validate.
 pub(crate) struct Training<B> {

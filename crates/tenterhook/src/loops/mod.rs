@@ -22,10 +22,10 @@ mod state;
 pub(crate) mod update;
 mod weight_swap;
 
-use tenterhook_core::failure::speakable;
+use tenterhook_core::failure::ensure_displayable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, FINDS_NAN, Failure, HookRunner, LogOptions, Origin, Progress, Shared, Stage, Tensors,
+    Batch, BoxError, FINDS_NAN, Failure, HookRunner, LogOptions, Origin, Progress, RunState, Stage, Tensors,
     backtraces,
 };
 
@@ -78,7 +78,7 @@ pub(crate) struct Caller {
 pub struct Loop<M: Module> {
     pub(crate) hooks: HookRunner,
     /// What hooks see: run, metrics, board, random streams, clock.
-    pub(crate) shared: Shared,
+    pub(crate) shared: RunState,
     pub(crate) limits: Limits,
     /// Where training stands.
     pub(crate) state: LoopState,
@@ -99,7 +99,7 @@ pub struct Loop<M: Module> {
 impl<M: Module> Loop<M> {
     pub(crate) fn new(
         hooks: HookRunner,
-        shared: Shared,
+        shared: RunState,
         limits: Limits,
         stage: Stage,
         journal: Journal,
@@ -143,14 +143,14 @@ impl<M: Module> Loop<M> {
         match error.downcast::<Failure>() {
             Ok(failure) => *failure,
             Err(error) => {
-                let mut error = speakable(error);
+                let mut error = ensure_displayable(error);
                 let Progress { epoch, step, .. } = self.state.progress;
                 if panicked && matches!((self.caller.who, self.caller.place), (Who::Data, "seek" | "next")) {
                     error = of_loader(&self.loaders.watch.desk.waited_for(), error);
                 }
                 let (panicked, trace) = match panic_in(&mut error) {
-                    Some(elsewhere) => (true, elsewhere.take_trace()),
-                    None if panicked => (true, backtraces::of_panic()),
+                    Some(elsewhere) => (true, elsewhere.take_backtrace()),
+                    None if panicked => (true, backtraces::of_last_panic()),
                     None => (false, backtraces::of_error(&error)),
                 };
                 Failure {
@@ -203,8 +203,8 @@ impl<M: Module> Loop<M> {
     /// it, only they see it, so that nobody decides otherwise because of them.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.state.progress.step.is_multiple_of(self.limits.log_every);
-        let for_everybody = due || self.hooks.judges_every_loss();
-        if !(for_everybody || self.hooks.observes_every_loss()) {
+        let for_everybody = due || self.hooks.steering_needs_every_loss();
+        if !(for_everybody || self.hooks.observers_need_every_loss()) {
             return;
         }
         if !due {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::tensor::NormOfParts;
-use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
+use tenterhook_core::{Event, Failure, Phase, RunContext, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
 use crate::journal::RunNotice;
@@ -157,8 +157,9 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         let standing = (self.state.stage, self.state.phase, self.state.status);
-        let moment = Moment::new(standing, self.state.progress, &self.shared, &NoModel, &self.values.losses);
-        let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer });
+        let run_cx =
+            RunContext::new(standing, self.state.progress, &self.shared, &NoModel, &self.values.losses);
+        let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { run_cx, optimizer });
         if self.limits.trace_updates {
             self.record_updates();
         }

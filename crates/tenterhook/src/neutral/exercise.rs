@@ -1,17 +1,17 @@
 //! Whether a run was enough to see what a hook does.
 
-use tenterhook_core::{Cadence, Event, HookSpec, Progress, Received};
+use tenterhook_core::{Cadence, Event, HookSpec, Progress, ReceivedEvents};
 
 /// What a hook waits for and a run did not come to.
 pub(super) fn too_rare(spec: &HookSpec, progress: &Progress) -> Option<String> {
     let missed = |cadence: &&Cadence| !is_reached(**cadence, progress, 0);
     let rare = spec.every.iter().find(missed).map(|cadence| format!("it fires every {cadence}"));
     let paced = || {
-        let paced = spec.paced.iter().filter(|cadence| !is_never(**cadence)).find(missed)?;
+        let paced = spec.throttle.iter().filter(|cadence| !is_never(**cadence)).find(missed)?;
         Some(format!("it looks every {paced}"))
     };
     let needs = || {
-        let (key, cadence) = spec.needs.iter().find(|(_, cadence)| missed(&cadence))?;
+        let (key, cadence) = spec.needs_run_length.iter().find(|(_, cadence)| missed(&cadence))?;
         Some(format!("its `{key}` needs {cadence}"))
     };
     let late = || {
@@ -27,8 +27,9 @@ pub(super) fn too_rare(spec: &HookSpec, progress: &Progress) -> Option<String> {
 
 /// After how many steps it has fired once, by each thing that it says of itself in steps or batches.
 pub(super) fn steps_to_fire(spec: &HookSpec, accumulate: u64) -> impl Iterator<Item = u64> {
-    let paced = spec.paced.iter().filter(|cadence| !is_never(**cadence));
-    let often = spec.every.iter().chain(paced).chain(spec.needs.iter().map(|(_, cadence)| cadence));
+    let paced = spec.throttle.iter().filter(|cadence| !is_never(**cadence));
+    let often =
+        spec.every.iter().chain(paced).chain(spec.needs_run_length.iter().map(|(_, cadence)| cadence));
     let late = spec.after.iter().map(|cadence| (cadence, 1));
     let all = often.map(|cadence| (cadence, 0)).chain(late);
     all.filter_map(move |(cadence, beyond)| match cadence {
@@ -55,9 +56,9 @@ fn is_reached(cadence: Cadence, progress: &Progress, beyond: u64) -> bool {
 
 /// Why a hook has done nothing, if it has done nothing. Where it wants something of every epoch, what comes once
 /// in a run, and passes every gate, is not enough.
-pub(super) fn idle(spec: &HookSpec, received: Received) -> Option<String> {
-    let Received { wanted, in_training, in_evaluations } = received;
-    let looks_at_steps = !spec.paced.is_some_and(is_never);
+pub(super) fn idle(spec: &HookSpec, received: ReceivedEvents) -> Option<String> {
+    let ReceivedEvents { wanted, in_training, in_evaluations } = received;
+    let looks_at_steps = !spec.throttle.is_some_and(is_never);
     let came = |event: Event| {
         let shown_in_vain = event == Event::Activation && !looks_at_steps;
         in_evaluations.contains(event) || (in_training.contains(event) && !shown_in_vain)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook_core::{BoxError, HookInfo, Received, Registration};
+use tenterhook_core::{BoxError, HookInfo, ReceivedEvents, Registration};
 
 use super::suspects::Suspects;
 use super::witness::{Watch, Witness};
@@ -68,7 +68,7 @@ pub(super) struct Ran {
     pub(super) report: Report,
     pub(super) hooks: Vec<HookInfo>,
     /// What came through to the observers that were in it, in their order.
-    pub(super) received: Vec<Received>,
+    pub(super) received: Vec<ReceivedEvents>,
 }
 
 /// Makes runs.

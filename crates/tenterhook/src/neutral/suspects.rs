@@ -1,6 +1,6 @@
 //! Which hooks are judged, and why the others are not.
 
-use tenterhook_core::{HookInfo, HookSpec, Origin, Received, Tier};
+use tenterhook_core::{HookInfo, HookSpec, Origin, ReceivedEvents, Tier};
 
 use super::exercise;
 use super::judgement::{NotExercised, NotJudged, Reason};
@@ -70,7 +70,7 @@ impl Suspects {
     /// The judged observers that the run with all of them says little about: they failed in it, it was too short, or
     /// nothing of what they wait for came.
     pub(super) fn not_exercised(&self, ran: &Ran) -> Vec<NotExercised> {
-        let why = |hook: &String, received: Received| {
+        let why = |hook: &String, received: ReceivedEvents| {
             let failed = ran.hooks.iter().any(|info| info.name == *hook && info.failures > 0);
             if failed {
                 return Some(failure_of(hook, &ran.report).unwrap_or_else(|| "it failed".to_owned()));

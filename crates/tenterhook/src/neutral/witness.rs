@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenterhook_core::{
-    HookResult, HookSpec, Moment, Observer, OptimizerSource, Phase, Policy, StepEnd, Tensor, Tensors, Tier,
-    TrainBatchStart, TrainEnd, TrainStart, ValidationEnd, hook,
+    HookResult, HookSpec, Observer, OptimizerSource, Phase, Policy, RunContext, StepEnd, Tensor, Tensors,
+    Tier, TrainBatchStart, TrainEnd, TrainStart, ValidationEnd, hook,
 };
 
 use super::OnTick;
@@ -197,7 +197,7 @@ impl Watch {
     }
 
     /// Looks at the moment. `true` when there is nothing more to see.
-    fn look(&mut self, cx: &Moment<'_>, place: Place, loss: Option<f64>) -> bool {
+    fn look(&mut self, cx: &RunContext<'_>, place: Place, loss: Option<f64>) -> bool {
         if self.found.is_some() || (place == Place::End && self.cut_short) {
             return true;
         }
@@ -213,7 +213,7 @@ impl Watch {
         self.found.is_some() || self.limit.is_some_and(|limit| self.steps >= limit)
     }
 
-    fn keep(&mut self, cx: &Moment<'_>, place: Place, loss: Option<f64>) {
+    fn keep(&mut self, cx: &RunContext<'_>, place: Place, loss: Option<f64>) {
         let (mut things, mut marks) = (Vec::new(), Vec::new());
         let mut compared = Compared::default();
         each(cx, place, |what, shape, values| {
@@ -232,7 +232,13 @@ impl Watch {
         trace.push(Sight { step: self.steps, loss: loss.map(f64::to_bits), things, marks });
     }
 
-    fn compare(&mut self, cx: &Moment<'_>, place: Place, loss: Option<f64>, with: &Trace) -> Option<Found> {
+    fn compare(
+        &mut self,
+        cx: &RunContext<'_>,
+        place: Place,
+        loss: Option<f64>,
+        with: &Trace,
+    ) -> Option<Found> {
         let mut found = Found::at(self.steps, self.began, place);
         let known = with[place as usize].get(self.looks[place as usize]);
         let known = match (known, place) {
@@ -295,7 +301,7 @@ fn measure(what: &What, values: &Values, sought: &Found, measured: &mut Differen
 
 /// Everything that training has come to, in the module's order: parameters, then what each optimizer keeps. Of a
 /// validation, what it has come to.
-fn each(cx: &Moment<'_>, place: Place, mut seen: impl FnMut(What, &[usize], Values)) {
+fn each(cx: &RunContext<'_>, place: Place, mut seen: impl FnMut(What, &[usize], Values)) {
     if place == Place::Validation {
         let metrics = cx.metrics().to_map().into_iter().filter(|(name, _)| name.starts_with("val/"));
         return metrics.for_each(|(name, value)| seen(What::Metric { name }, &[], Values::Metric(value)));
@@ -341,7 +347,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    fn look(&self, cx: &Moment<'_>, place: Place, loss: Option<f64>) {
+    fn look(&self, cx: &RunContext<'_>, place: Place, loss: Option<f64>) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if watch.look(cx, place, loss) {
             self.end.request("enough was seen");

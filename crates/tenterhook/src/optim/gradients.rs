@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ops::Range;
 
-use tenterhook_core::{DType, Stats, TensorSource};
+use tenterhook_core::{DType, TensorSource, TensorStats};
 
 use super::assign::Owners;
 use super::{Engine, ParamFacts};
@@ -63,7 +63,7 @@ impl<G: TensorSource> TensorSource for Gradients<G> {
         let (part, slot) = self.owned[index];
         self.parts[part].read(slot)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         let (part, slot) = self.owned[index];
         self.parts[part].stats(slot)
     }

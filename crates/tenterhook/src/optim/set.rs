@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use tenterhook_core::update::GradientsMut;
-use tenterhook_core::{BoxError, ClipRule, DType, Lr, OptimizerSource, ParamGroup, TensorSource};
+use tenterhook_core::{BoxError, ClipRule, DType, LrChange, OptimizerSource, ParamGroup, TensorSource};
 
 use super::assign::{Owners, owners};
 use super::gradients::Gradients;
@@ -186,15 +186,15 @@ impl<E: Engine> OptimizerSet<E> {
     }
 
     /// Changes the learning rates of one optimizer; schedules go on from what they are then.
-    pub fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
+    pub fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult {
         let Live { groups, factor, .. } =
             self.optimizers.get_mut(optimizer).ok_or_else(|| no_such(optimizer))?;
         for group in groups {
             group.base_lr = match change {
-                Lr::Scale(scale) => group.base_lr * scale,
+                LrChange::Scale(scale) => group.base_lr * scale,
                 // A schedule that has come down to 0 leaves nothing to scale.
-                Lr::Set(lr) if *factor == 0.0 => lr,
-                Lr::Set(lr) => lr / *factor,
+                LrChange::Set(lr) if *factor == 0.0 => lr,
+                LrChange::Set(lr) => lr / *factor,
             };
         }
         Ok(())

@@ -103,7 +103,7 @@ impl<M: Module> Call<'_, M> {
             return Ok(());
         }
         let (saved, then) = (&contents.hooks, &contents.runner);
-        let registered = self.run.hooks.stateful();
+        let registered = self.run.hooks.stateful_hooks();
         let gone = saved.keys().filter(|name| !registered.contains(name) && !then.was_added(name));
         let new = registered.iter().filter(|name| !saved.contains_key(*name) && !then.was_removed(name));
         let gone = gone.map(|name| format!("`{name}` is in the checkpoint and not registered"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenterhook_core::random::Streams;
-use tenterhook_core::{Entries, Failure, Stage, Weights};
+use tenterhook_core::{CheckpointEntries, Failure, Stage, Weights};
 
 use crate::call::Call;
 use crate::checkpoint::{Contents, LeftOpen, STATE};
@@ -37,7 +37,7 @@ impl<M: Module> Call<'_, M> {
     /// Restores the admitted checkpoint: the module, the data module, where the run stood, then the hooks.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
         let Some((path, mut contents)) = self.resume.admitted.take() else { return Ok(()) };
-        let entries = Entries::new(std::mem::take(&mut contents.entries));
+        let entries = CheckpointEntries::new(std::mem::take(&mut contents.entries));
         self.run.at(Who::Module, "on_load_checkpoint");
         let told = self.module.on_load_checkpoint(&entries);
         self.run.checked(told)?;
@@ -58,7 +58,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Everything but the weights; the optimizers wait until they exist.
-    fn restore_run(&mut self, mut contents: Contents, entries: &Entries) -> Result<(), Failure> {
+    fn restore_run(&mut self, mut contents: Contents, entries: &CheckpointEntries) -> Result<(), Failure> {
         let run = &mut self.run;
         self.resume.optimizers = Some((contents.optimizers, contents.gradients));
         run.state.progress = contents.progress;
@@ -90,7 +90,7 @@ impl<M: Module> Call<'_, M> {
         run.values.losses.restore(contents.losses);
         run.shared.board.restore(contents.board, contents.board_taken);
         run.shared.board.keep_from_observers(contents.board_kept);
-        run.shared.streams.replace(Streams::at(&contents.streams));
+        run.shared.streams.replace(RandomStreams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
         let restored = run.hooks.restore(&contents.runner, &contents.hooks, &run.state.progress, &run.shared);
         restored.map_err(|failure| match &self.resume.from {

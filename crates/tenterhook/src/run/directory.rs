@@ -178,7 +178,7 @@ impl Recorder for RunDirectory {
         open.files.histograms.push(line, line.time)
     }
 
-    fn updates(&mut self, touched: &[Touched], time: f64) -> Result<(), BoxError> {
+    fn updates(&mut self, touched: &[GradientChange], time: f64) -> Result<(), BoxError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         touched.iter().try_for_each(|touched| open.files.updates.push(touched, time))
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook_core::{
-    Decided, Failure, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage,
+    BudgetOverrun, Failure, Flow, HookDecision, LrChange, Outcome, Request, RosterRequest, SaveRequest, Stage,
 };
 
 use super::Introduction;
@@ -180,7 +180,7 @@ impl From<&RunNotice> for Happening {
             RunNotice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
-            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+            RunNotice::OverBudget(BudgetOverrun { hook, share, budget, disabled }) => Happening::OverBudget {
                 hook: hook.clone(),
                 share: *share,
                 budget: *budget,
@@ -223,7 +223,7 @@ impl Happening {
     }
 }
 
-fn decision(decided: &Decided) -> Happening {
+fn decision(decided: &HookDecision) -> Happening {
     let flows = decided.decision.flows().iter().filter_map(flow);
     let all = flows.chain(decided.decision.requests().iter().map(request));
     Happening::Decision { by: decided.hook.clone(), at: decided.event.to_string(), decided: all.collect() }
@@ -242,10 +242,10 @@ fn flow(flow: &Flow) -> Option<Value> {
 
 fn request(request: &Request) -> Value {
     match request {
-        Request::Lr { optimizer, change: Lr::Set(lr) } => {
+        Request::Lr { optimizer, change: LrChange::Set(lr) } => {
             json!({ "request": "set_lr", "optimizer": optimizer, "lr": lr })
         }
-        Request::Lr { optimizer, change: Lr::Scale(factor) } => {
+        Request::Lr { optimizer, change: LrChange::Scale(factor) } => {
             json!({ "request": "scale_lr", "optimizer": optimizer, "factor": factor })
         }
         Request::Save(SaveRequest { path, weights_only, .. }) => {
@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn a_decision_is_written_with_all_its_parts() {
         let decision = Decision::stop("enough").and(Flow::SkipUpdate).request(Request::Validate);
-        let decision = decision.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) });
-        let decided = Decided { hook: "h".into(), event: Event::AfterBackward, decision };
+        let decision = decision.request(Request::Lr { optimizer: Some(1), change: LrChange::Scale(0.5) });
+        let decided = HookDecision { hook: "h".into(), event: Event::AfterBackward, decision };
         let what = Happening::from(&RunNotice::Decided { step: 3, decided });
         let entry = Entry { step: 3, epoch: 1, time: 0.5, what };
         assert_eq!(

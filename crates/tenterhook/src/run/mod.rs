@@ -73,7 +73,7 @@ pub trait Recorder: Send {
     }
 
     /// Update hooks touched these gradients.
-    fn updates(&mut self, _touched: &[Touched], _time: f64) -> Result<(), BoxError> {
+    fn updates(&mut self, _touched: &[GradientChange], _time: f64) -> Result<(), BoxError> {
         Ok(())
     }
 

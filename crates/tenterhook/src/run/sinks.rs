@@ -1,7 +1,7 @@
 //! What became of what hooks handed to worker threads, as `run.json` holds it.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::Sent;
+use tenterhook_core::DeliveryStats;
 
 /// What one hook sent, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub struct SentByHook {
 }
 
 impl SentByHook {
-    pub(crate) fn new(hook: String, of: Sent) -> SentByHook {
-        let Sent { sent, delivered, failed, dropped, lost, waited, flushed } = of;
+    pub(crate) fn new(hook: String, of: DeliveryStats) -> SentByHook {
+        let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of;
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
         SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
     }

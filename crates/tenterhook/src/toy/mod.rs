@@ -13,7 +13,8 @@ mod tests;
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase, TensorSource,
+    ClipRule, GradientsMut, LrChange, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase,
+    TensorSource,
 };
 
 pub use data::{ToyBatch, ToyData};
@@ -300,11 +301,11 @@ impl Module for Toy {
         self.optimizers.lrs[optimizer]
     }
 
-    fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
+    fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult {
         let lr = self.optimizers.lrs.get_mut(optimizer).ok_or("there is no such optimizer")?;
         *lr = match change {
-            Lr::Set(value) => value,
-            Lr::Scale(factor) => *lr * factor,
+            LrChange::Set(value) => value,
+            LrChange::Scale(factor) => *lr * factor,
         };
         Ok(())
     }

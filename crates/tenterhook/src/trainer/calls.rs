@@ -1,8 +1,8 @@
 //! The four calls: the loop is made from what the trainer holds, runs, and is taken apart again.
 
-use tenterhook_core::moment::FixedClock;
+use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
-    Failure, HookInfo, Phase, PlanError, RunInfo, Shared, Stage, Status, Tier, backtraces,
+    Failure, HookInfo, Phase, PlanError, RunInfo, RunState, Stage, Status, Tier, backtraces,
 };
 
 use super::Trainer;
@@ -119,7 +119,7 @@ impl Trainer {
         data: &mut dyn DataModule<M::Batch>,
         body: impl FnOnce(&mut Call<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
     ) -> Result<Predictions<M>, RunError> {
-        let _keeping = self.settings.debug.then(backtraces::keep);
+        let _keeping = self.settings.debug.then(backtraces::capture);
         let run = self.begin(stage);
         // A checkpoint is restored by the next call alone.
         let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
@@ -137,13 +137,13 @@ impl Trainer {
 
     /// The loop of a call, which has what the trainer holds until the call ends.
     fn begin<M: Module>(&mut self, stage: Stage) -> Loop<M> {
-        let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+        let nothing = RunState::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let strategy = std::mem::replace(&mut self.strategy, Box::new(Solo));
         let mut run =
             Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
         let (is_recorded, rehearsal) = (run.journal.recording.is_some(), run.shared.run.rehearsal);
-        run.hooks.trace_updates(self.settings.trace_updates && is_recorded);
+        run.hooks.trace_gradient_changes(self.settings.trace_updates && is_recorded);
         run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
         if let Some(interrupt) = &self.interrupt {
             run.ending.interrupt = interrupt.clone();

@@ -32,7 +32,7 @@ impl Trainer {
         self.journal.recording = Some(Recording::new(Box::new(kept)));
         self.resume.accept_other_hooks = true;
         let interrupt = self.interrupt.insert(interrupt.inner()).clone();
-        self.hooks.note_received();
+        self.hooks.record_received();
         interrupt
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tenterhook::run::HookCosts;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec, OverBudget,
-    Overrun, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
+    AnyHook, Budget, BudgetOverrun, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec,
+    OverBudget, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure,
+    hook,
 };
 
 use crate::clock::Hand;
@@ -39,7 +40,7 @@ fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
     .into()
 }
 
-fn overruns(report: &Report) -> Vec<Overrun> {
+fn overruns(report: &Report) -> Vec<BudgetOverrun> {
     let overrun = |notice: &RunNotice| match notice {
         RunNotice::OverBudget(overrun) => Some(overrun.clone()),
         _ => None,
@@ -48,7 +49,7 @@ fn overruns(report: &Report) -> Vec<Overrun> {
 }
 
 /// What was told of a hook that takes a tenth of the time, and how often it was called in 300 batches.
-fn judged(how: Registration) -> (Vec<Overrun>, usize) {
+fn judged(how: Registration) -> (Vec<BudgetOverrun>, usize) {
     let (hand, calls) = (Hand::at(3600), Seen::new());
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
@@ -159,9 +160,9 @@ fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
 fn what_a_gate_takes_and_reads_is_its_hooks_and_nobody_elses() {
     let hand = Hand::at(0);
     let asks = hand.clone();
-    let gated = closure::on_step_end("gated", |_| ()).when(move |moment| {
+    let gated = closure::on_step_end("gated", |_| ()).when(move |run_cx| {
         asks.turn(2);
-        moment.latest_loss().is_some_and(f64::is_nan)
+        run_cx.latest_loss().is_some_and(f64::is_nan)
     });
     let next = closure::on_step_end("next", |_| ());
     let mut trainer =
@@ -221,7 +222,7 @@ fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
     let hand = Hand::at(0);
     let works = hand.clone();
     let paced = closure::on_step_end("paced", move |cx| {
-        if cx.paced(cx.step.is_multiple_of(700)) {
+        if cx.count_call_if(cx.step.is_multiple_of(700)) {
             works.turn(1);
         }
     });

@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tenterhook::hooks::{CheckpointOptions, Console, Jsonl, Logging, LoggingOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::{FixedClock, LossHistory, NoModel};
 use tenterhook::registry::Registry;
+use tenterhook::run_context::{FixedClock, LossHistory, NoModel};
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
-    Batch, FromOptions, HookRunner, LogOptions, Moment, Phase, Progress, RunInfo, Scalar, Settings, Shared,
-    Stage, Status, Tensors, TrainBatchEnd, closure,
+    Batch, FromOptions, HookRunner, LogOptions, Phase, Progress, RunContext, RunInfo, RunState, Scalar,
+    Settings, Stage, Status, Tensors, TrainBatchEnd, closure,
 };
 
 use crate::document_002::printing;
@@ -116,7 +116,7 @@ impl LossHistory for Counted {
 fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunInfo { checkpoints: dir.path().join("checkpoints"), ..RunInfo::default() };
-    let shared = Shared::new(run, 0, Box::new(FixedClock::default()));
+    let shared = RunState::new(run, 0, Box::new(FixedClock::default()));
     let mut hooks = HookRunner::default();
     hooks.add(Console::from_options(3.into()).unwrap()).unwrap();
     hooks.add(Jsonl::from_options(4.into()).unwrap()).unwrap();
@@ -130,8 +130,8 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
         let tensors = Tensors::new(&NoTensors);
         let batch =
             Batch { index: batches - 1, size: 1, loader_index: 0, loader: "a", is_last: false, tensors };
-        let moment = Moment::new(standing, progress, &shared, &NoModel, &losses);
-        let event = TrainBatchEnd::new(moment, batch, Some(Scalar::new(&losses)));
+        let run_cx = RunContext::new(standing, progress, &shared, &NoModel, &losses);
+        let event = TrainBatchEnd::new(run_cx, batch, Some(Scalar::new(&losses)));
         hooks.deliver(&event).unwrap();
         if losses.0.get() > 0 {
             read_on.push(batches);

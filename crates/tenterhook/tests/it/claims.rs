@@ -2,7 +2,7 @@
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Flow, Lr, Outcome};
+use tenterhook::{Flow, LrChange, Outcome};
 
 use crate::lab::epochs;
 
@@ -51,7 +51,7 @@ fn an_impossible_learning_rate_is_the_failure_of_whoever_asked_for_it() {
     for (decision, hint) in [
         (Decision::set_lr(f64::NAN), "must be a number of 0 or more"),
         (
-            Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) }),
+            Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: LrChange::Scale(0.5) }),
             "only 1 optimizers",
         ),
     ] {

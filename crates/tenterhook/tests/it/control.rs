@@ -3,7 +3,7 @@
 use tenterhook::settings::Amount;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Decision, Flow, Lr, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
+    Decision, Flow, LrChange, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
     Settings, Status, Trainer, closure,
 };
 
@@ -279,7 +279,7 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
     let one_of_two = rates(2, |trainer| {
         trainer
             .add_hook(closure::on_train_start("one", |_| {
-                Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: Lr::Set(0.3) })
+                Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: LrChange::Set(0.3) })
             }))
             .unwrap();
     });
@@ -290,8 +290,8 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
 fn a_rate_that_cannot_be_set_is_a_failure_of_the_hook_that_asks_for_it_under_its_policy() {
     let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
     for (wrong, why) in [
-        (Request::Lr { optimizer: None, change: Lr::Set(f64::NAN) }, "must be a number of 0 or more"),
-        (Request::Lr { optimizer: Some(7), change: Lr::Scale(0.5) }, "7 is none of them"),
+        (Request::Lr { optimizer: None, change: LrChange::Set(f64::NAN) }, "must be a number of 0 or more"),
+        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "7 is none of them"),
     ] {
         let of = |policy: Option<Policy>| {
             let mut trainer = trainer(epochs(1));

@@ -163,8 +163,9 @@ fn a_checkpoint_holds_the_weights_in_training_and_is_evaluated_with_the_average(
 fn a_checkpoint_of_a_validation_that_the_average_was_kept_from_is_evaluated_without_it() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
-    let not_in_the_second =
-        |moment: &tenterhook::Moment<'_>| moment.epoch != 1 || moment.phase != tenterhook::Phase::Validate;
+    let not_in_the_second = |run_cx: &tenterhook::RunContext<'_>| {
+        run_cx.epoch != 1 || run_cx.phase != tenterhook::Phase::Validate
+    };
     trainer.add_hook(averaging().when(not_in_the_second)).unwrap();
     trainer.add_hook(Checkpoint::new(all(false)).unwrap()).unwrap();
     let (_, validations) = watch(&mut trainer);

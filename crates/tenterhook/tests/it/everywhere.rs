@@ -10,7 +10,7 @@ use tenterhook::hooks::{
     GradientNoise, GradientNoiseOptions, SaveLast,
 };
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::FixedClock;
+use tenterhook::run_context::FixedClock;
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{

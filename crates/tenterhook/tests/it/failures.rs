@@ -393,10 +393,10 @@ impl Observer for Ends {
         if !self.elsewhere {
             return Ok(());
         }
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
-            backtraces::caught("its worker panicked: ", || panic!("half broken"))
+            backtraces::catch_panic("its worker panicked: ", || panic!("half broken"))
         };
         std::thread::spawn(work).join().unwrap()
     }

@@ -8,7 +8,9 @@ use tenterhook::hooks::{
 };
 use tenterhook::tensor::TensorSource;
 use tenterhook::toy::Toy;
-use tenterhook::{AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, Stats, StepOutput, closure};
+use tenterhook::{
+    AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, StepOutput, TensorStats, closure,
+};
 
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::points::{Points, shows};
@@ -30,7 +32,7 @@ fn never<S>(_: &str) -> S {
 #[test]
 fn while_nobody_listens_neither_names_nor_values_are_made() {
     let step = |lab: &mut Lab, batch: &_, cx: &mut tenterhook::Cx<'_, Lab>| {
-        assert!(!cx.listens());
+        assert!(!cx.wants_activations());
         cx.show(Never, never::<NamedTensors>);
         cx.scope(Never, |cx| cx.show("inside", never::<NamedTensors>));
         Ok(StepOutput::Loss(lab.toy.loss(batch)))
@@ -83,7 +85,7 @@ impl TensorSource for Counted {
     fn read(&self, index: usize) -> Vec<f32> {
         self.0.read(index)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.1.push(());
         self.0.stats(index)
     }

@@ -158,7 +158,7 @@ fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
         drawn.take()
     };
     assert_eq!(drawn(1), drawn(0));
-    assert_eq!(drawn(0), [Stream::new(0, "hook", "dice").uniform()]);
+    assert_eq!(drawn(0), [RandomStream::new(0, "hook", "dice").uniform()]);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{
-    BoxError, Decision, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy, Registration,
-    RunError, RunNotice, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure,
-    hook,
+    BoxError, Decision, DeliveryStats, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy,
+    Registration, RunError, RunNotice, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook,
+    closure, hook,
 };
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -174,9 +174,9 @@ impl Observer for Leaves {
         self.comes_to("finish");
         Ok(())
     }
-    fn sent(&self) -> Option<Sent> {
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
         self.comes_to("sent");
-        Some(Sent { sent: 3, ..Sent::default() })
+        Some(DeliveryStats { sent: 3, ..DeliveryStats::default() })
     }
 }
 

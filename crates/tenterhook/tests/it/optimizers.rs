@@ -116,7 +116,7 @@ fn a_manual_step_shows_the_rates_of_the_optimizer_that_stepped() {
     let seen = rates.clone();
     trainer
         .add_hook(closure::on_fit_start("rates", |_| {
-            let change = tenterhook::Lr::Set(0.5);
+            let change = tenterhook::LrChange::Set(0.5);
             Decision::CONTINUE.request(tenterhook::Request::Lr { optimizer: Some(1), change })
         }))
         .unwrap();

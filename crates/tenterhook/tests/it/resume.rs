@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, SaveLast};
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::FixedClock;
+use tenterhook::run_context::FixedClock;
 use tenterhook::toy::Toy;
 use tenterhook::{
     HookResult, Key, LogOptions, Observer, Report, Settings, State, TrainBatchEnd, TrainEpochEnd,
@@ -24,7 +24,7 @@ const SUM: Key<f64> = Key::new("sum");
 struct Memory(Vec<f64>);
 
 impl Memory {
-    fn keep(&mut self, cx: &tenterhook::Moment<'_>, what: f64) {
+    fn keep(&mut self, cx: &tenterhook::RunContext<'_>, what: f64) {
         let drawn = cx.rng().uniform();
         self.0.extend([what, drawn]);
         cx.log("drawn", drawn);

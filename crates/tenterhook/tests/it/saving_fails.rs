@@ -194,7 +194,7 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
     assert!(newest.ends_with("emergency-epoch=1-step=3"), "{before:?}");
     for event in ["fit", "train"] {
         let mut trainer = run(root.path(), true).restoring(&newest).accepting_other_hooks();
-        let fails = |_: &tenterhook::Moment<'_>| -> tenterhook::HookResult { Err("no luck".into()) };
+        let fails = |_: &tenterhook::RunContext<'_>| -> tenterhook::HookResult { Err("no luck".into()) };
         let how = tenterhook::Registration {
             policy: Some(tenterhook::Policy::ABORT),
             ..tenterhook::Registration::default()

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenterhook::config::{Resolved, Sources};
 use tenterhook::module::{Horizon, Optimization};
-use tenterhook::moment::FixedClock;
 use tenterhook::optim::{
     Engine, NamedOptimizer, OptimizerOptions, OptimizerSet, OptimizerTable, ParamFacts, Recipe, SavedState,
     SchedulerTable, StateParts, Update,
 };
 use tenterhook::registry::Registry;
+use tenterhook::run_context::FixedClock;
 use tenterhook::schedule::{Cosine, Scheduler, Tick};
 use tenterhook::task::{AnyTask, Build, Problem, Task};
 use tenterhook::tensor::ReadScalar;

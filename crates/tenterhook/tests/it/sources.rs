@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
-use tenterhook::{Event, Part, Settings, Source, Tier, Trainer, closure, sources};
+use tenterhook::{Event, EventReceiver, HookGroup, Settings, Tier, Trainer, closure, sources};
 
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::tape::{Recorder, Tape};
@@ -65,13 +65,13 @@ fn traces() -> Vec<(&'static str, Tape)> {
 
 /// The published order of one event, in the words of the tape.
 fn published(event: Event) -> Vec<String> {
-    let names = event.sources().iter().flat_map(|source| match source {
-        Source::Data => &["data"][..],
-        Source::Module => &["module"],
-        Source::Strategy => &["strategy"],
-        Source::Hooks(Part::All) => &["hook:user", "hook:monitor"],
-        Source::Hooks(Part::BeforeModule) => &["hook:user"],
-        Source::Hooks(Part::Monitors) => &["hook:monitor"],
+    let names = event.receivers().iter().flat_map(|source| match source {
+        EventReceiver::Data => &["data"][..],
+        EventReceiver::Module => &["module"],
+        EventReceiver::Strategy => &["strategy"],
+        EventReceiver::Hooks(HookGroup::All) => &["hook:user", "hook:monitor"],
+        EventReceiver::Hooks(HookGroup::BeforeModule) => &["hook:user"],
+        EventReceiver::Hooks(HookGroup::Monitors) => &["hook:monitor"],
     });
     names.map(|name| (*name).to_owned()).collect()
 }

@@ -162,7 +162,7 @@ struct Leaves(Seen<f64>);
 #[hook]
 impl Observer for Leaves {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.leaves_grad_norm()
+        spec.ignores_grad_norm()
     }
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         self.0.push(cx.grad_norm.value());

@@ -228,7 +228,7 @@ impl UpdateHook for Damps {
         spec.name("damps").reads("norm")
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
-        let norm = cx.moment.metrics().get("norm").ok_or("nobody has logged `norm`")?;
+        let norm = cx.run_cx.metrics().get("norm").ok_or("nobody has logged `norm`")?;
         gradients.scale(if norm > 1.0 { 0.5 } else { 1.0 });
         Ok(())
     }
@@ -429,7 +429,10 @@ fn it_can_be_interrupted() {
 #[test]
 fn what_is_read_is_seen_through_patterns_and_conditions() {
     let norms = HookSpec::observer("x").writes("grad_norm/*");
-    assert_eq!(HookSpec::observer("x").asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
+    assert_eq!(
+        HookSpec::observer("x").gated_by("grad_norm/total").reads_from(&norms),
+        Some("grad_norm/total")
+    );
     assert_eq!(HookSpec::observer("x").monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
     assert_eq!(HookSpec::observer("x").reads("val/loss").reads_from(&norms), None);
 }

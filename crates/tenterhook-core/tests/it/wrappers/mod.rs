@@ -24,9 +24,9 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&mut self, event: Event, moment: &Moment<'_>) {
+    fn note(&mut self, event: Event, run_cx: &RunContext<'_>) {
         self.count += 1;
-        self.seen.lock().unwrap().push((event, moment.epoch, moment.total_batches));
+        self.seen.lock().unwrap().push((event, run_cx.epoch, run_cx.total_batches));
     }
 
     fn take(&self) -> Vec<Passed> {

@@ -109,7 +109,7 @@ fn after_so_much_time_passes_from_the_next_batch_on() {
 
 #[test]
 fn when_passes_what_the_predicate_says_within_epochs() {
-    let seen = passed(|hook| hook.when(|moment| moment.epoch == 2));
+    let seen = passed(|hook| hook.when(|run_cx| run_cx.epoch == 2));
     assert_eq!(whole_batches(&seen), [9, 10, 11, 12]);
     assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 2));
 }

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use tenterhook_core::moment::{FixedClock, NoModel};
-use tenterhook_core::{HookRunner, Observer, Shared, Stage, Status, TensorSource};
+use tenterhook_core::run_context::{FixedClock, NoModel};
+use tenterhook_core::{HookRunner, Observer, RunState, Stage, Status, TensorSource};
 
 use super::*;
 
@@ -62,9 +62,13 @@ fn reads(options: ActivationStatsOptions, phase: Phase, x: &Counted) -> Vec<&'st
     let mut runner = HookRunner::default();
     runner.add(hook(options)).expect("it is the first");
     runner.add(Other).expect("it is another");
-    let shared = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+    let shared = RunState::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
     let standing = (Stage::Fit, phase, Status::Training);
-    runner.show("x", x, Moment::new(standing, Progress::default(), &shared, &NoModel, &NoModel));
+    runner.deliver_activation(
+        "x",
+        x,
+        RunContext::new(standing, Progress::default(), &shared, &NoModel, &NoModel),
+    );
     x.reads.take()
 }
 
@@ -104,7 +108,7 @@ fn nothing_is_prepared_for_it_in_the_steps_and_stages_it_leaves_out() {
         let mut runner = HookRunner::default();
         let options = ActivationStatsOptions { log_frequency: 5, stages: stages.into(), ..every_step() };
         runner.add(hook(options)).expect("it is the only one");
-        runner.listens(Phase::Train, &Progress { step: step - 1, ..Progress::default() })
+        runner.wants_activations(Phase::Train, &Progress { step: step - 1, ..Progress::default() })
     };
     let (train, test) = (ActivationStage::Train, ActivationStage::Test);
     assert!(listens(&[train], 5) && !listens(&[train], 4));

@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 
-use tenterhook_core::moment::{FixedClock, NoModel};
-use tenterhook_core::tensor::{OptimizerSource, Scalar, Stats};
+use tenterhook_core::run_context::{FixedClock, NoModel};
+use tenterhook_core::tensor::{OptimizerSource, Scalar, TensorStats};
 use tenterhook_core::{
-    HookRunner, ModelView, Phase, Progress, RunInfo, Shared, Stage, Status, TensorSource, Tensors,
+    HookRunner, ModelView, Phase, Progress, RunInfo, RunState, Stage, Status, TensorSource, Tensors,
 };
 
 use super::*;
@@ -34,9 +34,9 @@ impl TensorSource for Counted {
         self.0.borrow_mut().push(format!("read {}", self.name(index)));
         vec![1.0]
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.0.borrow_mut().push(format!("stats {}", self.name(index)));
-        Stats::of(&[1.0])
+        TensorStats::of(&[1.0])
     }
     fn norm(&self, index: usize) -> f64 {
         self.0.borrow_mut().push(format!("norm {}", self.name(index)));
@@ -57,17 +57,23 @@ impl ModelView for Counted {
 fn reads(options: GradientMonitorOptions) -> [(Vec<String>, Vec<String>); 2] {
     let mut runner = HookRunner::default();
     runner.add(hook(GradientMonitorOptions { log_frequency: 2, ..options })).expect("it is the only one");
-    let shared = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+    let shared = RunState::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
     let (gradients, params) = (Counted::default(), Counted::default());
     [1, 2].map(|step| {
-        let moment = |step_counted| {
+        let run_cx = |step_counted| {
             let step = if step_counted { step } else { step - 1 };
             let progress = Progress { step, step_counted, ..Progress::default() };
-            Moment::new((Stage::Fit, Phase::Train, Status::Training), progress, &shared, &params, &NoModel)
+            RunContext::new(
+                (Stage::Fit, Phase::Train, Status::Training),
+                progress,
+                &shared,
+                &params,
+                &NoModel,
+            )
         };
-        let before = BeforeOptimizerStep::new(moment(false), 0, Tensors::new(&gradients));
+        let before = BeforeOptimizerStep::new(run_cx(false), 0, Tensors::new(&gradients));
         let (loss, norm) = (Scalar::new(&1.0), Scalar::new(&1.0));
-        let end = StepEnd::new(moment(true), loss, norm, 0.1, 0.1);
+        let end = StepEnd::new(run_cx(true), loss, norm, 0.1, 0.1);
         runner.deliver(&before).expect("it goes well");
         runner.deliver(&end).expect("it goes well");
         (gradients.taken(), params.taken())

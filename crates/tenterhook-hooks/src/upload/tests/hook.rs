@@ -45,7 +45,7 @@ fn nothing_leaves_a_dry_run_a_rehearsal_or_an_evaluation() {
         stays(&mut rig);
         saved(&mut rig, directory, "a").on_checkpoint_loaded();
         rig.finish();
-        assert_eq!((rig.sent(), rig.failures().len()), (None, 0));
+        assert_eq!((rig.delivery_stats(), rig.failures().len()), (None, 0));
     }
     assert!(!directory.join("backup").exists());
 }
@@ -65,7 +65,7 @@ fn one_that_is_gone_is_counted_as_dropped_and_told_with_the_next() {
     let said = rig.said().pop().expect("it is told").1;
     assert!(said.starts_with("a checkpoint was removed or replaced before the upload"), "{said}");
     rig.finish();
-    let sent = rig.sent().expect("it has a worker");
+    let sent = rig.delivery_stats().expect("it has a worker");
     assert_eq!((sent.sent, sent.delivered, sent.dropped, sent.failed), (2, 1, 1, 0));
     assert!(directory.join("backup/r1/b/manifest.json").is_file());
     assert!(!directory.join("backup/r1/a").exists());
@@ -81,7 +81,7 @@ fn a_second_call_has_a_worker_of_its_own() {
         rig.setup();
         saved(&mut rig, directory, name).finish();
         assert!(directory.join("backup/r1").join(name).join("manifest.json").is_file());
-        assert_eq!(rig.sent().expect("it has a worker").delivered, 1);
+        assert_eq!(rig.delivery_stats().expect("it has a worker").delivered, 1);
     }
     assert_eq!(rig.failures().len(), 0);
 }
@@ -95,7 +95,7 @@ fn a_run_that_begins_from_another_ones_checkpoint_leaves_that_alone() {
     let mut rig = rig(directory);
     rig.checkpoint(1, directory.join("other/a"), directory.join("other")).on_checkpoint_loaded();
     rig.finish();
-    assert_eq!(rig.sent(), None);
+    assert_eq!(rig.delivery_stats(), None);
     rig.setup();
     rig.checkpoint(1, directory.join("checkpoints/b"), directory.join("checkpoints")).on_checkpoint_loaded();
     rig.finish();

@@ -59,7 +59,7 @@ fn what_is_no_place_is_refused_with_one_that_is() {
 #[test]
 fn a_server_without_encryption_must_be_allowed_unless_it_is_this_machine() {
     let bucket = Destination::parse("s3://bucket").expect("a place");
-    let outside = tenterhook_core::RunInfo::default().outside().expect("it is no dry run");
+    let outside = tenterhook_core::RunInfo::default().effect_permit().expect("it is no dry run");
     let open = |variables: &[(&str, &str)]| {
         let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let keys = [("AWS_ACCESS_KEY_ID", "me"), ("AWS_SECRET_ACCESS_KEY", "hush")];

@@ -118,7 +118,7 @@ impl Controller for PacedHook {
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.every_by("every_n", Cadence::Steps(self.0.every_n.max(1)))
+        spec.every_option("every_n", Cadence::Steps(self.0.every_n.max(1)))
     }
 }
 

@@ -18,7 +18,7 @@ use tenterhook_core::metrics::Aggregates;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, Decided, Decision, Failure, Phase, Request, RequestedChange, RosterRequest, World,
+    BoxError, Decision, Failure, HookDecision, Phase, Request, RequestedChange, RosterRequest, World,
 };
 
 use super::update::purpose;
@@ -35,7 +35,7 @@ pub(crate) struct Ranks {
     pub(crate) world: World,
     /// There are several ranks, and this one has not failed.
     pub(crate) several: bool,
-    held: Vec<Decided>,
+    held: Vec<HookDecision>,
     /// The signal that some rank has received.
     pub(crate) signal: Option<String>,
     /// The time of rank 0 when the ranks agreed last.
@@ -95,7 +95,7 @@ impl Ranks {
 /// What a rank brings to the others where they agree.
 #[derive(Serialize, Deserialize)]
 struct Word {
-    decided: Vec<Decided>,
+    decided: Vec<HookDecision>,
     requested: Vec<RequestedChange>,
     disabled: Vec<String>,
     signal: Option<String>,
@@ -179,7 +179,7 @@ impl<M: Module> Loop<M> {
         }
         let requested = together(requested);
         if !requested.is_empty() {
-            self.hooks.settle_all(requested, &moment!(self, module));
+            self.hooks.apply_roster_changes_of_all_ranks(requested, &run_cx!(self, module));
         }
         for decided in together(decided) {
             self.absorb(module, &decided)?;
@@ -209,8 +209,8 @@ impl<M: Module> Loop<M> {
     }
 
     /// What a hook or the module decided waits until the ranks agree; swapped weights do not.
-    pub(super) fn hold(&mut self, module: &mut M, decided: Decided) -> Result<(), Failure> {
-        let Decided { hook, event, decision } = decided;
+    pub(super) fn hold(&mut self, module: &mut M, decided: HookDecision) -> Result<(), Failure> {
+        let HookDecision { hook, event, decision } = decided;
         let (flows, requests) = decision.into_parts();
         let (swaps, requests): (Vec<_>, Vec<_>) = requests
             .into_iter()
@@ -218,13 +218,13 @@ impl<M: Module> Loop<M> {
         let decision = flows.into_iter().fold(Decision::CONTINUE, Decision::and);
         let decision = requests.into_iter().fold(decision, Decision::request);
         if !decision.is_continue() {
-            self.ranks.held.push(Decided { hook: hook.clone(), event, decision });
+            self.ranks.held.push(HookDecision { hook: hook.clone(), event, decision });
         }
         if swaps.is_empty() {
             return Ok(());
         }
         let decision = swaps.into_iter().fold(Decision::CONTINUE, Decision::request);
-        let decided = Decided { hook, event, decision };
+        let decided = HookDecision { hook, event, decision };
         if !self.hooks.ranks_of(&decided.hook).is_all() {
             return self.refuse(&decided, "only a hook that runs on all ranks can swap weights".into());
         }

@@ -43,7 +43,7 @@ struct Built {
 impl<M: Module> Call<'_, M> {
     /// Call sites `start` and `plan`.
     pub(crate) fn agree_on_start(&mut self) -> Result<(), Failure> {
-        self.run.hooks.join(self.run.ranks.world);
+        self.run.hooks.set_world(self.run.ranks.world);
         if !self.run.ranks.several {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl<M: Module> Call<'_, M> {
         let run = &mut self.run.shared.run;
         (run.id, run.directory, run.checkpoints) = (id, directory, checkpoints);
         if std::mem::replace(&mut self.options.seed, seed) != seed {
-            self.run.shared.streams.replace(Streams::new(seed));
+            self.run.shared.streams.replace(RandomStreams::new(seed));
         }
         self.resume.options.checkpoint = checkpoint;
         self.run.ranks.unused_recording = self.run.journal.recording.take();

@@ -1,6 +1,6 @@
 //! Hooks of every kind that record what they receive, and go wrong where they are told to.
 
-use tenterhook::hook::{Reply, reply};
+use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{
     AnyHook, BoxError, Event, EventRef, Gradients, Hook, HookResult, HookSpec, Policy, State, Update,
 };
@@ -93,8 +93,8 @@ impl Hook for Calls {
         let wanted = all.filter(|event| self.kind != Kind::Observer || *event != Event::Activation);
         wanted.fold(spec.policy(self.faulty.policy), HookSpec::wants)
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-        reply(self.faulty.called(event.event().handler()))
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        event_result(self.faulty.called(event.event().handler()))
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         self.faulty.called("update")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How much a hook handed over, what became of it, and what that cost the training thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct DeliveryStats {
     /// How much was handed over.
     pub sent: u64,
     /// How much arrived.

@@ -12,8 +12,8 @@ use crate::context::Activation;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::hook::Hook;
-use crate::moment::Moment;
 use crate::progress::{Phase, Progress};
+use crate::run_context::RunContext;
 use crate::tensor::{TensorSource, Tensors};
 
 impl HookRunner {
@@ -21,17 +21,17 @@ impl HookRunner {
     /// branch and nothing else.
     #[inline]
     #[must_use]
-    pub fn listens(&self, phase: Phase, progress: &Progress) -> bool {
+    pub fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
         self.plan().wants(Event::Activation)
             && (phase != Phase::Train || self.plan().is_due(Event::Activation, progress.current_step()))
-            && self.any_listener(|hook| hook.listens(phase, progress))
+            && self.any_listener(|hook| hook.wants_activations(phase, progress))
     }
 
     /// Whether any hook wants the activation of this name in this phase at this step. For those that take work to
     /// show.
     #[must_use]
     pub fn wants_point(&self, point: &str, phase: Phase, progress: &Progress) -> bool {
-        self.any_listener(|hook| hook.listens(phase, progress) && hook.wants_point(point))
+        self.any_listener(|hook| hook.wants_activations(phase, progress) && hook.wants_point(point))
     }
 
     /// The hooks that want the activation of this name, in the plan's order. One that panics over the question is
@@ -41,7 +41,7 @@ impl HookRunner {
         let receivers = self.plan().receivers(Event::Activation).iter().map(|id| &self.slots[*id]);
         let wants =
             |slot: &&Slot| catch_unwind(AssertUnwindSafe(|| slot.hook.wants_point(point))).unwrap_or(false);
-        receivers.filter(wants).map(|slot| slot.standing.name.as_str()).collect()
+        receivers.filter(wants).map(|slot| slot.status.name.as_str()).collect()
     }
 
     fn any_listener(&self, wanted: impl Fn(&dyn Hook) -> bool) -> bool {
@@ -54,15 +54,15 @@ impl HookRunner {
     /// Shows an activation to the hooks that want it, in the plan's order. What aborts the run waits in
     /// [`HookRunner::take_aborted`], since a module's step cannot be left half-way; nobody is shown anything
     /// after it.
-    pub fn show(&mut self, point: &str, values: &dyn TensorSource, moment: Moment<'_>) {
+    pub fn deliver_activation(&mut self, point: &str, values: &dyn TensorSource, run_cx: RunContext<'_>) {
         if self.aborted.is_some() || values.count() == 0 {
             return;
         }
-        let (in_hooks, at_points) = (&moment.shared.in_hooks, &moment.shared.at_points);
+        let (in_hooks, in_activations) = (&run_cx.shared.in_hooks, &run_cx.shared.in_activations);
         let before = in_hooks.get();
-        let activation = Activation { moment, point, values: Tensors::new(values) };
+        let activation = Activation { run_cx, point, values: Tensors::new(values) };
         self.aborted = self.deliver(&activation).err();
-        at_points.set(at_points.get() + in_hooks.get().saturating_sub(before));
+        in_activations.set(in_activations.get() + in_hooks.get().saturating_sub(before));
     }
 
     /// Ends the run by a failure that comes up within the module's step, as soon as that is over; unless another one does

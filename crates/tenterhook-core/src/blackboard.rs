@@ -9,20 +9,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::moment::Shared;
+use crate::run_context::Shared;
 use crate::state::{self, StateError};
 
 /// A value that may stand on the board: it must survive a checkpoint.
-pub trait BoardValue: Any + Send + Clone + Serialize + DeserializeOwned {}
+pub trait BlackboardValue: Any + Send + Clone + Serialize + DeserializeOwned {}
 
-impl<T: Any + Send + Clone + Serialize + DeserializeOwned> BoardValue for T {}
+impl<T: Any + Send + Clone + Serialize + DeserializeOwned> BlackboardValue for T {}
 
 /// The name and type of a place on the board.
 ///
 /// ```
 /// use tenterhook_core::{Board, Key};
 /// const BEST: Key<f64> = Key::new("best_accuracy");
-/// let board = Board::default();
+/// let board = Blackboard::default();
 /// board.put(BEST, 0.95);
 /// assert_eq!(board.get(BEST), Some(0.95));
 /// ```
@@ -59,7 +59,7 @@ trait Stored: Any + Send {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<T: BoardValue> Stored for T {
+impl<T: BlackboardValue> Stored for T {
     fn copied(&self) -> Box<dyn Stored> {
         Box::new(self.clone())
     }
@@ -88,7 +88,7 @@ enum Slot {
 
 /// Values that hooks leave for each other, by typed key.
 #[derive(Clone, Default)]
-pub struct Board {
+pub struct Blackboard {
     slots: RefCell<BTreeMap<String, Slot>>,
     /// The places where the module, a controller or an update hook put what is there.
     kept: RefCell<BTreeSet<String>>,
@@ -98,9 +98,9 @@ pub struct Board {
     told: RefCell<BTreeSet<String>>,
 }
 
-impl Board {
+impl Blackboard {
     /// Puts a value, replacing the one that stood there.
-    pub fn put<T: BoardValue>(&self, key: Key<T>, value: T) {
+    pub fn put<T: BlackboardValue>(&self, key: Key<T>, value: T) {
         self.slots.borrow_mut().insert(key.name.to_owned(), Slot::Live(Box::new(value)));
         self.kept.borrow_mut().insert(key.name.to_owned());
         self.taken.borrow_mut().remove(key.name);
@@ -108,7 +108,7 @@ impl Board {
 
     /// The value that stands there; `None` when there is none or it is of another type.
     #[must_use]
-    pub fn get<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
+    pub fn get<T: BlackboardValue>(&self, key: Key<T>) -> Option<T> {
         match self.slots.borrow().get(key.name)? {
             Slot::Live(value) => (**value).as_any().downcast_ref::<T>().cloned(),
             Slot::Restored(json) => serde_json::from_value(json.clone()).ok(),
@@ -122,7 +122,7 @@ impl Board {
     }
 
     /// Takes the value away.
-    pub fn take<T: BoardValue>(&self, key: Key<T>) -> Option<T> {
+    pub fn take<T: BlackboardValue>(&self, key: Key<T>) -> Option<T> {
         let value = self.get(key)?;
         self.slots.borrow_mut().remove(key.name);
         self.kept.borrow_mut().remove(key.name);
@@ -175,14 +175,14 @@ impl Board {
 
 /// The board as hooks see it: values are put, read and taken one by one.
 #[derive(Clone, Copy)]
-pub struct Places<'a> {
-    pub(crate) shared: &'a Shared,
+pub struct BlackboardView<'a> {
+    pub(crate) shared: &'a RunState,
 }
 
-impl<'a> Places<'a> {
+impl<'a> BlackboardView<'a> {
     /// Puts a value, replacing the one that stood there. What an observer puts does not replace what the module, a
     /// controller or an update hook put: they decide by it. That is said once.
-    pub fn put<T: BoardValue>(self, key: Key<T>, value: T) {
+    pub fn put<T: BlackboardValue>(self, key: Key<T>, value: T) {
         if self.keeps(key.name) {
             if self.board().told.borrow_mut().insert(key.name.to_owned()) {
                 let name = key.name;
@@ -200,18 +200,18 @@ impl<'a> Places<'a> {
 
     /// The value that stands there; `None` when there is none or it is of another type.
     #[must_use]
-    pub fn get<T: BoardValue>(self, key: Key<T>) -> Option<T> {
+    pub fn get<T: BlackboardValue>(self, key: Key<T>) -> Option<T> {
         self.board().get(key)
     }
 
     /// Takes the value away. For an observer there is nothing to take where the module, a controller or an update
-    /// hook put the value: it would be gone for whoever decides by it. An observer can [`get`](Places::get) it.
+    /// hook put the value: it would be gone for whoever decides by it. An observer can [`get`](BlackboardView::get) it.
     #[must_use]
-    pub fn take<T: BoardValue>(self, key: Key<T>) -> Option<T> {
+    pub fn take<T: BlackboardValue>(self, key: Key<T>) -> Option<T> {
         if self.keeps(key.name) { None } else { self.board().take(key) }
     }
 
-    fn board(self) -> &'a Board {
+    fn board(self) -> &'a Blackboard {
         &self.shared.board
     }
 
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_value_is_read_back_by_its_key_and_type_only() {
-        let board = Board::default();
+        let board = Blackboard::default();
         board.put(BEST, 0.25);
         assert_eq!(board.get(BEST), Some(0.25));
         assert_eq!(board.get(Key::<String>::new("best")), None);
@@ -242,8 +242,8 @@ mod tests {
     #[test]
     fn an_observer_takes_away_and_replaces_only_what_observers_left() {
         let shared = || {
-            let clock = Box::new(crate::moment::FixedClock::default());
-            let shared = Shared::new(crate::RunInfo::default(), 0, clock);
+            let clock = Box::new(crate::run_context::FixedClock::default());
+            let shared = RunState::new(crate::RunInfo::default(), 0, clock);
             let info = |name: &str, kind| crate::HookInfo {
                 name: name.into(),
                 kind,
@@ -262,8 +262,8 @@ mod tests {
         let (observer, controller) = (0, 1);
         let run = shared();
         let by = |hook| {
-            run.turn.hook.set(hook);
-            Places { shared: &run }
+            run.current.hook.set(hook);
+            BlackboardView { shared: &run }
         };
         by(controller).put(BEST, 0.5);
         assert_eq!((by(observer).take(BEST), by(observer).get(BEST)), (None, Some(0.5)));
@@ -271,11 +271,11 @@ mod tests {
             by(observer).put(BEST, 0.1);
         }
         assert_eq!(by(controller).get(BEST), Some(0.5), "nor replaces it");
-        assert_eq!(run.said.borrow().len(), 1, "which is said once");
+        assert_eq!(run.messages.borrow().len(), 1, "which is said once");
         let resumed = shared();
         resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
         resumed.board.keep_from_observers(run.board.kept_from_observers());
-        assert_eq!(Places { shared: &resumed }.take(BEST), None, "nor after a resume");
+        assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "nor after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
         by(observer).put(BEST, 0.25);
         assert_eq!(by(observer).take(BEST), Some(0.25));
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn the_board_survives_a_checkpoint() {
-        let board = Board::default();
+        let board = Blackboard::default();
         board.put(BEST, 0.1 + 0.2);
         board.put(NAMES, vec!["a".to_owned()]);
-        let copy = Board::default();
+        let copy = Blackboard::default();
         copy.restore(board.to_json().expect("it serialises"), board.taken());
         assert_eq!(copy.get(BEST), Some(0.1 + 0.2));
         assert_eq!(copy.to_json().expect("it serialises"), board.to_json().expect("it serialises"));
@@ -295,19 +295,19 @@ mod tests {
     #[test]
     fn a_preset_value_survives_a_restore_unless_the_checkpoint_has_another_or_it_was_taken() {
         let preset = || {
-            let board = Board::default();
+            let board = Blackboard::default();
             board.put(BEST, 0.5);
             board.put(NAMES, vec!["a".to_owned()]);
             board
         };
-        let restored = |from: &Board| {
+        let restored = |from: &Blackboard| {
             let board = preset();
             board.restore(from.to_json().expect("it serialises"), from.taken());
             board.keep_from_observers(from.kept_from_observers());
             (board.get(BEST), board.get(NAMES), board.kept_from_observers().len())
         };
         let all = Some(vec!["a".to_owned()]);
-        let empty = Board::default();
+        let empty = Blackboard::default();
         assert_eq!(restored(&empty), (Some(0.5), all.clone(), 2), "the checkpoint has none of them");
         let run = preset();
         run.put(BEST, 0.75);

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::account::Materialised;
+use crate::account::ReadCounts;
 
 thread_local! {
     /// Scalars in the lower half, tensors in the upper: the runner compares it after every hook.
@@ -17,13 +17,13 @@ const TENSOR: u64 = 1 << 32;
 
 /// A single number was brought over from the engine.
 #[inline]
-pub fn scalar_read() {
+pub fn count_scalar() {
     READ.set(READ.get().wrapping_add(1));
 }
 
 /// A tensor, or what it takes to describe it, was brought over from the engine.
 #[inline]
-pub fn tensor_read() {
+pub fn count_tensor() {
     READ.set(READ.get().wrapping_add(TENSOR));
 }
 
@@ -34,7 +34,7 @@ pub fn worked(before: Duration) {
 }
 
 /// How long the engine has worked for what was read since the last time this was asked.
-pub(crate) fn take_worked() -> u64 {
+pub(crate) fn take_engine_nanos() -> u64 {
     WORKED.take()
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn so_far() -> u64 {
 }
 
 /// What was noted between two looks.
-pub(crate) fn between(before: u64, now: u64) -> Materialised {
+pub(crate) fn between(before: u64, now: u64) -> ReadCounts {
     let delta = now.wrapping_sub(before);
-    Materialised { scalars: delta % TENSOR, tensors: delta / TENSOR }
+    ReadCounts { scalars: delta % TENSOR, tensors: delta / TENSOR }
 }

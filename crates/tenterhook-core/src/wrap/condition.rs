@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::Gate;
 use super::gates::PerBatch;
-use crate::condition::{Compared, Condition, Operand};
+use crate::condition::{ComparedWith, Condition, Operand};
 use crate::event::Event;
-use crate::moment::Moment;
 use crate::plan::{TRAIN_LOSS, nearest};
 use crate::progress::Phase;
+use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 
 /// Passes while a condition holds. It is asked once per training batch and once per validation, at the first
@@ -51,7 +51,7 @@ impl Conditioned {
     /// What can never hold in a condition, and what to do about it: a word that `stage` or `phase` never is, or a
     /// text where a number is.
     #[must_use]
-    pub fn nonsense(condition: &Condition) -> Option<(String, String)> {
+    pub fn impossible_comparison(condition: &Condition) -> Option<(String, String)> {
         FIELDS.iter().find_map(|field| {
             let words = match *field {
                 "stage" => STAGES,
@@ -59,14 +59,14 @@ impl Conditioned {
                 _ => &[],
             };
             condition.compared_with(field).into_iter().find_map(|other| match (other, words) {
-                (Compared::Text(text), []) if text.trim().parse::<f64>().is_err() => Some((
+                (ComparedWith::Text(text), []) if text.trim().parse::<f64>().is_err() => Some((
                     format!("`{field}` is a number and never \"{text}\""),
                     "compare it with a number".into(),
                 )),
-                (Compared::Text(word) | Compared::Word(word), [_, ..]) if !words.contains(&word) => {
+                (ComparedWith::Text(word) | ComparedWith::Word(word), [_, ..]) if !words.contains(&word) => {
                     Some((format!("`{field}` is never `{word}`"), suggestion(word, words)))
                 }
-                (Compared::Number, [_, ..]) => {
+                (ComparedWith::Number, [_, ..]) => {
                     Some((format!("`{field}` is a word and never a number"), suggestion("", words)))
                 }
                 _ => None,
@@ -75,17 +75,17 @@ impl Conditioned {
     }
 
     /// Says once that a name is still unknown when there has been time to log it: it may be misspelt.
-    fn tell(&mut self, moment: &Moment<'_>) {
-        if self.told || moment.epochs_done == 0 {
+    fn tell(&mut self, run_cx: &RunContext<'_>) {
+        if self.told || run_cx.epochs_done == 0 {
             return;
         }
         self.told = true;
         let names = self.condition.names();
-        let Some(name) = names.into_iter().find(|name| known(name, moment, false).is_none()) else { return };
-        let logged = moment.metrics().names();
+        let Some(name) = names.into_iter().find(|name| known(name, run_cx, false).is_none()) else { return };
+        let logged = run_cx.metrics().names();
         let near = nearest(name, FIELDS.iter().copied().chain(logged.iter().map(String::as_str)));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        moment.say(format!(
+        run_cx.say(format!(
             "`when = \"{}\"` asks for `{name}`, which nobody has logged in the first epoch{near}",
             self.condition
         ));
@@ -93,15 +93,15 @@ impl Conditioned {
 }
 
 impl Gate for Conditioned {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        self.tell(moment);
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        self.tell(run_cx);
         let Conditioned { condition, batch, validation, .. } = self;
-        let within_batch = event.belongs_to_train_batch(moment.phase, &moment.progress);
-        let holds = || condition.holds(&|name| known(name, moment, within_batch));
+        let within_batch = event.belongs_to_train_batch(run_cx.phase, &run_cx.progress);
+        let holds = || condition.holds(&|name| known(name, run_cx, within_batch));
         if within_batch {
-            return batch.decide(&moment.progress, holds);
+            return batch.decide(&run_cx.progress, holds);
         }
-        if moment.phase != Phase::Validate {
+        if run_cx.phase != Phase::Validate {
             *validation = None;
             return holds();
         }
@@ -118,10 +118,10 @@ impl Gate for Conditioned {
         // A bare word beside a number can only be the name of another one.
         let words =
             fields.flat_map(|field| self.condition.compared_with(field)).filter_map(|other| match other {
-                Compared::Word(word) if !FIELDS.contains(&word) => Some(word),
+                ComparedWith::Word(word) if !FIELDS.contains(&word) => Some(word),
                 _ => None,
             });
-        let spec = words.fold(spec, |spec, word| spec.reads_by("when", word));
+        let spec = words.fold(spec, |spec, word| spec.reads_option("when", word));
         self.condition.names().into_iter().fold(spec, HookSpec::asks)
     }
 
@@ -143,24 +143,24 @@ fn suggestion(word: &str, words: &[&str]) -> String {
     )
 }
 
-fn known(name: &str, moment: &Moment<'_>, within_batch: bool) -> Option<Operand> {
+fn known(name: &str, run_cx: &RunContext<'_>, within_batch: bool) -> Option<Operand> {
     let count = |number: u64| Some(Operand::Number(number as f64));
     match name {
-        "epoch" => count(moment.epoch),
-        "step" if within_batch => count(moment.progress.current_step()),
-        "step" => count(moment.step),
-        "batch" => count(moment.batches.saturating_sub(1)),
-        "samples" => count(moment.samples),
-        "tokens" => count(moment.tokens),
-        "elapsed" => Some(Operand::Number(moment.elapsed().as_secs_f64())),
-        "stage" => Some(Operand::Text(moment.stage.to_string())),
-        "phase" => Some(Operand::Text(moment.phase.to_string())),
-        "loss" => moment
+        "epoch" => count(run_cx.epoch),
+        "step" if within_batch => count(run_cx.progress.current_step()),
+        "step" => count(run_cx.step),
+        "batch" => count(run_cx.batches.saturating_sub(1)),
+        "samples" => count(run_cx.samples),
+        "tokens" => count(run_cx.tokens),
+        "elapsed" => Some(Operand::Number(run_cx.elapsed().as_secs_f64())),
+        "stage" => Some(Operand::Text(run_cx.stage.to_string())),
+        "phase" => Some(Operand::Text(run_cx.phase.to_string())),
+        "loss" => run_cx
             .metrics()
             .logged("loss")
-            .or_else(|| moment.metrics().logged(TRAIN_LOSS))
+            .or_else(|| run_cx.metrics().logged(TRAIN_LOSS))
             .map(Operand::Number),
-        metric => moment.metrics().logged(metric).map(Operand::Number),
+        metric => run_cx.metrics().logged(metric).map(Operand::Number),
     }
 }
 

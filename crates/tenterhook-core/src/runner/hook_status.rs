@@ -5,12 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::accounting::Account;
 use crate::account::Budget;
 use crate::backtraces::{self, Panicked, Trace};
-use crate::failure::{BoxError, Contained, Failure, OnError, Origin, Policy, panic_message, speakable};
+use crate::failure::{
+    BoxError, Contained, Failure, OnError, Origin, Policy, ensure_displayable, panic_message,
+};
 use crate::hook::HookResult;
 use crate::roster::HookInfo;
 use crate::spec::HookSpec;
 
-pub(super) struct Standing {
+pub(super) struct HookStatus {
     pub(super) name: String,
     pub(super) policy: Policy,
     pub(super) enabled: bool,
@@ -28,40 +30,42 @@ pub(super) struct Standing {
 }
 
 /// What went wrong in a hook.
-pub(super) struct Mishap {
+pub(super) struct HookError {
     panicked: bool,
     error: BoxError,
-    trace: Option<Box<Trace>>,
+    trace: Option<Box<FailureTrace>>,
 }
 
-impl Mishap {
-    pub(super) fn error(error: BoxError) -> Mishap {
-        match error.downcast::<Panicked>() {
-            Ok(mut panicked) => Mishap { panicked: true, trace: panicked.take_trace(), error: panicked },
+impl HookError {
+    pub(super) fn error(error: BoxError) -> HookError {
+        match error.downcast::<PanicError>() {
+            Ok(mut panicked) => {
+                HookError { panicked: true, trace: panicked.take_backtrace(), error: panicked }
+            }
             Err(error) => {
-                let error = speakable(error);
-                Mishap { panicked: false, trace: backtraces::of_error(&error), error }
+                let error = ensure_displayable(error);
+                HookError { panicked: false, trace: backtraces::of_error(&error), error }
             }
         }
     }
 
-    pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> Mishap {
-        Mishap { panicked: true, error: panic_message(payload).into(), trace: backtraces::of_panic() }
+    pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> HookError {
+        HookError { panicked: true, error: panic_message(payload).into(), trace: backtraces::of_last_panic() }
     }
 }
 
 /// Calls a hook, and catches what goes wrong in it.
-pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, Mishap> {
+pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, HookError> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(Mishap::error(error)),
-        Err(panic) => Err(Mishap::panic(&*panic)),
+        Ok(Err(error)) => Err(HookError::error(error)),
+        Err(panic) => Err(HookError::panic(&*panic)),
     }
 }
 
-impl Standing {
-    pub(super) fn new(name: String, policy: Policy) -> Standing {
-        Standing {
+impl HookStatus {
+    pub(super) fn new(name: String, policy: Policy) -> HookStatus {
+        HookStatus {
             name,
             policy,
             enabled: true,
@@ -79,14 +83,14 @@ impl Standing {
     /// other failure is contained. `Ok(true)` when the hook must be disabled.
     pub(super) fn judge(
         &mut self,
-        mishap: Mishap,
+        error: HookError,
         place: &'static str,
         at: (u64, u64),
         contained: &mut Vec<Contained>,
     ) -> Result<bool, Failure> {
         self.failures += 1;
-        let panicked = mishap.panicked;
-        let failure = self.failure(mishap, place, at);
+        let panicked = error.panicked;
+        let failure = self.failure(error, place, at);
         if self.policy.on_error == OnError::Abort {
             return Err(failure);
         }
@@ -98,13 +102,18 @@ impl Standing {
     }
 
     /// What went wrong, with who, where and at which epoch and step.
-    pub(super) fn failure(&self, mishap: Mishap, place: &'static str, (epoch, step): (u64, u64)) -> Failure {
-        let Mishap { panicked, error, trace } = mishap;
+    pub(super) fn failure(
+        &self,
+        error: HookError,
+        place: &'static str,
+        (epoch, step): (u64, u64),
+    ) -> Failure {
+        let HookError { panicked, error, trace } = error;
         Failure { origin: Origin::Hook(self.name.clone()), place, epoch, step, panicked, error, trace }
     }
 
     pub(super) fn info(&self, spec: &HookSpec) -> HookInfo {
-        let Standing { name, policy, enabled, failures, budget, .. } = self;
+        let HookStatus { name, policy, enabled, failures, budget, .. } = self;
         HookInfo {
             name: name.clone(),
             kind: spec.kind(),

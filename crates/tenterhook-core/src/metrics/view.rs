@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{Latest, Metrics};
-use crate::moment::LossHistory;
 use crate::plan::TRAIN_LOSS;
 use crate::progress::Phase;
+use crate::run_context::LossHistory;
 
 /// The numbers of a run as hooks and modules see them: to read. Logging goes through `cx.log`.
 #[derive(Clone, Copy)]
-pub struct Logged<'a> {
+pub struct MetricsView<'a> {
     metrics: &'a Metrics,
     losses: &'a dyn LossHistory,
     phase: Phase,
@@ -17,7 +17,7 @@ pub struct Logged<'a> {
     observing: bool,
 }
 
-impl<'a> Logged<'a> {
+impl<'a> MetricsView<'a> {
     /// These metrics and losses while this loop is running; an observer also sees what was read for observers alone.
     #[must_use]
     pub fn new(
@@ -25,12 +25,12 @@ impl<'a> Logged<'a> {
         losses: &'a dyn LossHistory,
         phase: Phase,
         observing: bool,
-    ) -> Logged<'a> {
-        Logged { metrics, losses, phase, observing }
+    ) -> MetricsView<'a> {
+        MetricsView { metrics, losses, phase, observing }
     }
 }
 
-impl Logged<'_> {
+impl MetricsView<'_> {
     /// The latest value of a metric.
     ///
     /// `loss`, where nobody logs under that name, is short for the loss of the loop that is running: `train/loss`,
@@ -109,14 +109,14 @@ impl Logged<'_> {
 }
 
 /// The latest values, as a map.
-impl std::fmt::Debug for Logged<'_> {
+impl std::fmt::Debug for MetricsView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.to_map().fmt(f)
     }
 }
 
 /// The latest values on one line: `train/loss 0.5, val/loss 0.25`.
-impl std::fmt::Display for Logged<'_> {
+impl std::fmt::Display for MetricsView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = self.to_map();
         for (at, (name, value)) in all.iter().enumerate() {
@@ -138,14 +138,14 @@ mod tests {
         metrics.log("val/loss", 0.25, LogOptions::STEP);
         metrics.set_step(1);
         let losses = (Some(0.5), None);
-        let get = |phase, name: &str| Logged::new(&metrics, &losses, phase, false).get(name);
+        let get = |phase, name: &str| MetricsView::new(&metrics, &losses, phase, false).get(name);
         assert_eq!([get(Phase::Train, "loss"), get(Phase::Train, "train/loss")], [Some(0.5); 2]);
         assert_eq!(
             [get(Phase::Validate, "loss"), get(Phase::Validate, "train/loss")],
             [Some(0.25), Some(0.5)]
         );
         assert_eq!(get(Phase::Test, "loss"), None);
-        let of_train = Logged::new(&metrics, &losses, Phase::Train, true);
+        let of_train = MetricsView::new(&metrics, &losses, Phase::Train, true);
         assert_eq!(of_train.logged("train/loss"), None, "a condition makes nobody read it");
         assert_eq!(of_train.step_of("loss"), Some(1));
         metrics.log("train/loss", 0.75, LogOptions::STEP);
@@ -161,7 +161,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.log("b", 0.5, LogOptions::STEP);
         metrics.log("a", 2.0, LogOptions::STEP);
-        let logged = Logged::new(&metrics, &(None, None), Phase::Train, true);
+        let logged = MetricsView::new(&metrics, &(None, None), Phase::Train, true);
         assert_eq!(
             (format!("{logged:?}"), format!("{metrics:?}")),
             (r#"{"a": 2.0, "b": 0.5}"#.into(), r#"{"a": 2.0, "b": 0.5}"#.into())

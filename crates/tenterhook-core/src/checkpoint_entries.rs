@@ -11,13 +11,13 @@ use crate::state::{StateError, to_json};
 
 /// Free entries of a checkpoint, which hooks and the module may add and read.
 #[derive(Clone, Debug, Default)]
-pub struct Entries(RefCell<BTreeMap<String, Value>>);
+pub struct CheckpointEntries(RefCell<BTreeMap<String, Value>>);
 
-impl Entries {
+impl CheckpointEntries {
     /// Entries with these contents.
     #[must_use]
-    pub fn new(entries: BTreeMap<String, Value>) -> Entries {
-        Entries(RefCell::new(entries))
+    pub fn new(entries: BTreeMap<String, Value>) -> CheckpointEntries {
+        CheckpointEntries(RefCell::new(entries))
     }
 
     /// Adds an entry, or replaces the one of this key.

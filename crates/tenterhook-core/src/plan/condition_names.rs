@@ -6,12 +6,12 @@ use crate::wrap::FIELDS;
 
 /// The names that this hook's conditions ask for, that nobody writes, and that are almost one that there is.
 /// Whatever else nobody declares may be logged all the same, so it passes.
-pub(super) fn slips(spec: &HookSpec, hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
+pub(super) fn likely_typos(spec: &HookSpec, hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
     let Some(metrics) = &world.metrics else { return Vec::new() };
     let written = hooks.iter().flat_map(|spec| spec.writes.iter().map(String::as_str));
     let mut known: Vec<&str> = FIELDS.iter().copied().chain([TRAIN_LOSS]).collect();
     known.extend(metrics.iter().map(|metric| metric.name.as_str()).chain(written));
-    let unknown = spec.asks.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
+    let unknown = spec.gated_by.iter().filter(|name| !known.iter().any(|known| covers(known, name)));
     let slip = |name: &String| {
         let near = known.iter().find(|known| is_slip(name, known))?;
         Some(PlanError::nobody_writes(spec, name, format!("did you mean `{near}`?")))
@@ -46,7 +46,7 @@ mod tests {
             DeclaredMetric::new("val/loss", Phase::Validate),
             DeclaredMetric::new("val/top5", Phase::Validate),
         ]);
-        let hooks = [HookSpec::observer("rates").writes("lr/**"), HookSpec::observer("gate").asks(name)];
+        let hooks = [HookSpec::observer("rates").writes("lr/**"), HookSpec::observer("gate").gated_by(name)];
         check(&hooks, &RunFacts { metrics, ..RunFacts::default() }).iter().map(ToString::to_string).collect()
     }
 

@@ -3,11 +3,11 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
 
-use crate::board::{Board, Places};
-use crate::metrics::{Histogram, LogOptions, Logged, Metrics, Told};
+use crate::blackboard::{Blackboard, BlackboardView};
+use crate::metrics::{Histogram, LogOptions, Metrics, MetricsView, Told};
 use crate::progress::{Phase, Progress, RunInfo, Stage, Status, epoch_label};
-use crate::random::{Stream, Streams};
-use crate::roster::{Requests, Roster};
+use crate::random::{RandomStream, RandomStreams};
+use crate::roster::{Roster, RosterHandle};
 use crate::tensor::{ModelView, OptimizerSource, TensorSource, Tensors};
 
 /// One batch as a hook sees it.
@@ -56,15 +56,15 @@ pub trait LossHistory {
 }
 
 /// What all hooks of a run share.
-pub struct Shared {
+pub struct RunState {
     /// What does not change.
     pub run: RunInfo,
     /// Logged numbers.
     pub metrics: Metrics,
     /// Values that hooks leave for each other.
-    pub board: Board,
+    pub board: Blackboard,
     /// Random streams, one per purpose.
-    pub streams: RefCell<Streams>,
+    pub streams: RefCell<RandomStreams>,
     /// Who is registered, and requests to change that.
     pub roster: Roster,
     /// The trainer's clock.
@@ -72,30 +72,30 @@ pub struct Shared {
     /// How long the run had taken before it was resumed.
     pub elapsed_before: Duration,
     /// What hooks want people to know: who says it, and what.
-    pub said: RefCell<Vec<(String, String)>>,
+    pub messages: RefCell<Vec<(String, String)>>,
     /// Lines that hooks want on the console and nowhere else: who prints it, and what.
-    pub printed: RefCell<Vec<(String, String)>>,
+    pub console_lines: RefCell<Vec<(String, String)>>,
     /// The time spent in hooks so far, measured while some hook asks for it.
     pub(crate) in_hooks: Cell<Duration>,
     /// The part of it that was spent looking at activations.
-    pub(crate) at_points: Cell<Duration>,
+    pub(crate) in_activations: Cell<Duration>,
     /// Whose turn it is.
-    pub(crate) turn: Turn,
+    pub(crate) current: CurrentHook,
 }
 
 /// The hook that is running now, and what becomes of the event that it is offered.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct CurrentHook {
     /// The hook's number.
     pub(crate) hook: Cell<usize>,
-    pub(crate) passage: Cell<Passage>,
+    pub(crate) passage: Cell<GateResult>,
     /// When a gate opened for the event, where account is kept.
     pub(crate) opened_at: Cell<u64>,
 }
 
 /// What became of an event that was offered to a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum GateResult {
     /// Nobody keeps account of it.
     #[default]
     Unwatched,
@@ -107,48 +107,48 @@ pub(crate) enum Passage {
     HeldBack,
 }
 
-impl Shared {
+impl RunState {
     /// What the hooks of a run with this seed and clock share.
     #[must_use]
-    pub fn new(run: RunInfo, seed: u64, clock: Box<dyn Clock>) -> Shared {
-        Shared {
+    pub fn new(run: RunInfo, seed: u64, clock: Box<dyn Clock>) -> RunState {
+        RunState {
             run,
             metrics: Metrics::default(),
-            board: Board::default(),
-            streams: RefCell::new(Streams::new(seed)),
+            board: Blackboard::default(),
+            streams: RefCell::new(RandomStreams::new(seed)),
             roster: Roster::default(),
             clock,
             elapsed_before: Duration::ZERO,
-            said: RefCell::default(),
-            printed: RefCell::default(),
+            messages: RefCell::default(),
+            console_lines: RefCell::default(),
             in_hooks: Cell::default(),
-            at_points: Cell::default(),
-            turn: Turn::default(),
+            in_activations: Cell::default(),
+            current: CurrentHook::default(),
         }
     }
 
     /// Whether the hook that is running now is an observer.
     pub(crate) fn observing(&self) -> bool {
-        self.roster.observes(self.turn.hook.get())
+        self.roster.observes(self.current.hook.get())
     }
 
     /// A gate has let the event through: the hook's time begins. Gates that stand behind it begin nothing.
-    pub(crate) fn let_through(&self) {
-        if self.turn.passage.get() == Passage::Straight {
-            self.turn.passage.set(Passage::Opened);
-            self.turn.opened_at.set(self.clock.nanos());
+    pub(crate) fn gate_opened(&self) {
+        if self.current.gate.get() == GateResult::NoGate {
+            self.current.gate.set(GateResult::Opened);
+            self.current.opened_at.set(self.clock.nanos());
         }
     }
 
     /// The event does not come through to its hook.
-    pub(crate) fn hold_back(&self) {
-        self.turn.passage.set(Passage::HeldBack);
+    pub(crate) fn gate_closed(&self) {
+        self.current.gate.set(GateResult::Closed);
     }
 
     /// Says something to people, as the hook that is running now.
     pub(crate) fn say(&self, text: String) {
-        let hook = self.roster.name(self.turn.hook.get()).to_owned();
-        self.said.borrow_mut().push((hook, text));
+        let hook = self.roster.name(self.current.hook.get()).to_owned();
+        self.messages.borrow_mut().push((hook, text));
     }
 
     /// The time since the run began, also when it was resumed in between.
@@ -159,7 +159,7 @@ impl Shared {
 }
 
 /// The state of the run at the moment of an event. Every context dereferences to it.
-pub struct Moment<'a> {
+pub struct RunContext<'a> {
     /// Which of the trainer's calls is running.
     pub stage: Stage,
     /// Which loop is running.
@@ -170,23 +170,23 @@ pub struct Moment<'a> {
     pub progress: Progress,
     /// What does not change during the run.
     pub run: &'a RunInfo,
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a RunState,
     pub(crate) model: &'a dyn ModelView,
     pub(crate) losses: &'a dyn LossHistory,
 }
 
-impl<'a> Moment<'a> {
+impl<'a> RunContext<'a> {
     /// The moment at which these things stand as they do.
     #[inline]
     #[must_use]
     pub fn new(
         (stage, phase, status): (Stage, Phase, Status),
         progress: Progress,
-        shared: &'a Shared,
+        shared: &'a RunState,
         model: &'a dyn ModelView,
         losses: &'a dyn LossHistory,
-    ) -> Moment<'a> {
-        Moment { stage, phase, status, progress, run: &shared.run, shared, model, losses }
+    ) -> RunContext<'a> {
+        RunContext { stage, phase, status, progress, run: &shared.run, shared, model, losses }
     }
 
     /// The epoch that is under way, from 0; when training has ended, the last one. (`cx.epoch` is the next one then.)
@@ -246,8 +246,8 @@ impl<'a> Moment<'a> {
 
     /// The metrics logged so far. What was read for an observer alone is among them for observers alone.
     #[must_use]
-    pub fn metrics(&self) -> Logged<'a> {
-        Logged::new(&self.shared.metrics, self.losses, self.phase, self.observing())
+    pub fn metrics(&self) -> MetricsView<'a> {
+        MetricsView::new(&self.shared.metrics, self.losses, self.phase, self.observing())
     }
 
     /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
@@ -271,7 +271,7 @@ impl<'a> Moment<'a> {
     }
 
     /// The time spent in hooks since the run began. It is measured while a hook asks for it with
-    /// [`HookSpec::measures_hooks`](crate::HookSpec::measures_hooks), and stands still otherwise.
+    /// [`HookSpec::measures_hook_time`](crate::HookSpec::measures_hook_time), and stands still otherwise.
     #[must_use]
     pub fn time_in_hooks(&self) -> Duration {
         self.shared.in_hooks.get()
@@ -279,15 +279,15 @@ impl<'a> Moment<'a> {
 
     /// The part of it that was spent looking at activations, and so within the module's step.
     #[must_use]
-    pub fn time_at_points(&self) -> Duration {
-        self.shared.at_points.get()
+    pub fn time_in_activations(&self) -> Duration {
+        self.shared.in_activations.get()
     }
 
     /// Prints a line on the console, where progress belongs; nothing keeps it. What people should still
-    /// find in the run's journal is [`said`](Moment::say).
+    /// find in the run's journal is [`said`](RunContext::say).
     pub fn print(&self, line: impl Into<String>) {
         let hook = self.hook_name().to_owned();
-        self.shared.printed.borrow_mut().push((hook, line.into()));
+        self.shared.console_lines.borrow_mut().push((hook, line.into()));
     }
 
     /// Says something to people; the trainer passes it on after the event, and the run's journal keeps it.
@@ -297,27 +297,27 @@ impl<'a> Moment<'a> {
 
     /// The board on which hooks leave values for each other.
     #[must_use]
-    pub fn board(&self) -> Places<'a> {
-        Places { shared: self.shared }
+    pub fn board(&self) -> BlackboardView<'a> {
+        BlackboardView { shared: self.shared }
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
     /// for observers and forward hooks only, and for none that a controller or an update hook declares to
     /// read from: the others change training.
     #[must_use]
-    pub fn hooks(&self) -> Requests<'a> {
-        Requests { roster: &self.shared.roster, by: Some(self.shared.turn.hook.get()) }
+    pub fn hooks(&self) -> RosterHandle<'a> {
+        RosterHandle { roster: &self.shared.roster, by: Some(self.shared.current.hook.get()) }
     }
 
     /// For a hook that does its work now and then, of its own accord: whether it does so now, which is what it is given. As
     /// behind a gate, the event is no call of the hook where it does not, and timed by itself where it does, so that what it
     /// costs is known though it is rare.
     #[must_use]
-    pub fn paced(&self, due: bool) -> bool {
+    pub fn count_call_if(&self, due: bool) -> bool {
         if due {
-            self.shared.let_through();
+            self.shared.gate_opened();
         } else {
-            self.shared.hold_back();
+            self.shared.gate_closed();
         }
         due
     }
@@ -325,18 +325,18 @@ impl<'a> Moment<'a> {
     /// The name that the hook which is running now is registered under.
     #[must_use]
     pub fn hook_name(&self) -> Ref<'a, str> {
-        self.shared.roster.name(self.shared.turn.hook.get())
+        self.shared.roster.name(self.shared.current.hook.get())
     }
 
     /// This hook's own random stream. Drawing from it shifts nobody else's.
     #[must_use]
-    pub fn rng(&self) -> RefMut<'a, Stream> {
+    pub fn rng(&self) -> RefMut<'a, RandomStream> {
         let name = self.hook_name();
         RefMut::map(self.shared.streams.borrow_mut(), |streams| streams.stream("hook", &name))
     }
 }
 
-impl std::ops::Deref for Moment<'_> {
+impl std::ops::Deref for RunContext<'_> {
     type Target = Progress;
     fn deref(&self) -> &Progress {
         &self.progress

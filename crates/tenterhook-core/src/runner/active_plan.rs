@@ -41,17 +41,17 @@ struct Needs {
 impl HookRunner {
     pub(super) fn replan(&mut self) {
         for slot in &mut self.slots {
-            slot.standing.wants_losses = slot.wants_losses();
+            slot.status.wants_losses = slot.wants_losses();
         }
         let slots = &self.slots;
         let entries: Vec<_> = slots.iter().enumerate().map(|(id, slot)| slot.entry(id, self.world)).collect();
         let live = |needs: fn(&Slot) -> bool| slots.iter().any(|slot| slot.is_live() && needs(slot));
         let needs = Needs {
-            losses: live(|slot| slot.standing.wants_losses && slot.spec.steers()),
-            observed_losses: live(|slot| slot.standing.wants_losses && !slot.spec.steers()),
+            losses: live(|slot| slot.status.wants_losses && slot.spec.steers()),
+            observed_losses: live(|slot| slot.status.wants_losses && !slot.spec.steers()),
             grad_norm: live(Slot::reads_grad_norm),
-            time_in_hooks: live(|slot| slot.spec.measures_hooks),
-            budgets: live(|slot| slot.standing.budget.is_some()),
+            time_in_hooks: live(|slot| slot.spec.measures_hook_time),
+            budgets: live(|slot| slot.status.budget.is_some()),
         };
         let updates = slots.iter().enumerate().filter(|(_, slot)| slot.changes_gradients());
         self.planned = Planned {
@@ -96,7 +96,7 @@ impl HookRunner {
     /// Whether a controller or an update hook judges every loss, which must then be logged at every step.
     #[inline]
     #[must_use]
-    pub fn judges_every_loss(&self) -> bool {
+    pub fn steering_needs_every_loss(&self) -> bool {
         self.planned.needs.losses
     }
 
@@ -104,13 +104,13 @@ impl HookRunner {
     /// else: a controller must not see other numbers because somebody watches.
     #[inline]
     #[must_use]
-    pub fn observes_every_loss(&self) -> bool {
+    pub fn observers_need_every_loss(&self) -> bool {
         self.planned.needs.observed_losses
     }
 
     /// Whether any hook wants to know the time spent in hooks.
     #[inline]
-    pub(super) fn measures_hooks(&self) -> bool {
+    pub(super) fn measures_hook_time(&self) -> bool {
         self.planned.needs.time_in_hooks
     }
 

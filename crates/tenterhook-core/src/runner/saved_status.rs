@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HookRunner;
+use super::hook_status::HookStatus;
 use super::slot::Slot;
-use super::standing::Standing;
 use super::states::HookStates;
 use crate::failure::Failure;
-use crate::moment::Shared;
 use crate::progress::Progress;
+use crate::run_context::Shared;
 use crate::state::State;
 
 /// The hooks that are not registered now.
@@ -71,8 +71,8 @@ impl HookRunner {
         let Absent { removed, awaited } = &self.absent;
         let removed = removed.iter().map(|name| (name, Stood { removed: true, ..Stood::default() }));
         let awaited = awaited.iter().map(|(name, awaited)| (name, awaited.stood));
-        let present = self.present().map(|slot| &slot.standing).map(|standing| {
-            let Standing { name, registered, enabled, failures, added, .. } = standing;
+        let present = self.present().map(|slot| &slot.status).map(|status| {
+            let HookStatus { name, registered, enabled, failures, added, .. } = status;
             let (registered, enabled, failures, added) = (*registered, *enabled, *failures, *added);
             (name, Stood { registered, enabled, failures, added, removed: false })
         });
@@ -80,7 +80,7 @@ impl HookRunner {
         RunnerState { standings: all.map(|(name, stood)| (name.clone(), stood)).collect() }
     }
 
-    /// Gives the hooks their states and standing back. What was registered in another way than then, enabled or not,
+    /// Gives the hooks their states and status back. What was registered in another way than then, enabled or not,
     /// stays as it is registered now; so does what has failed too often since. A checkpoint never enables a hook with
     /// effects that is registered as disabled: it may come from anybody.
     pub fn restore(
@@ -88,18 +88,18 @@ impl HookRunner {
         state: &RunnerState,
         hooks: &HookStates,
         at: &Progress,
-        shared: &Shared,
+        shared: &RunState,
     ) -> Result<(), Failure> {
         let barred = self.barred();
         for (name, stood) in &state.standings {
             if stood.removed {
                 // It may not have been registered this time.
                 let _ = self.remove(name);
-            } else if let Some(Slot { standing, .. }) = self.find_mut(name) {
-                if standing.registered == stood.registered {
-                    standing.enabled = stood.enabled && !standing.given_up && !barred.contains(name);
+            } else if let Some(Slot { status, .. }) = self.find_mut(name) {
+                if status.registered == stood.registered {
+                    status.enabled = stood.enabled && !status.given_up && !barred.contains(name);
                 }
-                standing.failures = standing.failures.max(stood.failures);
+                status.failures = status.failures.max(stood.failures);
             } else if stood.added {
                 let state = hooks.get(name).cloned().unwrap_or_else(State::empty);
                 self.absent.awaited.insert(name.clone(), Awaited { stood: *stood, state });
@@ -113,16 +113,16 @@ impl HookRunner {
 
     /// The hooks that are registered as disabled and have effects outside of the run directory.
     fn barred(&self) -> Vec<String> {
-        let bars = |slot: &&Slot| !slot.standing.registered && !slot.spec.effects.is_empty();
-        self.present().filter(bars).map(|slot| slot.standing.name.clone()).collect()
+        let bars = |slot: &&Slot| !slot.status.registered && !slot.spec.effects.is_empty();
+        self.present().filter(bars).map(|slot| slot.status.name.clone()).collect()
     }
 
     /// A hook that was added while the run went on has been added again: it gets back what it had.
     pub(super) fn take_up(&mut self, name: &str) {
         let Some(Awaited { stood, state }) = self.absent.awaited.remove(name) else { return };
         let enabled = stood.enabled && !self.barred().iter().any(|barred| barred == name);
-        if let Some(Slot { standing, .. }) = self.find_mut(name) {
-            (standing.enabled, standing.failures) = (enabled, stood.failures);
+        if let Some(Slot { status, .. }) = self.find_mut(name) {
+            (status.enabled, status.failures) = (enabled, stood.failures);
         }
         let states = HookStates::from([(name.to_owned(), state)]);
         if let Err(failure) = self.load_states(&states, &Progress::default()) {

@@ -7,7 +7,7 @@ use crate::progress::Phase;
 /// The events that a hook has received; those that a gate held back are not among them, nor activations that it
 /// did not want, nor what belongs to a sanity check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedEvents {
     /// The events that it wants.
     pub wanted: Events,
     /// What it has received in training.
@@ -18,22 +18,22 @@ pub struct Received {
 
 impl HookRunner {
     /// From now on notes who receives what.
-    pub fn note_received(&mut self) {
+    pub fn record_received(&mut self) {
         self.received.get_or_insert_default();
         self.replan();
     }
 
-    /// What a hook has received since [`HookRunner::note_received`]; nothing is known of update hooks.
+    /// What a hook has received since [`HookRunner::record_received`]; nothing is known of update hooks.
     #[must_use]
-    pub fn received(&self, name: &str) -> Option<Received> {
+    pub fn received(&self, name: &str) -> Option<ReceivedEvents> {
         let noted = self.received.as_ref()?;
         let id = self.slots.iter().position(|slot| slot.is_called(name) && !slot.is_update())?;
         let wanted = self.slots[id].spec.events;
-        Some(Received { wanted, ..noted.get(id).copied().unwrap_or_default() })
+        Some(ReceivedEvents { wanted, ..noted.get(id).copied().unwrap_or_default() })
     }
 }
 
-impl Received {
+impl ReceivedEvents {
     pub(super) fn note(&mut self, event: Event, phase: Phase) {
         match phase {
             Phase::SanityCheck => {}

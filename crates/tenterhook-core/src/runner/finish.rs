@@ -1,13 +1,13 @@
 //! The end of a call: hooks wait for what they handed to worker threads, and say what became of it.
 
 use super::HookRunner;
+use super::hook_status::{HookError, attempt};
 use super::slot::{Presence, Teardown};
-use super::standing::{Mishap, attempt};
+use crate::delivery_stats::DeliveryStats;
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::moment::Shared;
 use crate::progress::Progress;
-use crate::sent::Sent;
+use crate::run_context::Shared;
 
 /// Most hooks have nothing to finish, and took so many nanoseconds at the most to say so.
 const NOTHING: u64 = 1_000;
@@ -15,12 +15,12 @@ const NOTHING: u64 = 1_000;
 impl HookRunner {
     /// Lets every hook finish, disabled and removed ones too, whatever fails on the way; those that were removed leave then.
     /// The failures that would have aborted are returned; the others are contained.
-    pub fn finish(&mut self, progress: &Progress, shared: &Shared) -> Vec<Failure> {
+    pub fn finish(&mut self, progress: &Progress, shared: &RunState) -> Vec<Failure> {
         let mut failures = Vec::new();
         self.sent.clear();
         for id in 0..self.slots.len() {
-            for mishap in self.finish_one(id, shared).into_iter().flatten() {
-                failures.extend(self.judge(id, mishap, "finish", (progress.epoch, progress.step)).err());
+            for error in self.finish_one(id, shared).into_iter().flatten() {
+                failures.extend(self.judge(id, error, "finish", (progress.epoch, progress.step)).err());
             }
         }
         self.in_call = false;
@@ -29,7 +29,7 @@ impl HookRunner {
     }
 
     /// Lets one hook finish. What went wrong when it finished, said what it had sent, or left.
-    fn finish_one(&mut self, id: usize, shared: &Shared) -> [Option<Mishap>; 3] {
+    fn finish_one(&mut self, id: usize, shared: &RunState) -> [Option<HookError>; 3] {
         let (on, world, slot) = (self.accounting.on, self.world, &mut self.slots[id]);
         if slot.presence == Presence::Removed || !slot.spec.ranks.include(world) {
             return Default::default();
@@ -38,9 +38,9 @@ impl HookRunner {
         let finished = attempt(|| slot.hook.finish());
         let waited = began.map_or(0, |began| shared.clock.nanos().saturating_sub(began));
         if waited > NOTHING {
-            slot.standing.account.worked(Event::Teardown as usize, waited);
+            slot.status.account.worked(Event::Teardown as usize, waited);
         }
-        let sent = attempt(|| Ok(slot.hook.sent()));
+        let sent = attempt(|| Ok(slot.hook.delivery_stats()));
         let mut left = None;
         if slot.presence == Presence::Leaving {
             slot.presence = Presence::Removed;
@@ -54,14 +54,14 @@ impl HookRunner {
         if slot.teardown == Teardown::Due {
             slot.teardown = Teardown::Open;
         }
-        let (sent, unsaid) = sent.map_or_else(|mishap| (None, Some(mishap)), |sent| (sent, None));
-        self.sent.extend(sent.map(|sent| (slot.standing.name.clone(), sent)));
+        let (sent, unsaid) = sent.map_or_else(|error| (None, Some(error)), |sent| (sent, None));
+        self.sent.extend(sent.map(|sent| (slot.status.name.clone(), sent)));
         [finished.err(), unsaid, left]
     }
 
     /// What became of what hooks handed to worker threads in the call that is over, by the hook's name, in registration order.
     #[must_use]
-    pub fn sent(&self) -> &[(String, Sent)] {
+    pub fn delivery_stats(&self) -> &[(String, DeliveryStats)] {
         &self.sent
     }
 }
