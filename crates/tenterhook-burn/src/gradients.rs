@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
 use tenterhook::optim::{OptimizerSet, ParamFacts};
-use tenterhook::update::Kept;
+use tenterhook::update::SavedGradient;
 use tenterhook::{
     BoxError, ClipRule, DType, GradientsMut, ModuleResult, TensorMap, TensorSource, TensorStats, UpdateError,
 };
@@ -105,16 +105,16 @@ impl GradientsMut for Part {
     }
 
     /// Shared: a tensor that is shared is copied by whoever changes it.
-    fn keep(&self, index: usize) -> SavedGradient {
+    fn save(&self, index: usize) -> SavedGradient {
         self.values[index].as_deref().cloned().map_or(SavedGradient::NONE, SavedGradient::of)
     }
 
-    fn put_back(&mut self, index: usize, kept: SavedGradient) {
+    fn restore(&mut self, index: usize, kept: SavedGradient) {
         let kept: Option<Erased> = kept.into();
         self.values[index] = kept.map(Box::new);
     }
 
-    fn read_kept(&self, kept: &SavedGradient) -> Option<Vec<f32>> {
+    fn read_saved(&self, kept: &SavedGradient) -> Option<Vec<f32>> {
         kept.as_any()?.downcast_ref().map(Erased::to_vec)
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn step<M: Module>(
 fn tell(awaited: PendingUpdate, before: &Erased, after: &Erased) {
     let began = Instant::now();
     let change = after.change_since(before);
-    awaited.happened(change, began.elapsed());
+    awaited.resolve(change, began.elapsed());
 }
 
 struct Apply<'a> {

@@ -1,4 +1,4 @@
-//! A typed board on which hooks leave values for each other.
+//! A blackboard on which hooks and module share values, by typed key.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,18 +9,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::run_context::Shared;
+use crate::run_context::RunState;
 use crate::state::{self, StateError};
 
-/// A value that may stand on the board: it must survive a checkpoint.
+/// A value that can be put on the blackboard. Checkpoints save it.
 pub trait BlackboardValue: Any + Send + Clone + Serialize + DeserializeOwned {}
 
 impl<T: Any + Send + Clone + Serialize + DeserializeOwned> BlackboardValue for T {}
 
-/// The name and type of a place on the board.
+/// A key of the blackboard: a name and the type of its value.
 ///
 /// ```
-/// use tenterhook_core::{Board, Key};
+/// use tenterhook_core::{Blackboard, Key};
 /// const BEST: Key<f64> = Key::new("best_accuracy");
 /// let board = Blackboard::default();
 /// board.put(BEST, 0.95);
@@ -40,27 +40,27 @@ impl<T> Clone for Key<T> {
 impl<T> Copy for Key<T> {}
 
 impl<T> Key<T> {
-    /// A place of this name for values of type `T`.
+    /// Makes a key of this name for values of type `T`.
     #[must_use]
     pub const fn new(name: &'static str) -> Key<T> {
         Key { name, value: PhantomData }
     }
 
-    /// The name under which hooks declare that they read or write it.
+    /// The name, under which hooks declare that they read or write the value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 }
 
-trait Stored: Any + Send {
-    fn copied(&self) -> Box<dyn Stored>;
+trait DynValue: Any + Send {
+    fn to_box(&self) -> Box<dyn DynValue>;
     fn to_json(&self) -> Result<Value, StateError>;
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<T: BlackboardValue> Stored for T {
-    fn copied(&self) -> Box<dyn Stored> {
+impl<T: BlackboardValue> DynValue for T {
+    fn to_box(&self) -> Box<dyn DynValue> {
         Box::new(self.clone())
     }
     fn to_json(&self) -> Result<Value, StateError> {
@@ -71,153 +71,163 @@ impl<T: BlackboardValue> Stored for T {
     }
 }
 
-impl Clone for Slot {
-    fn clone(&self) -> Slot {
-        match self {
-            Slot::Live(value) => Slot::Live((**value).copied()),
-            Slot::Restored(json) => Slot::Restored(json.clone()),
-        }
-    }
-}
-
-enum Slot {
-    Live(Box<dyn Stored>),
-    /// Read from a checkpoint; it gets its type when somebody first asks for it.
+enum Stored {
+    Live(Box<dyn DynValue>),
+    /// Read from a checkpoint; converted whenever it is read, since its type is known only then.
     Restored(Value),
 }
 
-/// Values that hooks leave for each other, by typed key.
+impl Clone for Stored {
+    fn clone(&self) -> Stored {
+        match self {
+            Stored::Live(value) => Stored::Live((**value).to_box()),
+            Stored::Restored(json) => Stored::Restored(json.clone()),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Entry {
+    value: Stored,
+    /// The module, a controller or an update hook put the value, so observers can neither replace nor take
+    /// it.
+    protected: bool,
+}
+
+/// Values that hooks and module share, by typed key.
 #[derive(Clone, Default)]
 pub struct Blackboard {
-    slots: RefCell<BTreeMap<String, Slot>>,
-    /// The places where the module, a controller or an update hook put what is there.
-    kept: RefCell<BTreeSet<String>>,
-    /// The places whose value was taken away.
+    entries: RefCell<BTreeMap<String, Entry>>,
+    /// The keys whose value was taken.
     taken: RefCell<BTreeSet<String>>,
-    /// The places about which an observer was told that they are not its own.
-    told: RefCell<BTreeSet<String>>,
+    /// The keys for which the warning about a refused `put` has been given.
+    warned: RefCell<BTreeSet<String>>,
 }
 
 impl Blackboard {
-    /// Puts a value, replacing the one that stood there.
+    /// Puts a value, and replaces an earlier one.
     pub fn put<T: BlackboardValue>(&self, key: Key<T>, value: T) {
-        self.slots.borrow_mut().insert(key.name.to_owned(), Slot::Live(Box::new(value)));
-        self.kept.borrow_mut().insert(key.name.to_owned());
+        self.put_entry(key, value, true);
+    }
+
+    fn put_entry<T: BlackboardValue>(&self, key: Key<T>, value: T, protected: bool) {
+        let value = Stored::Live(Box::new(value));
+        self.entries.borrow_mut().insert(key.name.to_owned(), Entry { value, protected });
         self.taken.borrow_mut().remove(key.name);
     }
 
-    /// The value that stands there; `None` when there is none or it is of another type.
+    /// The value of a key; `None` if there is none or it is of another type.
     #[must_use]
     pub fn get<T: BlackboardValue>(&self, key: Key<T>) -> Option<T> {
-        match self.slots.borrow().get(key.name)? {
-            Slot::Live(value) => (**value).as_any().downcast_ref::<T>().cloned(),
-            Slot::Restored(json) => serde_json::from_value(json.clone()).ok(),
+        match &self.entries.borrow().get(key.name)?.value {
+            Stored::Live(value) => (**value).as_any().downcast_ref::<T>().cloned(),
+            Stored::Restored(json) => serde_json::from_value(json.clone()).ok(),
         }
     }
 
-    /// Whether a value stands at the place of this name.
+    /// Whether there is a value under this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.slots.borrow().contains_key(name)
+        self.entries.borrow().contains_key(name)
     }
 
-    /// Takes the value away.
+    /// Removes a value and returns it.
     pub fn take<T: BlackboardValue>(&self, key: Key<T>) -> Option<T> {
         let value = self.get(key)?;
-        self.slots.borrow_mut().remove(key.name);
-        self.kept.borrow_mut().remove(key.name);
+        self.entries.borrow_mut().remove(key.name);
         self.taken.borrow_mut().insert(key.name.to_owned());
         Some(value)
     }
 
-    /// The places whose values no observer may take away, because the module, a controller or an update hook put
-    /// them there; a checkpoint holds their names.
+    fn is_protected(&self, name: &str) -> bool {
+        self.entries.borrow().get(name).is_some_and(|entry| entry.protected)
+    }
+
+    /// The keys whose values were put by the module, a controller or an update hook, so that no observer can
+    /// take them. A checkpoint saves them.
     #[must_use]
-    pub fn kept_from_observers(&self) -> BTreeSet<String> {
-        self.kept.borrow().clone()
+    pub fn protected_keys(&self) -> BTreeSet<String> {
+        let entries = self.entries.borrow();
+        entries.iter().filter(|(_, entry)| entry.protected).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Keeps observers from taking away what is in these places.
-    pub fn keep_from_observers(&self, names: BTreeSet<String>) {
-        self.kept.borrow_mut().extend(names);
+    /// Protects the values of these keys from observers.
+    pub fn protect_keys(&self, names: &BTreeSet<String>) {
+        for (name, entry) in self.entries.borrow_mut().iter_mut() {
+            entry.protected |= names.contains(name);
+        }
     }
 
-    /// The places whose value was taken away; a checkpoint holds their names.
+    /// The keys whose value was taken. A checkpoint saves them.
     #[must_use]
     pub fn taken(&self) -> BTreeSet<String> {
         self.taken.borrow().clone()
     }
 
-    /// Everything on the board, as a checkpoint holds it.
+    /// All values, for a checkpoint.
     pub fn to_json(&self) -> Result<BTreeMap<String, Value>, StateError> {
-        let slots = self.slots.borrow();
-        let json = slots.iter().map(|(name, slot)| {
-            let value = match slot {
-                Slot::Live(value) => (**value).to_json()?,
-                Slot::Restored(json) => json.clone(),
+        let entries = self.entries.borrow();
+        let json = entries.iter().map(|(name, entry)| {
+            let value = match &entry.value {
+                Stored::Live(value) => (**value).to_json()?,
+                Stored::Restored(json) => json.clone(),
             };
             Ok((name.clone(), value))
         });
         json.collect()
     }
 
-    /// Restores the values of a checkpoint, and empties the places that were `taken` before it. Other places keep their
-    /// values, such as those that a program presets.
+    /// Restores the values of a checkpoint, and removes those that were `taken` before it. Other values stay,
+    /// such as those that a program presets.
     pub fn restore(&self, values: BTreeMap<String, Value>, taken: BTreeSet<String>) {
-        let stays = |name: &str| !values.contains_key(name) && !taken.contains(name);
-        self.kept.borrow_mut().retain(|name| stays(name));
-        let mut slots = self.slots.borrow_mut();
-        slots.retain(|name, _| stays(name));
-        slots.extend(values.into_iter().map(|(name, json)| (name, Slot::Restored(json))));
+        let mut entries = self.entries.borrow_mut();
+        entries.retain(|name, _| !taken.contains(name));
+        let restored = |json| Entry { value: Stored::Restored(json), protected: false };
+        entries.extend(values.into_iter().map(|(name, json)| (name, restored(json))));
         *self.taken.borrow_mut() = taken;
     }
 }
 
-/// The board as hooks see it: values are put, read and taken one by one.
+/// The blackboard as a hook sees it.
 #[derive(Clone, Copy)]
 pub struct BlackboardView<'a> {
     pub(crate) shared: &'a RunState,
 }
 
 impl<'a> BlackboardView<'a> {
-    /// Puts a value, replacing the one that stood there. What an observer puts does not replace what the module, a
-    /// controller or an update hook put: they decide by it. That is said once.
+    /// Puts a value, and replaces an earlier one. An observer cannot replace a value of the module, a
+    /// controller or an update hook, since these decide by it: the attempt is ignored, with one warning.
     pub fn put<T: BlackboardValue>(self, key: Key<T>, value: T) {
-        if self.keeps(key.name) {
-            if self.board().told.borrow_mut().insert(key.name.to_owned()) {
-                let name = key.name;
-                self.shared.say(format!(
-                    "`{name}` on the board is the module's, a controller's or an update hook's, so what this observer puts there is left out"
-                ));
-            }
-            return;
-        }
-        self.board().put(key, value);
-        if self.shared.observing() {
-            self.board().kept.borrow_mut().remove(key.name);
+        let name = key.name;
+        if !self.is_refused(name) {
+            self.board().put_entry(key, value, !self.shared.is_observing());
+        } else if self.board().warned.borrow_mut().insert(name.to_owned()) {
+            self.shared.say(format!(
+                "`{name}` on the board is the module's, a controller's or an update hook's, so what this observer puts there is left out"
+            ));
         }
     }
 
-    /// The value that stands there; `None` when there is none or it is of another type.
+    /// The value of a key; `None` if there is none or it is of another type.
     #[must_use]
     pub fn get<T: BlackboardValue>(self, key: Key<T>) -> Option<T> {
         self.board().get(key)
     }
 
-    /// Takes the value away. For an observer there is nothing to take where the module, a controller or an update
-    /// hook put the value: it would be gone for whoever decides by it. An observer can [`get`](BlackboardView::get) it.
+    /// Removes a value and returns it. `None` for an observer if the module, a controller or an update hook
+    /// put the value; it can [`get`](BlackboardView::get) it.
     #[must_use]
     pub fn take<T: BlackboardValue>(self, key: Key<T>) -> Option<T> {
-        if self.keeps(key.name) { None } else { self.board().take(key) }
+        if self.is_refused(key.name) { None } else { self.board().take(key) }
     }
 
     fn board(self) -> &'a Blackboard {
         &self.shared.board
     }
 
-    /// Whether an observer looks at what is not its own.
-    fn keeps(self, name: &str) -> bool {
-        self.shared.observing() && self.board().kept.borrow().contains(name)
+    /// Whether the current hook is an observer and the value is protected from observers.
+    fn is_refused(self, name: &str) -> bool {
+        self.shared.is_observing() && self.board().is_protected(name)
     }
 }
 
@@ -240,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_takes_away_and_replaces_only_what_observers_left() {
+    fn an_observer_takes_and_replaces_only_values_of_observers() {
         let shared = || {
             let clock = Box::new(crate::run_context::FixedClock::default());
             let shared = RunState::new(crate::RunInfo::default(), 0, clock);
@@ -274,7 +284,7 @@ mod tests {
         assert_eq!(run.messages.borrow().len(), 1, "which is said once");
         let resumed = shared();
         resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
-        resumed.board.keep_from_observers(run.board.kept_from_observers());
+        resumed.board.protect_keys(&run.board.protected_keys());
         assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "nor after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
         by(observer).put(BEST, 0.25);
@@ -303,8 +313,8 @@ mod tests {
         let restored = |from: &Blackboard| {
             let board = preset();
             board.restore(from.to_json().expect("it serialises"), from.taken());
-            board.keep_from_observers(from.kept_from_observers());
-            (board.get(BEST), board.get(NAMES), board.kept_from_observers().len())
+            board.protect_keys(&from.protected_keys());
+            (board.get(BEST), board.get(NAMES), board.protected_keys().len())
         };
         let all = Some(vec!["a".to_owned()]);
         let empty = Blackboard::default();

@@ -1,4 +1,4 @@
-//! What hooks and the module put into a checkpoint besides their states.
+//! Entries of a checkpoint besides the states of hooks and module.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,25 +9,24 @@ use serde_json::Value;
 
 use crate::state::{StateError, to_json};
 
-/// Free entries of a checkpoint, which hooks and the module may add and read.
+/// Free entries of a checkpoint, which hooks and the module can add and read.
 #[derive(Clone, Debug, Default)]
 pub struct CheckpointEntries(RefCell<BTreeMap<String, Value>>);
 
 impl CheckpointEntries {
-    /// Entries with these contents.
+    /// Makes entries of a map.
     #[must_use]
     pub fn new(entries: BTreeMap<String, Value>) -> CheckpointEntries {
         CheckpointEntries(RefCell::new(entries))
     }
 
-    /// Adds an entry, or replaces the one of this key.
+    /// Adds or replaces an entry.
     pub fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StateError> {
-        let value = to_json(value)?;
-        self.0.borrow_mut().insert(key.to_owned(), value);
+        self.0.borrow_mut().insert(key.to_owned(), to_json(value)?);
         Ok(())
     }
 
-    /// Reads an entry, `None` when there is none of this key.
+    /// Reads an entry; `None` if there is none of this key.
     pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StateError> {
         let value = self.0.borrow().get(key).cloned();
         value.map(|value| serde_json::from_value(value).map_err(StateError::from)).transpose()

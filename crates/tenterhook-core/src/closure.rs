@@ -1,9 +1,7 @@
 //! Closures as hooks: `closure::on_step_end("print", |cx| println!("{}", cx.step))`.
 //!
-//! One function per event. The closure returns nothing, a [`Decision`], or a [`HookResult`] of
-//! either; what it returns makes it an observer or a controller.
-
-use std::marker::PhantomData;
+//! There is one function per event. The closure returns nothing, a [`Decision`], or a [`HookResult`] of
+//! either. One that returns a decision makes a controller, any other an observer.
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
@@ -12,9 +10,9 @@ use crate::flow::Decision;
 use crate::hook::{EventResult, Hook, HookResult, event_result};
 use crate::spec::HookSpec;
 
-/// What a kind of hook may say about an event: nothing, or a decision.
+/// What a handler returns on success: nothing in an observer, a [`Decision`] in a controller.
 pub trait HandlerValue: Into<Decision> + sealed::Sealed {
-    /// What a hook of this kind and this name declares.
+    /// The spec of a hook of this kind and name.
     #[doc(hidden)]
     fn spec(name: String) -> HookSpec;
 }
@@ -39,69 +37,66 @@ impl HandlerValue for Decision {
 
 /// What a closure may return.
 pub trait ClosureReturn {
-    /// The verdict it amounts to.
-    type HandlerValue: HandlerValue;
-    /// The handler's result.
-    fn into_result(self) -> HookResult<Self::HandlerValue>;
+    /// The value on success.
+    type Value: HandlerValue;
+    /// Converts it into a handler's result.
+    fn into_result(self) -> HookResult<Self::Value>;
 }
 
 impl ClosureReturn for () {
-    type HandlerValue = ();
+    type Value = ();
     fn into_result(self) -> HookResult {
         Ok(())
     }
 }
 
 impl ClosureReturn for Decision {
-    type HandlerValue = Decision;
+    type Value = Decision;
     fn into_result(self) -> HookResult<Decision> {
         Ok(self)
     }
 }
 
 impl<V: HandlerValue> ClosureReturn for HookResult<V> {
-    type HandlerValue = V;
+    type Value = V;
     fn into_result(self) -> HookResult<V> {
         self
     }
 }
 
-/// A closure that handles one event.
-pub struct Closure<E, F, A> {
+/// A hook made of a closure that handles one event.
+pub struct Closure<F> {
     spec: HookSpec,
-    handler: F,
-    event: PhantomData<fn() -> (E, A)>,
+    deliver: F,
 }
 
-impl<E, F, A: ClosureReturn> Closure<E, F, A> {
-    fn new(name: String, event: Event, handler: F) -> Closure<E, F, A> {
-        Closure { spec: A::HandlerValue::spec(name).wants(event), handler, event: PhantomData }
+impl<F: FnMut(EventRef<'_>) -> EventResult> Closure<F> {
+    fn new(spec: HookSpec, deliver: F) -> Closure<F> {
+        Closure { spec, deliver }
     }
 
-    /// Declares that it reads this metric or place on the board.
+    /// Declares that the hook reads this metric or blackboard key.
     #[must_use]
-    pub fn reads(mut self, name: impl Into<String>) -> Closure<E, F, A> {
+    pub fn reads(mut self, name: impl Into<String>) -> Closure<F> {
         self.spec = self.spec.reads(name);
         self
     }
 
-    /// Declares that it writes this metric or place on the board.
+    /// Declares that the hook writes this metric or blackboard key.
     #[must_use]
-    pub fn writes(mut self, name: impl Into<String>) -> Closure<E, F, A> {
+    pub fn writes(mut self, name: impl Into<String>) -> Closure<F> {
         self.spec = self.spec.writes(name);
         self
     }
 }
 
-/// Markers for the events that closures handle.
-pub mod on {
-    macro_rules! markers {
-        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
-            /// Marks a closure that handles the event of this name.
-            pub struct $Event;
-        )*};
+impl<F: FnMut(EventRef<'_>) -> EventResult + Send + 'static> Hook for Closure<F> {
+    fn spec(&self) -> HookSpec {
+        self.spec.clone()
     }
-    for_each_event!(markers);
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        (self.deliver)(event)
+    }
 }
 
 macro_rules! closures {
@@ -109,35 +104,26 @@ macro_rules! closures {
         closures! { @$mode $(#[$doc])* $handler $Event }
     )*};
     (@steer $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        closures! { @answers [ClosureReturn] $(#[$doc])* $handler $Event }
+        closures! { @returns [ClosureReturn] $(#[$doc])* $handler $Event }
     };
     (@watch $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        closures! { @answers [ClosureReturn<HandlerValue = ()>] $(#[$doc])* $handler $Event }
+        closures! { @returns [ClosureReturn<Value = ()>] $(#[$doc])* $handler $Event }
     };
-    (@answers [$($ClosureReturn:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
+    (@returns [$($Return:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
         $(#[$doc])*
-        pub fn $handler<F, A>(name: impl Into<String>, handler: F) -> Closure<on::$Event, F, A>
+        pub fn $handler<F, R>(
+            name: impl Into<String>,
+            mut handler: F,
+        ) -> Closure<impl FnMut(EventRef<'_>) -> EventResult + Send + 'static>
         where
-            F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: $($ClosureReturn)* + 'static,
+            F: FnMut(&$Event<'_>) -> R + Send + 'static,
+            R: $($Return)* + 'static,
         {
-            Closure::new(name.into(), Event::$Event, handler)
-        }
-
-        impl<F, A> Hook for Closure<on::$Event, F, A>
-        where
-            F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: $($ClosureReturn)* + 'static,
-        {
-            fn spec(&self) -> HookSpec {
-                self.spec.clone()
-            }
-            fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
-                match event {
-                    EventRef::$Event(cx) => event_result((self.handler)(cx).into_result()),
-                    _ => Ok(()),
-                }
-            }
+            let spec = R::Value::spec(name.into()).wants(Event::$Event);
+            Closure::new(spec, move |event: EventRef<'_>| match event {
+                EventRef::$Event(cx) => event_result(handler(cx).into_result()),
+                _ => Ok(()),
+            })
         }
     };
 }

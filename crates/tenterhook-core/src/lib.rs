@@ -1,26 +1,26 @@
-//! The contract a hook author compiles against: events, their contexts, the kinds of hooks, the plan
-//! that orders them and the runner that delivers.
+//! The contract between hooks and the training loop: events, their contexts, the kinds of hooks, the plan
+//! that orders hooks, and the runner that calls them.
 //!
-//! **Invariants.** No I/O, no clock of its own, no threads, no tensors of a concrete engine. The plan
-//! never changes while an event is being delivered. An event nobody wants builds no payload.
+//! **Invariants.** No I/O, no clock, no threads, no tensors of a concrete engine. The plan never changes
+//! while an event is being delivered. No context is built for an event that no hook wants.
 //!
-//! Where to look:
-//!
-//! | question | module |
+//! | topic | item |
 //! |---|---|
-//! | which events are there, and in which order do they fire? | [`Event`] |
-//! | what exists at an event? | [`context`](mod@context) |
-//! | how do I write a hook? | [`Observer`], [`Controller`], [`UpdateHook`] |
-//! | how do I make it fire less often? | [`HookExt`] |
-//! | who receives what, in which order, and why? | [`plan`] |
-//! | what happens when a hook fails? | [`failure`] |
-//! | what does a hook cost? | [`account`] |
+//! | the events and their order | [`Event`] |
+//! | what is available at an event | [`context`](mod@context), [`RunContext`] |
+//! | writing a hook | [`Observer`], [`Controller`], [`UpdateHook`] |
+//! | running a hook less often | [`HookExt`] |
+//! | what a hook declares | [`HookSpec`] |
+//! | which hooks receive an event, and in which order | [`plan`] |
+//! | failures of hooks | [`failure`] |
+//! | the cost of hooks | [`account`] |
+//! | running hooks in a loop of one's own | [`runner`] |
 
-// Only one place prints, which makes untrusted text harmless.
+// Only one place in the workspace prints, after making untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-// `#[hook]` names this crate by its public name, also when it is used in here.
+// `#[hook]` refers to this crate by its public name, also within the crate.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook_core;
 

@@ -1,4 +1,4 @@
-//! Our own seeded random streams, one per purpose, saved by position.
+//! Seeded random streams, one per purpose. A checkpoint saves their positions.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// One random stream: a function of the run's seed, its purpose and its position.
+/// A random stream: a function of the run's seed, the purpose and the position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomStream(ChaCha8Rng);
 
 impl RandomStream {
-    /// The stream for this purpose, at its beginning.
+    /// The stream for this purpose and name, at its beginning.
     #[must_use]
     pub fn new(seed: u64, purpose: &str, name: &str) -> RandomStream {
         let mut key = [0; 32];
@@ -22,18 +22,18 @@ impl RandomStream {
         RandomStream(ChaCha8Rng::from_seed(key))
     }
 
-    /// How much has been drawn.
+    /// The position in the stream.
     #[must_use]
     pub fn position(&self) -> u128 {
         self.0.get_word_pos()
     }
 
-    /// Goes to a position noted earlier.
+    /// Sets the position.
     pub fn seek(&mut self, position: u128) {
         self.0.set_word_pos(position);
     }
 
-    /// A number from 0 up to, not including, 1.
+    /// A uniformly distributed number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -51,14 +51,14 @@ impl RngCore for RandomStream {
     }
 }
 
-/// FNV-1a: names are few and chosen by people, so that no two of a run are the same is all we need.
+/// FNV-1a, which is enough to tell the few names of a run apart.
 fn fingerprint(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A seed for the engine, as a function of the run's seed, a purpose and a position. Cheap enough for
-/// every step (`SplitMix64`).
+/// A seed for the engine, as a function of the run's seed, a purpose and a position (`SplitMix64`). Cheap
+/// enough for every step.
 #[must_use]
 pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
     let mut mixed = seed ^ purpose.rotate_left(56) ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -67,19 +67,19 @@ pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// All streams of a run.
+/// The random streams of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RandomStreams {
     seed: u64,
     open: BTreeMap<String, RandomStream>,
 }
 
-/// Where the streams of a run stand, as a checkpoint holds it.
+/// The positions of a run's random streams, for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RandomPositions {
     /// The run's seed.
     pub seed: u64,
-    /// Position by purpose and name; in decimal, since JSON has no 128-bit integers.
+    /// Position by purpose and name, as decimal text, since JSON has no 128-bit integers.
     pub positions: BTreeMap<String, String>,
 }
 
@@ -96,20 +96,20 @@ impl RandomStreams {
         self.seed
     }
 
-    /// The stream for this purpose and name, where it stands.
+    /// The stream for this purpose and name, at its current position.
     pub fn stream(&mut self, purpose: &str, name: &str) -> &mut RandomStream {
         let seed = self.seed;
         self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| RandomStream::new(seed, purpose, name))
     }
 
-    /// Where every stream stands.
+    /// The positions of all streams.
     #[must_use]
     pub fn positions(&self) -> RandomPositions {
         let positions = self.open.iter().map(|(key, stream)| (key.clone(), stream.position().to_string()));
         RandomPositions { seed: self.seed, positions: positions.collect() }
     }
 
-    /// The streams of the run that noted these positions.
+    /// Restores streams from saved positions.
     #[must_use]
     pub fn at(positions: &RandomPositions) -> RandomStreams {
         let mut streams = RandomStreams::new(positions.seed);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn another_stream_shifts_nobody() {
+    fn drawing_from_a_stream_affects_no_other() {
         let (mut alone, mut together) = (RandomStreams::new(7), RandomStreams::new(7));
         let expected = [draw(&mut alone, "a"), draw(&mut alone, "a")];
         let first = draw(&mut together, "a");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_continue_from_their_noted_positions() {
+    fn streams_continue_from_saved_positions() {
         let mut streams = RandomStreams::new(3);
         draw(&mut streams, "a");
         let mut copy = RandomStreams::at(&streams.positions());

@@ -1,43 +1,43 @@
-//! What every event has in common: where the run stands, and what all hooks share.
+//! What every event's context offers: the state of the run, and what all hooks share.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
 
 use crate::blackboard::{Blackboard, BlackboardView};
-use crate::metrics::{Histogram, LogOptions, Metrics, MetricsView, Told};
+use crate::metrics::{Histogram, LogOptions, Metrics, MetricsView, ReservedName};
 use crate::progress::{Phase, Progress, RunInfo, Stage, Status, epoch_label};
 use crate::random::{RandomStream, RandomStreams};
 use crate::roster::{Roster, RosterHandle};
-use crate::tensor::{ModelView, OptimizerSource, TensorSource, Tensors};
+use crate::tensor::{ModelView, NoTensors, OptimizerSource, ParamGroup, TensorSource, Tensors};
 
-/// One batch as a hook sees it.
+/// A batch as a hook sees it.
 pub struct Batch<'a> {
-    /// Its index within the epoch and its loader.
+    /// Index within the epoch and the loader.
     pub index: u64,
-    /// How many samples it holds.
+    /// Number of samples.
     pub size: usize,
-    /// The index of the loader it came from.
+    /// Index of the loader.
     pub loader_index: usize,
-    /// The name of that loader.
+    /// Name of the loader.
     pub loader: &'a str,
-    /// Whether it is known to be the epoch's last.
+    /// Whether the batch is known to be the epoch's last.
     pub is_last: bool,
-    /// Its tensors, by name.
+    /// The batch's tensors, by name.
     pub tensors: Tensors<'a>,
 }
 
-/// Where the trainer's time comes from.
+/// The source of the trainer's time.
 pub trait Clock: Send {
     /// The time since the run began.
     fn elapsed(&self) -> Duration;
 
-    /// The same in nanoseconds, to time hooks with: read very often.
+    /// The time since the run began in nanoseconds. Read very often, to time hooks.
     fn nanos(&self) -> u64 {
         u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// A clock that stands still where it was set; for tests.
+/// A clock that always shows the same time, for tests.
 #[derive(Debug, Default)]
 pub struct FixedClock(pub Duration);
 
@@ -47,7 +47,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// The losses seen so far; reading makes them materialise.
+/// The losses so far. Calling a method reads them from the engine.
 pub trait LossHistory {
     /// The last loss.
     fn latest(&self) -> Option<f64>;
@@ -55,60 +55,59 @@ pub trait LossHistory {
     fn average(&self) -> Option<f64>;
 }
 
-/// What all hooks of a run share.
+/// The state of a run that all hooks share.
 pub struct RunState {
-    /// What does not change.
+    /// What does not change during the run.
     pub run: RunInfo,
-    /// Logged numbers.
+    /// Logged metrics.
     pub metrics: Metrics,
-    /// Values that hooks leave for each other.
+    /// Values that hooks and module share.
     pub board: Blackboard,
     /// Random streams, one per purpose.
     pub streams: RefCell<RandomStreams>,
-    /// Who is registered, and requests to change that.
+    /// The registered hooks, and requests to change them.
     pub roster: Roster,
     /// The trainer's clock.
     pub clock: Box<dyn Clock>,
-    /// How long the run had taken before it was resumed.
+    /// The run's time before it was resumed.
     pub elapsed_before: Duration,
-    /// What hooks want people to know: who says it, and what.
+    /// Messages of hooks for the journal: the hook's name and the text.
     pub messages: RefCell<Vec<(String, String)>>,
-    /// Lines that hooks want on the console and nowhere else: who prints it, and what.
+    /// Lines of hooks for the console only: the hook's name and the text.
     pub console_lines: RefCell<Vec<(String, String)>>,
-    /// The time spent in hooks so far, measured while some hook asks for it.
+    /// The time spent in hooks, measured if a hook wants to know it.
     pub(crate) in_hooks: Cell<Duration>,
-    /// The part of it that was spent looking at activations.
+    /// The part of it spent on activations.
     pub(crate) in_activations: Cell<Duration>,
-    /// Whose turn it is.
     pub(crate) current: CurrentHook,
 }
 
-/// The hook that is running now, and what becomes of the event that it is offered.
+/// The hook that is being called, and what its gates did with the event.
 #[derive(Default)]
 pub(crate) struct CurrentHook {
     /// The hook's number.
     pub(crate) hook: Cell<usize>,
-    pub(crate) passage: Cell<GateResult>,
-    /// When a gate opened for the event, where account is kept.
+    pub(crate) gate: Cell<GateResult>,
+    /// When a gate opened, if costs are measured.
     pub(crate) opened_at: Cell<u64>,
 }
 
-/// What became of an event that was offered to a hook.
+/// What a hook's gates did with an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GateResult {
-    /// Nobody keeps account of it.
+    /// Not recorded, because costs are not measured.
     #[default]
-    Unwatched,
-    /// No gate has said anything about it.
-    Straight,
-    /// A gate let it through.
+    NotTracked,
+    /// No gate has recorded a result.
+    NoGate,
+    /// The event passed a gate.
     Opened,
-    /// It did not come through to the hook.
-    HeldBack,
+    /// The event was withheld from the hook.
+    Closed,
 }
 
 impl RunState {
-    /// What the hooks of a run with this seed and clock share.
+    /// The state of a run with this seed and clock.
     #[must_use]
     pub fn new(run: RunInfo, seed: u64, clock: Box<dyn Clock>) -> RunState {
         RunState {
@@ -127,12 +126,12 @@ impl RunState {
         }
     }
 
-    /// Whether the hook that is running now is an observer.
-    pub(crate) fn observing(&self) -> bool {
+    /// Whether the current hook is an observer.
+    pub(crate) fn is_observing(&self) -> bool {
         self.roster.observes(self.current.hook.get())
     }
 
-    /// A gate has let the event through: the hook's time begins. Gates that stand behind it begin nothing.
+    /// Records that a gate let the event pass, and when. Further gates behind it record nothing.
     pub(crate) fn gate_opened(&self) {
         if self.current.gate.get() == GateResult::NoGate {
             self.current.gate.set(GateResult::Opened);
@@ -140,33 +139,34 @@ impl RunState {
         }
     }
 
-    /// The event does not come through to its hook.
+    /// Records that the event was withheld from the hook.
     pub(crate) fn gate_closed(&self) {
         self.current.gate.set(GateResult::Closed);
     }
 
-    /// Says something to people, as the hook that is running now.
+    /// Adds a message of the current hook.
     pub(crate) fn say(&self, text: String) {
         let hook = self.roster.name(self.current.hook.get()).to_owned();
         self.messages.borrow_mut().push((hook, text));
     }
 
-    /// The time since the run began, also when it was resumed in between.
+    /// The time since the run began, including the time before a resume.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed_before + self.clock.elapsed()
     }
 }
 
-/// The state of the run at the moment of an event. Every context dereferences to it.
+/// The state of the run at an event. Every context dereferences to it, so `cx.epoch`, `cx.step` and
+/// `cx.log(..)` work.
 pub struct RunContext<'a> {
-    /// Which of the trainer's calls is running.
+    /// The trainer's call in progress.
     pub stage: Stage,
-    /// Which loop is running.
+    /// The loop in progress.
     pub phase: Phase,
-    /// How the run is doing.
+    /// The status of the run.
     pub status: Status,
-    /// Where it stands; reached through `Deref`, so `cx.epoch` and `cx.step` work.
+    /// Counters of epochs, steps and batches, also reached through `Deref`: `cx.epoch`, `cx.step`.
     pub progress: Progress,
     /// What does not change during the run.
     pub run: &'a RunInfo,
@@ -176,7 +176,7 @@ pub struct RunContext<'a> {
 }
 
 impl<'a> RunContext<'a> {
-    /// The moment at which these things stand as they do.
+    /// Makes a context of its parts.
     #[inline]
     #[must_use]
     pub fn new(
@@ -189,129 +189,124 @@ impl<'a> RunContext<'a> {
         RunContext { stage, phase, status, progress, run: &shared.run, shared, model, losses }
     }
 
-    /// The epoch that is under way, from 0; when training has ended, the last one. (`cx.epoch` is the next one then.)
+    /// The current epoch, from 0; after training, the last one. (`cx.epoch` is the next one then.)
     #[must_use]
     pub fn current_epoch(&self) -> u64 {
         let ended = !matches!(self.status, Status::Starting | Status::Training);
         self.epoch.saturating_sub(u64::from(ended && self.batches == 0))
     }
 
-    /// The same as people read it, such as `epoch 1/30`.
+    /// The current epoch as text for people, such as `epoch 1/30`.
     #[must_use]
     pub fn epoch_label(&self) -> String {
         epoch_label(self.current_epoch(), self.run.total_epochs)
     }
 
-    /// Time since the run began.
+    /// The time since the run began, including the time before a resume.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.shared.elapsed()
     }
 
-    /// The run's time at the checkpoint that it goes on from; zero when it was not resumed. What passed between
-    /// the checkpoint and the first event was spent on starting again.
+    /// The run's time at the checkpoint that it resumed from; zero if it was not resumed.
     #[must_use]
     pub fn resumed_at(&self) -> Duration {
         self.shared.elapsed_before
     }
 
-    /// The last loss, if there was one. Reading it makes it materialise.
+    /// The last loss, if there is one. Reads it from the engine.
     #[must_use]
     pub fn latest_loss(&self) -> Option<f64> {
         self.losses.latest()
     }
 
-    /// The mean of this epoch's losses so far. Reading it makes them materialise.
+    /// The mean of this epoch's losses so far. Reads them from the engine.
     #[must_use]
     pub fn average_loss(&self) -> Option<f64> {
         self.losses.average()
     }
 
-    /// The parameters.
+    /// The module's parameters.
     #[must_use]
     pub fn params(&self) -> Tensors<'a> {
         Tensors::new(self.model.params())
     }
 
-    /// The optimizers: their groups, learning rates and state.
+    /// The optimizers with their parameter groups, learning rates and state.
     #[must_use]
     pub fn optimizers(&self) -> &'a dyn OptimizerSource {
         self.model.optimizers()
     }
 
-    /// Whether the hook that is running now can change nothing.
-    fn observing(&self) -> bool {
-        self.shared.observing()
-    }
-
-    /// The metrics logged so far. What was read for an observer alone is among them for observers alone.
+    /// The metrics logged so far. Numbers that were read only because observers need them are visible to
+    /// observers only.
     #[must_use]
     pub fn metrics(&self) -> MetricsView<'a> {
-        MetricsView::new(&self.shared.metrics, self.losses, self.phase, self.observing())
+        MetricsView::new(&self.shared.metrics, self.losses, self.phase, self.shared.is_observing())
     }
 
-    /// Logs a number: it lands on the current step, and is aggregated over the epoch where that is
-    /// usual for the event. A name that the module or the trainer logs is theirs.
+    /// Logs a metric at the current step: at once in training, aggregated over the epoch in an evaluation. A
+    /// name that the module or the trainer logs is refused.
     pub fn log(&self, name: &str, value: f64) {
         self.log_with(name, value, LogOptions::usual(self.phase));
     }
 
-    /// Logs a number in a chosen way: the smallest of an evaluation, for example, rather than the mean.
+    /// Logs a metric with these options: the minimum over an evaluation instead of the mean, for example.
     pub fn log_with(&self, name: &str, value: f64, options: LogOptions) {
-        if let Err(Told::Now) = self.shared.metrics.log_as_hook(name, value, options) {
+        if let Err(ReservedName { first: true }) = self.shared.metrics.log_as_hook(name, value, options) {
             self.say(format!(
                 "`{name}` is logged by the module or the trainer, so what this hook logs under it is left out"
             ));
         }
     }
 
-    /// Logs a histogram: it lands on the current step.
+    /// Logs a histogram at the current step.
     pub fn log_histogram(&self, name: &str, histogram: Histogram) {
         self.shared.metrics.log_histogram(name, histogram);
     }
 
-    /// The time spent in hooks since the run began. It is measured while a hook asks for it with
-    /// [`HookSpec::measures_hook_time`](crate::HookSpec::measures_hook_time), and stands still otherwise.
+    /// The time spent in hooks since the run began. It is measured only if a hook declares
+    /// [`HookSpec::measures_hook_time`](crate::HookSpec::measures_hook_time).
     #[must_use]
     pub fn time_in_hooks(&self) -> Duration {
         self.shared.in_hooks.get()
     }
 
-    /// The part of it that was spent looking at activations, and so within the module's step.
+    /// The part of [`time_in_hooks`](RunContext::time_in_hooks) that was spent on activations, and so within
+    /// the module's step.
     #[must_use]
     pub fn time_in_activations(&self) -> Duration {
         self.shared.in_activations.get()
     }
 
-    /// Prints a line on the console, where progress belongs; nothing keeps it. What people should still
-    /// find in the run's journal is [`said`](RunContext::say).
+    /// Prints a line on the console, without writing it to the journal. See [`say`](RunContext::say).
     pub fn print(&self, line: impl Into<String>) {
         let hook = self.hook_name().to_owned();
         self.shared.console_lines.borrow_mut().push((hook, line.into()));
     }
 
-    /// Says something to people; the trainer passes it on after the event, and the run's journal keeps it.
+    /// Tells people something: the trainer writes it to the journal and prints it after the event.
     pub fn say(&self, text: impl Into<String>) {
         self.shared.say(text.into());
     }
 
-    /// The board on which hooks leave values for each other.
+    /// The blackboard, on which hooks and module share values.
     #[must_use]
     pub fn board(&self) -> BlackboardView<'a> {
         BlackboardView { shared: self.shared }
     }
 
-    /// The registered hooks, and requests to enable, disable, remove or add some. An observer may ask
-    /// for observers and forward hooks only, and for none that a controller or an update hook declares to
-    /// read from: the others change training.
+    /// The registered hooks, and requests to enable, disable, remove or add hooks. An observer can request
+    /// changes of observers and forward hooks only, and of none that a controller or an update hook declares
+    /// to read from, since any other change would affect training.
     #[must_use]
     pub fn hooks(&self) -> RosterHandle<'a> {
         RosterHandle { roster: &self.shared.roster, by: Some(self.shared.current.hook.get()) }
     }
 
-    /// For a hook that does its work now and then, of its own accord: whether it does so now, which is what it is given. As
-    /// behind a gate, the event is no call of the hook where it does not, and timed by itself where it does, so that what it
-    /// costs is known though it is rare.
+    /// For hooks that throttle themselves: counts this event as a call of the hook if `due`, and returns
+    /// `due`. As behind a gate, an event that is not due is no call, and one that is due is timed
+    /// individually.
     #[must_use]
     pub fn count_call_if(&self, due: bool) -> bool {
         if due {
@@ -322,13 +317,13 @@ impl<'a> RunContext<'a> {
         due
     }
 
-    /// The name that the hook which is running now is registered under.
+    /// The name under which the current hook is registered.
     #[must_use]
     pub fn hook_name(&self) -> Ref<'a, str> {
         self.shared.roster.name(self.shared.current.hook.get())
     }
 
-    /// This hook's own random stream. Drawing from it shifts nobody else's.
+    /// The current hook's own random stream. Drawing from it affects no other stream.
     #[must_use]
     pub fn rng(&self) -> RefMut<'a, RandomStream> {
         let name = self.hook_name();
@@ -343,13 +338,13 @@ impl std::ops::Deref for RunContext<'_> {
     }
 }
 
-/// A module that has nothing to show; for loops that are not ours, and for tests.
+/// A module without parameters, optimizers and losses, for loops of one's own and for tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoModel;
 
 impl ModelView for NoModel {
     fn params(&self) -> &dyn TensorSource {
-        &crate::tensor::NoTensors
+        &NoTensors
     }
     fn optimizers(&self) -> &dyn OptimizerSource {
         self
@@ -363,11 +358,11 @@ impl OptimizerSource for NoModel {
     fn name(&self, _: usize) -> &'static str {
         ""
     }
-    fn groups(&self, _: usize) -> Vec<crate::tensor::ParamGroup> {
+    fn groups(&self, _: usize) -> Vec<ParamGroup> {
         Vec::new()
     }
     fn state(&self, _: usize) -> &dyn TensorSource {
-        &crate::tensor::NoTensors
+        &NoTensors
     }
 }
 
@@ -380,7 +375,7 @@ impl LossHistory for NoModel {
     }
 }
 
-/// Losses as numbers already read.
+/// The latest loss and the average, as plain numbers.
 impl LossHistory for (Option<f64>, Option<f64>) {
     fn latest(&self) -> Option<f64> {
         self.0

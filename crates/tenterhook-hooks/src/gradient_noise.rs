@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::random::Stream;
+use tenterhook_core::random::RandomStream;
 use tenterhook_core::{FromOptions, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::checks;

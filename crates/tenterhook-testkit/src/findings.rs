@@ -1,6 +1,6 @@
 //! What came of the events: replies, decisions, failures, and what was asked of the roster.
 
-use tenterhook_core::context::Entries;
+use tenterhook_core::context::CheckpointEntries;
 use tenterhook_core::{
     Blackboard, Decision, Event, Failure, Flow, HookDecision, HookInfo, Metrics, Origin, RosterError,
     RosterRequest,

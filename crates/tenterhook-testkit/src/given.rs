@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenterhook_core::context::ClipRule;
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
     Failure, LogOptions, NamedTensors, Outcome, ParamGroup, Phase, Progress, RunInfo, Stage, Status,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenterhook_core::context::{CheckpointEntries, ClipRule};
 use tenterhook_core::metrics::MetricsState;
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
     Batch, Event, Failure, Histogram, NamedTensors, Origin, Outcome, Phase, Progress, RunContext, RunInfo,
@@ -279,7 +279,7 @@ impl World {
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
             shared.board.restore(board, self.shared.board.taken());
-            shared.board.keep_from_observers(self.shared.board.kept_from_observers());
+            shared.board.protect_keys(&self.shared.board.protected_keys());
         }
         let positions = self.shared.streams.borrow().positions();
         shared.streams.replace(RandomStreams::at(&positions));

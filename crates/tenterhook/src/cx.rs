@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use tenterhook_core::metrics::Logged;
+use tenterhook_core::metrics::MetricsView;
 use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
     Blackboard, Decision, Failure, Flow, LogOptions, Origin, Phase, Progress, Request, RosterHandle,

@@ -19,11 +19,11 @@ pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
     let mut all = Vec::new();
     for source in event.receivers() {
         let part = match source {
-            Source::Data => {
+            EventReceiver::Data => {
                 all.push(Receiver { source: "data".into(), why: "data" });
                 continue;
             }
-            Source::Module => {
+            EventReceiver::Module => {
                 let before_monitors = event == Event::TrainEpochEnd;
                 let why = if before_monitors {
                     "module, before the monitors of what it logs here"
@@ -33,11 +33,11 @@ pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
                 all.push(Receiver { source: "module".into(), why });
                 continue;
             }
-            Source::Strategy => {
+            EventReceiver::Strategy => {
                 all.push(Receiver { source: "strategy".into(), why: "strategy" });
                 continue;
             }
-            Source::Hooks(part) => *part,
+            EventReceiver::Hooks(part) => *part,
         };
         let (slots, monitors) = (plan.receivers(event), plan.monitors_from(event));
         let slots = match part {

@@ -1,4 +1,4 @@
-//! What an event costs in instructions; shared by the example and `tests/cost.rs`.
+//! The cost of an event in instructions; shared by the example and `tests/cost.rs`.
 
 use std::error::Error;
 use std::fmt;
@@ -12,11 +12,11 @@ pub mod valgrind;
 pub enum Scenario {
     /// Nothing.
     Empty,
-    /// Asks for an event that none of so many hooks wants.
+    /// Asks for an event that none of `n` hooks wants.
     Unwanted(usize),
-    /// Delivers an event to so many hooks that do nothing, and keeps no account.
+    /// Delivers an event to `n` hooks that do nothing, without measuring costs.
     Delivered(usize),
-    /// The same, keeping account of what they cost.
+    /// Delivers an event to `n` hooks that do nothing, and measures costs.
     Accounted(usize),
 }
 
@@ -32,7 +32,7 @@ impl Scenario {
         Scenario::Accounted(100),
     ];
 
-    /// The scenario of this name with so many hooks.
+    /// The scenario of this name with `n` hooks.
     #[allow(dead_code)] // the test does not need it
     pub fn parse(name: &str, hooks: usize) -> Option<Scenario> {
         let all = [
@@ -54,7 +54,7 @@ impl Scenario {
     }
 }
 
-/// What the events cost per iteration, over an empty loop.
+/// The cost of an event per iteration, over an empty loop.
 pub struct Costs {
     unit: &'static str,
     rows: Vec<(Scenario, f64)>,

@@ -1,4 +1,4 @@
-//! What an event costs: an own loop around the runner, with hooks that do nothing.
+//! Measures the cost of an event in a loop of one's own, with hooks that do nothing.
 //!
 //! ```text
 //! cargo run --release -p tenterhook-core --example cost                 instructions, counted by valgrind

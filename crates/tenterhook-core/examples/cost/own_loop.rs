@@ -1,4 +1,4 @@
-//! A loop of somebody's own around the runner, with hooks that do nothing. Also used by the suite of benchmarks.
+//! A loop of one's own with a runner whose hooks do nothing. Also used by the suite of benchmarks.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ impl Observer for Interested {
     }
 }
 
-/// Receives others.
+/// Receives other events.
 struct Idle;
 
 #[hook]
@@ -43,10 +43,10 @@ impl Clock for Wall {
     }
 }
 
-/// Of the idle hooks, every so many would be interested and is disabled.
+/// Every fourth of the idle hooks wants the event but is disabled.
 const DISABLED_EVERY: usize = 4;
 
-/// What somebody has who keeps his own loop.
+/// A loop of one's own.
 pub struct OwnLoop {
     runner: HookRunner,
     shared: RunState,
@@ -98,7 +98,7 @@ impl OwnLoop {
         Ok(())
     }
 
-    /// Goes round so many times.
+    /// Runs the loop this many times.
     pub fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
         match scenario {
             Scenario::Empty => self.empty(iterations),

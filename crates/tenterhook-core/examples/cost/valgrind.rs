@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-/// The version of the valgrind there is, or why there is none.
+/// The version of valgrind, or why it is missing.
 pub fn version() -> Result<String, String> {
     let unusable =
         |why: &dyn fmt::Display| format!("valgrind, which counts instructions, does not run: {why}");
@@ -23,7 +23,7 @@ pub fn count(program: &Path, arguments: &[String]) -> Result<u64, Box<dyn Error>
     count_into(program, arguments, Path::new("/dev/null"))
 }
 
-/// The same, and who called whom how often, into a file.
+/// The same, with a call graph written to a file.
 pub fn count_into(program: &Path, arguments: &[String], profile: &Path) -> Result<u64, Box<dyn Error>> {
     const TOTAL: &str = "Collected : ";
     let mut run = Command::new("valgrind");

@@ -1,33 +1,34 @@
-//! What was logged since some moment: in this batch, in this epoch, by this validation.
+//! Metrics that were logged since some point, such as the start of a batch or an epoch.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Logged;
+use super::MetricsView;
 
-/// A moment among everything that is logged. A checkpoint can hold it, and it means the same after a resume.
+/// A position in the sequence of all logged values. It can be saved in a checkpoint and stays valid after a
+/// resume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogPosition(u64);
 
 impl MetricsView<'_> {
-    /// This moment, to ask later what was logged [`since`](MetricsView::since).
+    /// The current position, for [`since`](MetricsView::since).
     #[must_use]
     pub fn log_position(self) -> LogPosition {
         LogPosition(self.count())
     }
 
-    /// The latest values of everything that was logged since, in order of name.
+    /// The latest values of all metrics that were logged since a position.
     #[must_use]
-    pub fn since(self, mark: LogPosition) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > mark.0)
+    pub fn since(self, start: LogPosition) -> BTreeMap<String, f64> {
+        self.chosen(|latest| latest.place.number > start.0)
     }
 
-    /// The same without what hooks logged for the step: the module's and the trainer's, and what an epoch
-    /// or an evaluation came to.
+    /// The latest values of the metrics that were logged since a position by the module and the trainer, and
+    /// of all aggregates of epochs and evaluations.
     #[must_use]
-    pub fn since_without_hooks(self, mark: LogPosition) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > mark.0 && !latest.place.by_hook)
+    pub fn since_without_hooks(self, start: LogPosition) -> BTreeMap<String, f64> {
+        self.chosen(|latest| latest.place.number > start.0 && !latest.place.by_hook)
     }
 }
 
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_tells_apart_what_was_logged_before_and_after_it_also_after_a_resume() {
+    fn a_log_position_separates_earlier_and_later_values_also_after_a_resume() {
         let metrics = Metrics::default();
         metrics.log("before", 1.0, LogOptions::STEP);
         metrics.log("again", 1.0, LogOptions::STEP);

@@ -1,4 +1,4 @@
-//! The metrics as hooks and modules see them.
+//! Metrics as hooks and modules see them.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use crate::plan::TRAIN_LOSS;
 use crate::progress::Phase;
 use crate::run_context::LossHistory;
 
-/// The numbers of a run as hooks and modules see them: to read. Logging goes through `cx.log`.
+/// The metrics of a run, to read. Use `cx.log` to log.
 #[derive(Clone, Copy)]
 pub struct MetricsView<'a> {
     metrics: &'a Metrics,
     losses: &'a dyn LossHistory,
     phase: Phase,
-    /// Whether an observer looks.
+    /// Whether the reader is an observer.
     observing: bool,
 }
 
 impl<'a> MetricsView<'a> {
-    /// These metrics and losses while this loop is running; an observer also sees what was read for observers alone.
+    /// Makes a view for a loop. An observer also sees values that were read for observers only.
     #[must_use]
     pub fn new(
         metrics: &'a Metrics,
@@ -33,35 +33,36 @@ impl<'a> MetricsView<'a> {
 impl MetricsView<'_> {
     /// The latest value of a metric.
     ///
-    /// `loss`, where nobody logs under that name, is short for the loss of the loop that is running: `train/loss`,
-    /// `val/loss`, `test/loss`. `train/loss` is the loss of the last batch, which is read where it was not logged, and
-    /// at the end of an epoch the mean over it. The loss of one batch of an evaluation is `cx.loss` in its own event.
+    /// `loss` is short for the loss of the current loop (`train/loss`, `val/loss`, `test/loss`), unless a
+    /// metric of that name is logged. `train/loss` is the loss of the last batch, which is read from the
+    /// engine if it was not logged; at the end of an epoch it is the epoch's mean. The loss of a single batch
+    /// of an evaluation is `cx.loss` in the events of the batch.
     #[must_use]
     pub fn get(self, name: &str) -> Option<f64> {
         self.latest(name).map(|latest| latest.value)
     }
 
-    /// The optimizer step that the metric's latest value belongs to: within a batch the one being worked
-    /// on, else the one completed last. It is less than `cx.step` when the value is from before.
+    /// The optimizer step of the metric's latest value: for a value logged within a batch the step in
+    /// progress, otherwise the last completed one. It is less than `cx.step` if the value is older.
     #[must_use]
     pub fn step_of(self, name: &str) -> Option<u64> {
         self.latest(name).map(|latest| latest.step)
     }
 
-    /// The names there are, in order.
+    /// The names of all metrics, sorted.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         self.chosen(|_| true).into_keys().collect()
     }
 
-    /// All latest values that were logged, in order of name.
+    /// The latest values of all metrics.
     #[must_use]
     pub fn to_map(self) -> BTreeMap<String, f64> {
         self.chosen(|_| true)
     }
 
-    /// The latest value that was logged under exactly this name. Nothing is read for it, so that a condition of a
-    /// steering hook does not depend on who asks.
+    /// The latest value that was logged under exactly this name. Nothing is read from the engine, so that
+    /// conditions of steering hooks do not depend on other hooks.
     pub(crate) fn logged(self, name: &str) -> Option<f64> {
         self.stored(name).map(|latest| latest.value)
     }
@@ -77,7 +78,7 @@ impl MetricsView<'_> {
         }
     }
 
-    /// What was logged for this step, or else the last loss there was.
+    /// The loss that was logged for the current step, or else the last loss.
     fn train_loss(self) -> Option<Latest> {
         let (logged, step) = (self.stored(TRAIN_LOSS), self.metrics.values.borrow().step);
         if logged.is_some_and(|logged| logged.step == step) {
@@ -94,28 +95,28 @@ impl MetricsView<'_> {
         observed.or_else(|| values.latest.get(name)).copied()
     }
 
-    /// How often anything was logged.
+    /// The number of values logged so far.
     pub(super) fn count(self) -> u64 {
         self.metrics.values.borrow().place.number
     }
 
     pub(super) fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {
         let values = self.metrics.values.borrow();
-        // What only observers see is newer, and so comes last.
+        // Values for observers only are newer, so they come last.
         let all = values.latest.iter().chain(values.observed.iter().filter(|_| self.observing));
         let chosen = all.filter(|(_, latest)| is_chosen(latest));
         chosen.map(|(name, latest)| (name.clone(), latest.value)).collect()
     }
 }
 
-/// The latest values, as a map.
+/// Formats the latest values as a map.
 impl std::fmt::Debug for MetricsView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.to_map().fmt(f)
     }
 }
 
-/// The latest values on one line: `train/loss 0.5, val/loss 0.25`.
+/// Formats the latest values on one line: `train/loss 0.5, val/loss 0.25`.
 impl std::fmt::Display for MetricsView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = self.to_map();
@@ -133,7 +134,7 @@ mod tests {
     use crate::metrics::LogOptions;
 
     #[test]
-    fn loss_is_the_loss_of_the_loop_that_runs_and_is_read_where_it_was_not_logged() {
+    fn loss_is_the_loss_of_the_current_loop_and_is_read_if_it_was_not_logged() {
         let metrics = Metrics::default();
         metrics.log("val/loss", 0.25, LogOptions::STEP);
         metrics.set_step(1);
@@ -146,18 +147,18 @@ mod tests {
         );
         assert_eq!(get(Phase::Test, "loss"), None);
         let of_train = MetricsView::new(&metrics, &losses, Phase::Train, true);
-        assert_eq!(of_train.logged("train/loss"), None, "a condition makes nobody read it");
+        assert_eq!(of_train.logged("train/loss"), None, "a condition does not read it");
         assert_eq!(of_train.step_of("loss"), Some(1));
         metrics.log("train/loss", 0.75, LogOptions::STEP);
         assert_eq!(get(Phase::Train, "loss"), Some(0.75), "what was logged for this step");
         metrics.set_step(2);
         assert_eq!(get(Phase::Train, "train/loss"), Some(0.5), "not that of an earlier one");
         metrics.log("loss", 7.0, LogOptions::STEP);
-        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a name that somebody logs is that");
+        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a metric of that name counts");
     }
 
     #[test]
-    fn they_are_shown_as_a_map() {
+    fn metrics_are_displayed_as_a_map() {
         let metrics = Metrics::default();
         metrics.log("b", 0.5, LogOptions::STEP);
         metrics.log("a", 2.0, LogOptions::STEP);

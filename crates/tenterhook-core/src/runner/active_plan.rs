@@ -1,4 +1,4 @@
-//! The plan in force, and what follows from who is registered and enabled.
+//! The plan in force, and what else follows from which hooks are registered and enabled.
 
 use std::cell::Cell;
 
@@ -8,34 +8,27 @@ use crate::event::Event;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// What the list of hooks amounts to; made anew when the list changes.
+/// What follows from the list of hooks. Rebuilt when the list changes.
 #[derive(Default)]
-pub(super) struct Planned {
+pub(super) struct ActivePlan {
     pub(super) plan: Plan,
     /// The update hooks that are called, in order.
     pub(super) updates: Vec<usize>,
-    needs: Needs,
-    /// Deliveries are timed, counted or noted.
-    pub(super) watched: bool,
-    /// A hook was disabled and is in the plan still, which follows when no delivery is under way.
-    pub(super) stale: bool,
-    /// The hooks have not been told yet who is registered.
-    pub(super) unpublished: Cell<bool>,
-}
-
-/// What any of the hooks needs.
-#[derive(Clone, Copy, Default)]
-struct Needs {
-    /// A controller or an update hook judges every loss.
-    losses: bool,
-    /// An observer reads every loss.
-    observed_losses: bool,
-    /// The norm of the gradients when a step has ended.
+    /// A controller or an update hook needs every loss.
+    steering_needs_losses: bool,
+    /// An observer needs every loss.
+    observers_need_losses: bool,
+    /// A hook reads the gradient norm in `on_step_end`.
     grad_norm: bool,
-    /// The time spent in hooks.
-    time_in_hooks: bool,
-    /// Its budget is judged.
+    /// A hook wants to know the time spent in hooks.
+    hook_time: bool,
     budgets: bool,
+    /// Deliveries are timed, counted or recorded.
+    pub(super) watched: bool,
+    /// A hook was disabled and is still in the plan, which changes only between deliveries.
+    pub(super) outdated: bool,
+    /// The roster that hooks see is not up to date.
+    pub(super) unpublished: Cell<bool>,
 }
 
 impl HookRunner {
@@ -45,79 +38,78 @@ impl HookRunner {
         }
         let slots = &self.slots;
         let entries: Vec<_> = slots.iter().enumerate().map(|(id, slot)| slot.entry(id, self.world)).collect();
-        let live = |needs: fn(&Slot) -> bool| slots.iter().any(|slot| slot.is_live() && needs(slot));
-        let needs = Needs {
-            losses: live(|slot| slot.status.wants_losses && slot.spec.steers()),
-            observed_losses: live(|slot| slot.status.wants_losses && !slot.spec.steers()),
-            grad_norm: live(Slot::reads_grad_norm),
-            time_in_hooks: live(|slot| slot.spec.measures_hook_time),
-            budgets: live(|slot| slot.status.budget.is_some()),
-        };
         let updates = slots.iter().enumerate().filter(|(_, slot)| slot.changes_gradients());
-        self.planned = Planned {
+        let any = |needs: fn(&Slot) -> bool| slots.iter().any(|slot| slot.is_live() && needs(slot));
+        let hook_time = any(|slot| slot.spec.measures_hook_time);
+        self.active = ActivePlan {
             plan: Plan::new(&entries),
             updates: updates.map(|(id, _)| id).collect(),
-            needs,
-            watched: self.accounting.on || needs.time_in_hooks || self.received.is_some(),
-            stale: false,
+            steering_needs_losses: any(|slot| slot.status.wants_losses && slot.spec.steers()),
+            observers_need_losses: any(|slot| slot.status.wants_losses && !slot.spec.steers()),
+            grad_norm: any(Slot::reads_grad_norm),
+            hook_time,
+            budgets: any(|slot| slot.status.budget.is_some()),
+            watched: self.accounting.on || hook_time || self.received.is_some(),
+            outdated: false,
             unpublished: Cell::new(true),
         };
     }
 
-    /// Whether anybody wants the event. An event nobody wants should build no payload.
+    /// Whether any hook wants the event. Build no context for an event that no hook wants.
     #[inline]
     #[must_use]
     pub fn wants(&self, event: Event) -> bool {
-        self.planned.plan.wants(event)
+        self.active.plan.wants(event)
     }
 
-    /// Whether anybody wants the event at this step: where all who want it declare that they fire every
-    /// so many steps, nobody does in between. For payloads that take work to build.
+    /// Whether any hook wants the event at this step, by the step intervals that the hooks declare. For
+    /// contexts that take work to build.
     #[inline]
     #[must_use]
     pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
-        self.wants(event) && self.planned.plan.is_due(event, progress.current_step())
+        self.wants(event) && self.active.plan.is_due(event, progress.current_step())
     }
 
-    /// Whether any update hook would run. Without one the gradients are not touched at all.
+    /// Whether any update hook would run. If none would, the gradients are not touched.
     #[inline]
     #[must_use]
     pub fn updates_gradients(&self) -> bool {
-        !self.planned.updates.is_empty()
+        !self.active.updates.is_empty()
     }
 
-    /// Whether anybody reads the norm of the gradients at the end of this step, so that they must be held until then.
+    /// Whether any hook reads the gradient norm at the end of this step, so that the gradients must be held
+    /// until then.
     #[inline]
     #[must_use]
     pub fn reads_grad_norm(&self, progress: &Progress) -> bool {
-        self.planned.needs.grad_norm && self.wants_at(Event::StepEnd, progress)
+        self.active.grad_norm && self.wants_at(Event::StepEnd, progress)
     }
 
-    /// Whether a controller or an update hook judges every loss, which must then be logged at every step.
+    /// Whether a controller or an update hook needs every loss, which must then be logged at every step.
     #[inline]
     #[must_use]
     pub fn steering_needs_every_loss(&self) -> bool {
-        self.planned.needs.losses
+        self.active.steering_needs_losses
     }
 
-    /// Whether an observer reads every loss, which must then be shown to observers at every step, and to nobody
-    /// else: a controller must not see other numbers because somebody watches.
+    /// Whether an observer needs every loss, which must then be shown at every step to observers alone: a
+    /// controller must see the same numbers with and without observers.
     #[inline]
     #[must_use]
     pub fn observers_need_every_loss(&self) -> bool {
-        self.planned.needs.observed_losses
+        self.active.observers_need_losses
     }
 
     /// Whether any hook wants to know the time spent in hooks.
     #[inline]
     pub(super) fn measures_hook_time(&self) -> bool {
-        self.planned.needs.time_in_hooks
+        self.active.hook_time
     }
 
     /// Whether any hook has a budget.
     #[inline]
     #[must_use]
     pub fn has_budgets(&self) -> bool {
-        self.planned.needs.budgets
+        self.active.budgets
     }
 }

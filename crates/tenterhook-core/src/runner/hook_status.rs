@@ -1,35 +1,31 @@
-//! What the runner keeps of a hook of any kind, and how it judges the hook's failures.
+//! The status of a hook, and how its policy judges its failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::accounting::Account;
 use crate::account::Budget;
-use crate::backtraces::{self, Panicked, Trace};
-use crate::failure::{
-    BoxError, Contained, Failure, OnError, Origin, Policy, ensure_displayable, panic_message,
-};
+use crate::backtraces::{self, FailureTrace, PanicError};
+use crate::failure::{BoxError, Contained, Failure, OnError, Origin, ensure_displayable, panic_message};
 use crate::hook::HookResult;
 use crate::roster::HookInfo;
 use crate::spec::HookSpec;
 
 pub(super) struct HookStatus {
-    pub(super) name: String,
-    pub(super) policy: Policy,
     pub(super) enabled: bool,
-    /// Whether it was enabled when it was registered.
+    /// Whether the hook was registered as enabled.
     pub(super) registered: bool,
-    /// It was added while the run went on.
+    /// The hook was added during the run.
     pub(super) added: bool,
     pub(super) failures: u32,
-    /// It failed once too often, and has not been enabled since.
-    pub(super) given_up: bool,
-    /// Every loss is read for it.
+    /// The hook was disabled after a failure, and has not been enabled since.
+    pub(super) gave_up: bool,
+    /// Every loss is read for the hook.
     pub(super) wants_losses: bool,
     pub(super) budget: Option<Budget>,
     pub(super) account: Box<Account>,
 }
 
-/// What went wrong in a hook.
+/// An error or a panic of a hook.
 pub(super) struct HookError {
     panicked: bool,
     error: BoxError,
@@ -50,39 +46,44 @@ impl HookError {
     }
 
     pub(super) fn panic(payload: &(dyn std::any::Any + Send)) -> HookError {
-        HookError { panicked: true, error: panic_message(payload).into(), trace: backtraces::of_last_panic() }
+        let error = panic_message(payload).into();
+        HookError { panicked: true, error, trace: backtraces::of_last_panic() }
+    }
+
+    /// The failure of this hook at this epoch and step.
+    pub(super) fn into_failure(self, hook: &str, place: &'static str, (epoch, step): (u64, u64)) -> Failure {
+        let HookError { panicked, error, trace } = self;
+        Failure { origin: Origin::Hook(hook.to_owned()), place, epoch, step, panicked, error, trace }
     }
 }
 
-/// Calls a hook, and catches what goes wrong in it.
+/// Calls a hook and catches its panic.
 pub(super) fn attempt<T>(call: impl FnOnce() -> HookResult<T>) -> Result<T, HookError> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(HookError::error(error)),
+        Ok(result) => result.map_err(HookError::error),
         Err(panic) => Err(HookError::panic(&*panic)),
     }
 }
 
 impl HookStatus {
-    pub(super) fn new(name: String, policy: Policy) -> HookStatus {
+    pub(super) fn new(enabled: bool, budget: Option<Budget>) -> HookStatus {
         HookStatus {
-            name,
-            policy,
-            enabled: true,
-            registered: true,
+            enabled,
+            registered: enabled,
             added: false,
             failures: 0,
-            given_up: false,
+            gave_up: false,
             wants_losses: false,
-            budget: None,
+            budget,
             account: Box::default(),
         }
     }
 
-    /// Counts a failure and judges it by the hook's policy: an error is what aborts the run, every
-    /// other failure is contained. `Ok(true)` when the hook must be disabled.
+    /// Counts a failure and judges it by the hook's policy: `Err` aborts the run, any other failure is
+    /// contained. `Ok(true)` if the hook must be disabled.
     pub(super) fn judge(
         &mut self,
+        spec: &HookSpec,
         error: HookError,
         place: &'static str,
         at: (u64, u64),
@@ -90,39 +91,28 @@ impl HookStatus {
     ) -> Result<bool, Failure> {
         self.failures += 1;
         let panicked = error.panicked;
-        let failure = self.failure(error, place, at);
-        if self.policy.on_error == OnError::Abort {
+        let failure = error.into_failure(&spec.name, place, at);
+        let policy = spec.policy;
+        if policy.on_error == OnError::Abort {
             return Err(failure);
         }
-        let too_many = self.policy.on_error == OnError::Disable && self.failures >= self.policy.max_failures;
-        let disabled = self.enabled && !self.given_up && (panicked || too_many);
-        self.given_up |= disabled;
+        let too_many = policy.on_error == OnError::Disable && self.failures >= policy.max_failures;
+        let disabled = self.enabled && !self.gave_up && (panicked || too_many);
+        self.gave_up |= disabled;
         contained.push(Contained { failure, count: self.failures, disabled, afterwards: false });
         Ok(disabled)
     }
 
-    /// What went wrong, with who, where and at which epoch and step.
-    pub(super) fn failure(
-        &self,
-        error: HookError,
-        place: &'static str,
-        (epoch, step): (u64, u64),
-    ) -> Failure {
-        let HookError { panicked, error, trace } = error;
-        Failure { origin: Origin::Hook(self.name.clone()), place, epoch, step, panicked, error, trace }
-    }
-
     pub(super) fn info(&self, spec: &HookSpec) -> HookInfo {
-        let HookStatus { name, policy, enabled, failures, budget, .. } = self;
         HookInfo {
-            name: name.clone(),
+            name: spec.name.clone(),
             kind: spec.kind(),
             tier: spec.tier,
             ranks: spec.ranks,
-            enabled: *enabled,
-            on_error: policy.on_error,
-            failures: *failures,
-            budget: *budget,
+            enabled: self.enabled,
+            on_error: spec.policy.on_error,
+            failures: self.failures,
+            budget: self.budget,
         }
     }
 }

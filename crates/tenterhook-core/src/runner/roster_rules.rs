@@ -1,49 +1,51 @@
-//! What may be asked of the list of hooks, and why something cannot be done.
+//! Which changes of the list of hooks are allowed, and why others are refused.
 
 use std::fmt;
 
 use super::HookRunner;
-use crate::roster::{Change, HookInfo, HookKind};
+use crate::any_hook::AnyHook;
+use crate::roster::{HookInfo, HookKind, RosterRequest};
+use crate::spec::HookSpec;
 
 /// Why the list of hooks could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RosterError {
-    /// Two hooks of one name.
+    /// There is a hook of this name already.
     Duplicate(String),
-    /// The name of the update that stands where no other does.
+    /// The name is reserved for the update hook that changes nothing.
     Reserved(String),
-    /// No hook of that name.
+    /// There is no hook of this name.
     Unknown {
-        /// The name asked for.
+        /// The name that was given.
         name: String,
-        /// The names there are.
+        /// The names of the registered hooks.
         known: String,
     },
-    /// A hook without a name.
+    /// The hook has no name.
     Nameless,
-    /// A hook that was to be added on some ranks of a distributed run only.
+    /// The hook was to be added on some ranks of a distributed run only.
     NotOnAllRanks(String),
-    /// An observer that would change training through another hook.
+    /// An observer requested a change of a hook that steers training.
     NotForObservers {
-        /// Who asked.
+        /// The observer.
         by: String,
-        /// The hook that it asked for.
+        /// The hook to be changed.
         name: String,
-        /// What kind of hook that is.
+        /// The kind of that hook.
         kind: HookKind,
     },
-    /// An observer that would take away what a controller or an update hook reads.
+    /// An observer requested a change of a hook that a controller or an update hook reads from.
     IsRead {
-        /// Who asked.
+        /// The observer.
         by: String,
-        /// The hook that it asked for.
+        /// The hook to be changed.
         name: String,
-        /// Who reads from that one.
+        /// The hook that reads from it.
         reader: String,
-        /// What kind of hook the reader is.
+        /// The kind of the reader.
         kind: HookKind,
-        /// What it reads.
+        /// What the reader reads.
         what: String,
     },
 }
@@ -64,7 +66,7 @@ impl RosterError {
         match self {
             RosterError::Duplicate(name) => format!("there is a hook named `{name}` already"),
             RosterError::Reserved(name) => {
-                format!("`{name}` is the name of the update that changes nothing")
+                format!("`{name}` is the name of the update hook that changes nothing")
             }
             RosterError::Unknown { name, .. } => format!("there is no hook named `{name}`"),
             RosterError::Nameless => "a hook must have a name".to_owned(),
@@ -72,16 +74,16 @@ impl RosterError {
                 format!("hook `{name}` was to be added on some ranks and not on all")
             }
             RosterError::NotForObservers { by, name, kind } => format!(
-                "observer `{by}` asked for a change of {kind} hook `{name}`, which would change training"
+                "observer `{by}` requested a change of {kind} hook `{name}`, which would change training"
             ),
             RosterError::IsRead { by, name, reader, kind, what } => format!(
-                "observer `{by}` asked for a change of hook `{name}`, from which {kind} hook `{reader}` reads \
+                "observer `{by}` requested a change of hook `{name}`, from which {kind} hook `{reader}` reads \
                  `{what}`, which would change training"
             ),
         }
     }
 
-    /// What to do about it.
+    /// The fix, if there is one.
     #[must_use]
     pub fn fix(&self) -> Option<String> {
         Some(match self {
@@ -98,31 +100,28 @@ impl RosterError {
 }
 
 impl HookRunner {
-    /// Refuses what an observer must not ask for.
-    pub(super) fn permit(&self, by: Option<HookInfo>, change: &Change) -> Result<(), RosterError> {
+    /// Refuses a request of an observer that would change training.
+    pub(super) fn permit(
+        &self,
+        by: Option<&HookInfo>,
+        request: &RosterRequest,
+        added: Option<&AnyHook>,
+    ) -> Result<(), RosterError> {
         let Some(by) = by.filter(|by| !by.kind.steers()) else { return Ok(()) };
-        let (name, kind) = match change {
-            Change::Add(hook) => (hook.name().to_owned(), Some(hook.kind())),
-            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => {
-                let asked_for = self.list().into_iter().find(|hook| hook.name == *name);
-                (name.clone(), asked_for.map(|hook| hook.kind))
-            }
-        };
-        if let Some(kind) = kind.filter(|kind| kind.steers()) {
-            return Err(RosterError::NotForObservers { by: by.name, name, kind });
+        let (by, name) = (by.name.clone(), request.hook().to_owned());
+        let listed = || self.list().into_iter().find(|hook| hook.name == name).map(|hook| hook.kind);
+        if let Some(kind) = added.map(AnyHook::kind).or_else(listed).filter(|kind| kind.steers()) {
+            return Err(RosterError::NotForObservers { by, name, kind });
         }
-        match self.steering_reader_of(change) {
-            Some((reader, kind, what)) => Err(RosterError::IsRead { by: by.name, name, reader, kind, what }),
+        let spec = added.map(AnyHook::spec).or_else(|| Some(&self.find(&name)?.spec));
+        match spec.and_then(|spec| self.steering_reader_of(spec)) {
+            Some((reader, kind, what)) => Err(RosterError::IsRead { by, name, reader, kind, what }),
             None => Ok(()),
         }
     }
 
-    /// A controller or an update hook that reads from the hook that a change is about, and what.
-    pub(super) fn steering_reader_of(&self, change: &Change) -> Option<(String, HookKind, String)> {
-        let written = match change {
-            Change::Add(hook) => hook.spec(),
-            Change::Enable(name) | Change::Disable(name) | Change::Remove(name) => &self.find(name)?.spec,
-        };
+    /// A controller or an update hook that reads what this hook writes, and what it reads.
+    pub(super) fn steering_reader_of(&self, written: &HookSpec) -> Option<(String, HookKind, String)> {
         let mut readers = self.present().map(|slot| &slot.spec).filter(|spec| spec.steers());
         readers.find_map(|spec| {
             let what = spec.reads_from(written)?.to_owned();

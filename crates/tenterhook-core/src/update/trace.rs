@@ -1,31 +1,31 @@
-//! Who touched which gradient, and by how much.
+//! Records of gradients changed by update hooks.
 
 use serde::{Deserialize, Serialize};
 
 use super::Update;
 use crate::tensor::norm;
 
-/// How one update hook changed the gradient of one parameter in one step. One that it left as it was, to the bit, has
+/// A change of one gradient by one update hook in one step. A gradient that stayed the same to the bit has
 /// none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientChange {
-    /// The step that is about to be made.
+    /// The step in progress, from 1.
     pub step: u64,
-    /// The epoch.
+    /// The epoch, from 0.
     pub epoch: u64,
-    /// Which optimizer is about to make it.
+    /// Index of the optimizer.
     pub optimizer: usize,
-    /// The hook.
+    /// Name of the hook.
     pub hook: String,
-    /// The parameter.
+    /// Name of the parameter.
     pub parameter: String,
-    /// The gradient's norm before; `None` where there was none.
+    /// The gradient's norm before; `None` if there was no gradient.
     #[serde(with = "crate::number::option")]
     pub norm_before: Option<f64>,
-    /// The gradient's norm after; `None` where the hook dropped it.
+    /// The gradient's norm after; `None` if the hook removed it.
     #[serde(with = "crate::number::option")]
     pub norm_after: Option<f64>,
-    /// The norm of the difference; what is missing counts as zeros.
+    /// The norm of the difference; a missing gradient counts as zeros.
     #[serde(with = "crate::number")]
     pub change: f64,
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Gate;
-use super::gates::PerBatch;
+use super::gates::BatchDecision;
 use crate::condition::{ComparedWith, Condition, Operand};
 use crate::event::Event;
 use crate::plan::{TRAIN_LOSS, nearest};
@@ -11,45 +11,46 @@ use crate::progress::Phase;
 use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 
-/// Passes while a condition holds. It is asked once per training batch and once per validation, at the first
-/// event of it that the hook wants, so that who gets the start of something gets its end too; and at every
-/// event around them.
+/// Passes events while a condition holds.
 ///
-/// The condition can ask for
+/// The condition is evaluated once per training batch and once per validation, at the first of its events
+/// that the hook wants, so a hook that receives the start of a batch receives its end too. Outside of them it
+/// is evaluated at every event.
 ///
-/// - `epoch` (from 0), `step` (the one that a batch works on, else how many are completed), `batch` (the training batch within its epoch, from 0),
-///   `samples`, `tokens`, and `elapsed` in seconds;
+/// These names are available:
+///
+/// - `epoch` (from 0), `step` (the current step within a batch, else the number of completed steps), `batch` (the index of
+///   the training batch within its epoch), `samples`, `tokens`, and `elapsed` in seconds;
 /// - `stage` (`fit`, …) and `phase` (`train`, `validate`, …), which are text;
-/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. A controller
-///   or an update hook that asks for it makes it be read and logged at every step; for an observer it is the one
-///   that was read last.
+/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. For a controller or an update
+///   hook the loss is read and logged at every step; for an observer it is the one that was logged last.
 #[derive(Clone, Debug)]
 pub struct Conditioned {
     condition: Condition,
-    /// People have been told of a name that is still unknown after an epoch.
-    told: bool,
-    batch: PerBatch,
-    /// What was decided for the validation that is going on.
+    /// The warning about a name that was not logged in the first epoch has been given.
+    warned: bool,
+    batch: BatchDecision,
+    /// What was decided for the current validation.
     validation: Option<bool>,
 }
 
-/// What can be asked for besides metrics.
+/// The names that a condition can use besides metrics.
 pub(crate) const FIELDS: &[&str] =
     &["epoch", "step", "batch", "samples", "tokens", "elapsed", "loss", "stage", "phase"];
 
-/// The words that `stage` and `phase` can be.
+/// The values of `stage` and `phase`.
 const STAGES: &[&str] = &["fit", "validate", "test", "predict"];
 const PHASES: &[&str] = &["sanity_check", "train", "validate", "test", "predict"];
 
 impl Conditioned {
-    /// Opens while this holds.
+    /// Opens while this condition holds.
     #[must_use]
     pub fn new(condition: Condition) -> Conditioned {
-        Conditioned { condition, told: false, batch: PerBatch::default(), validation: None }
+        Conditioned { condition, warned: false, batch: BatchDecision::default(), validation: None }
     }
 
-    /// What can never hold in a condition, and what to do about it: a word that `stage` or `phase` never is, or a
-    /// text where a number is.
+    /// A comparison in the condition that can never be true, and its fix: `stage` or `phase` with a word that
+    /// is none of their values, or a number with a text.
     #[must_use]
     pub fn impossible_comparison(condition: &Condition) -> Option<(String, String)> {
         FIELDS.iter().find_map(|field| {
@@ -74,19 +75,19 @@ impl Conditioned {
         })
     }
 
-    /// Says once that a name is still unknown when there has been time to log it: it may be misspelt.
-    fn tell(&mut self, run_cx: &RunContext<'_>) {
-        if self.told || run_cx.epochs_done == 0 {
+    /// Warns once about a name that was not logged in the first epoch: it may be misspelt.
+    fn warn_of_unknown_name(&mut self, run_cx: &RunContext<'_>) {
+        if self.warned || run_cx.epochs_done == 0 {
             return;
         }
-        self.told = true;
+        self.warned = true;
         let names = self.condition.names();
         let Some(name) = names.into_iter().find(|name| known(name, run_cx, false).is_none()) else { return };
         let logged = run_cx.metrics().names();
         let near = nearest(name, FIELDS.iter().copied().chain(logged.iter().map(String::as_str)));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         run_cx.say(format!(
-            "`when = \"{}\"` asks for `{name}`, which nobody has logged in the first epoch{near}",
+            "`when = \"{}\"` reads `{name}`, which was not logged in the first epoch{near}",
             self.condition
         ));
     }
@@ -94,12 +95,12 @@ impl Conditioned {
 
 impl Gate for Conditioned {
     fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
-        self.tell(run_cx);
+        self.warn_of_unknown_name(run_cx);
         let Conditioned { condition, batch, validation, .. } = self;
         let within_batch = event.belongs_to_train_batch(run_cx.phase, &run_cx.progress);
         let holds = || condition.holds(&|name| known(name, run_cx, within_batch));
         if within_batch {
-            return batch.decide(&run_cx.progress, holds);
+            return batch.decide(run_cx, holds);
         }
         if run_cx.phase != Phase::Validate {
             *validation = None;
@@ -115,23 +116,23 @@ impl Gate for Conditioned {
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let fields = FIELDS.iter().filter(|field| !["stage", "phase"].contains(field));
-        // A bare word beside a number can only be the name of another one.
+        // A bare word that is compared with a number can only be the name of another number.
         let words =
             fields.flat_map(|field| self.condition.compared_with(field)).filter_map(|other| match other {
                 ComparedWith::Word(word) if !FIELDS.contains(&word) => Some(word),
                 _ => None,
             });
         let spec = words.fold(spec, |spec, word| spec.reads_option("when", word));
-        self.condition.names().into_iter().fold(spec, HookSpec::asks)
+        self.condition.names().into_iter().fold(spec, HookSpec::gated_by)
     }
 
     fn state(&self) -> Value {
-        json!({ "told": self.told, "batch": self.batch, "validation": self.validation })
+        json!({ "told": self.warned, "batch": self.batch, "validation": self.validation })
     }
 
     fn load(&mut self, state: &Value) {
-        self.told = state["told"].as_bool().unwrap_or(false);
-        self.batch = PerBatch::from(state);
+        self.warned = state["told"].as_bool().unwrap_or(false);
+        self.batch = BatchDecision::from(state);
         self.validation = state["validation"].as_bool();
     }
 }
@@ -143,11 +144,12 @@ fn suggestion(word: &str, words: &[&str]) -> String {
     )
 }
 
+/// What a name stands for now.
 fn known(name: &str, run_cx: &RunContext<'_>, within_batch: bool) -> Option<Operand> {
     let count = |number: u64| Some(Operand::Number(number as f64));
     match name {
         "epoch" => count(run_cx.epoch),
-        "step" if within_batch => count(run_cx.progress.current_step()),
+        "step" if within_batch => count(run_cx.current_step()),
         "step" => count(run_cx.step),
         "batch" => count(run_cx.batches.saturating_sub(1)),
         "samples" => count(run_cx.samples),
@@ -155,12 +157,12 @@ fn known(name: &str, run_cx: &RunContext<'_>, within_batch: bool) -> Option<Oper
         "elapsed" => Some(Operand::Number(run_cx.elapsed().as_secs_f64())),
         "stage" => Some(Operand::Text(run_cx.stage.to_string())),
         "phase" => Some(Operand::Text(run_cx.phase.to_string())),
-        "loss" => run_cx
-            .metrics()
-            .logged("loss")
-            .or_else(|| run_cx.metrics().logged(TRAIN_LOSS))
-            .map(Operand::Number),
-        metric => run_cx.metrics().logged(metric).map(Operand::Number),
+        metric => {
+            let metrics = run_cx.metrics();
+            let logged = metrics.logged(metric);
+            let loss = || metrics.logged(TRAIN_LOSS).filter(|_| metric == "loss");
+            logged.or_else(loss).map(Operand::Number)
+        }
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_decided_for_a_validation_holds_over_a_resume_at_its_end() {
+    fn the_decision_for_a_validation_survives_a_resume_at_its_end() {
         let condition = || Conditioned::new("val/loss < 0.5".parse().expect("a condition"));
         for decided in [None, Some(true), Some(false)] {
             let (mut gate, mut fresh) = (condition(), condition());

@@ -134,7 +134,7 @@ fn every_hook_has_its_own_time_by_event() {
 }
 
 #[test]
-fn after_a_thousand_one_in_sixteen_stands_for_the_others() {
+fn after_a_thousand_deliveries_one_in_sixteen_is_timed() {
     let mut own = Loop::new();
     own.add("even", own.takes(1000), Registration::default());
     let mut turn = 0;
@@ -160,7 +160,7 @@ fn after_a_thousand_one_in_sixteen_stands_for_the_others() {
 }
 
 #[test]
-fn what_a_gate_holds_back_is_no_call() {
+fn a_withheld_event_is_no_call() {
     let mut own = Loop::new();
     own.add("gated", own.takes(10).every("10 steps").unwrap(), Registration::default());
     own.steps(2000);
@@ -188,7 +188,7 @@ fn errors_and_panics_are_calls_too() {
 }
 
 #[test]
-fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
+fn reads_from_the_engine_are_charged_to_the_reading_hook() {
     let mut own = Loop::new();
     let reads = own.acts(|_| {
         read_counter::count_scalar();
@@ -198,14 +198,14 @@ fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
     });
     own.add("looks on", own.takes(1), Registration::default());
     own.add("reads", reads, Registration::default());
-    read_counter::count_scalar(); // somebody else's
+    read_counter::count_scalar(); // of another hook
     own.steps(1500);
     assert_eq!(own.cost("looks on").read, ReadCounts::default());
     assert_eq!(own.cost("reads").read, ReadCounts { scalars: 1500, tensors: 3000 });
 }
 
 #[test]
-fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
+fn earlier_engine_work_for_a_tensor_is_charged_to_its_reader() {
     let mut own = Loop::new();
     let reads = own.acts(|hand| {
         hand.turn(100);
@@ -223,7 +223,7 @@ fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
 }
 
 #[test]
-fn time_that_others_spent_for_a_hook_is_charged_to_it() {
+fn work_of_the_loop_for_a_hook_is_charged_to_it() {
     let mut own = Loop::new();
     own.add("saves", own.takes(10), Registration::default());
     own.steps(1);
@@ -236,7 +236,7 @@ fn time_that_others_spent_for_a_hook_is_charged_to_it() {
 }
 
 #[test]
-fn without_account_no_clock_is_read_and_nothing_counted() {
+fn without_accounting_no_clock_is_read_and_nothing_is_counted() {
     let mut own = Loop::new();
     own.runner.set_accounting(false);
     own.add("quick", own.takes(100), Registration::default());
@@ -251,7 +251,7 @@ fn budget(share: f64, over: OverBudget) -> Registration {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_told_of_once() {
+fn a_budget_overrun_is_reported_once() {
     let mut own = Loop::new();
     assert!(!own.runner.has_budgets());
     own.add("dear", own.takes(30), budget(0.02, OverBudget::Warn));
@@ -280,7 +280,7 @@ impl Controller for Reads {
 }
 
 #[test]
-fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
+fn only_an_observer_that_no_steering_hook_reads_is_disabled() {
     let mut own = Loop::new();
     own.add("observer", own.takes(50), budget(0.02, OverBudget::Disable));
     own.add("steers", Steers(own.takes(50)), budget(0.02, OverBudget::Disable));

@@ -32,7 +32,7 @@ fn a_closure_that_returns_a_decision_is_a_controller() {
 }
 
 #[test]
-fn a_closure_that_can_fail_is_of_the_kind_of_what_it_returns_otherwise() {
+fn the_kind_of_a_fallible_closure_follows_from_its_value() {
     let mut observer = Rig::new(closure::on_before_backward("loss", |cx| -> HookResult {
         if cx.loss.value().is_nan() { Err("not a number".into()) } else { Ok(()) }
     }));

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use tenterhook_core::tensor::TensorSource;
-use tenterhook_core::update::Kept;
+use tenterhook_core::update::SavedGradient;
 use tenterhook_core::{
     ClipRule, Gradients, GradientsMut, HookResult, HookSpec, NamedTensors, Policy, Update, UpdateHook, hook,
 };
@@ -40,13 +40,13 @@ impl GradientsMut for Noting {
     fn is_present(&self, index: usize) -> bool {
         self.inner.is_present(index)
     }
-    fn keep(&self, index: usize) -> SavedGradient {
+    fn save(&self, index: usize) -> SavedGradient {
         self.kept.borrow_mut().push(index);
-        self.inner.keep(index)
+        self.inner.save(index)
     }
-    fn put_back(&mut self, index: usize, kept: SavedGradient) {
+    fn restore(&mut self, index: usize, kept: SavedGradient) {
         self.put_back.push(index);
-        self.inner.put_back(index, kept);
+        self.inner.restore(index, kept);
     }
 }
 
@@ -109,7 +109,7 @@ fn what_is_touched_is_copied_once_and_nothing_else_is() {
 }
 
 #[test]
-fn after_a_failure_what_was_touched_is_put_back_and_nothing_else_is() {
+fn after_a_failure_only_changed_gradients_are_restored() {
     let fails: Change = |gradients| {
         gradients.get("c")?.remove();
         gradients.edit("a", |values| values.fill(f32::NAN))?;

@@ -97,7 +97,7 @@ impl Hook for Lies {
 }
 
 #[test]
-fn a_decision_of_an_observer_is_refused_also_where_hook_is_written_by_hand() {
+fn a_decision_of_an_observer_is_refused_even_with_a_handwritten_hook() {
     let observer = Rig::new(Lies(HookSpec::observer("lies"))).on_train_epoch_end().clone();
     assert!(observer.decision.is_continue());
     assert!(observer.failure.is_some());

@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn toggles_from_outside_do_what_the_model_does(toggles in prop::collection::vec(any_toggle(), 0..40)) {
+    fn enabling_and_disabling_matches_the_model(toggles in prop::collection::vec(any_toggle(), 0..40)) {
         let (mut bench, mut model) = (Bench::new(), Model::default());
         for toggle in &toggles {
             let accepted = model.apply(toggle);
@@ -140,9 +140,10 @@ fn any_act(hooks: usize) -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whoever fails and whoever leaves: an event reaches everyone who was there when it began, once, in order.
+    /// Whichever hooks fail or leave: an event reaches all hooks that were registered when it began, once, in
+    /// order.
     #[test]
-    fn nobody_is_skipped_whoever_fails_or_leaves(
+    fn no_hook_is_skipped_when_others_fail_or_leave(
         most in prop::collection::vec(1..4u32, 5),
         rounds in prop::collection::vec(prop::collection::vec(any_act(5), 5), 1..8),
     ) {

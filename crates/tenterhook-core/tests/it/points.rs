@@ -54,7 +54,7 @@ fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn only_wanted_points_are_shown_in_registration_order() {
+fn only_wanted_activations_are_delivered_in_registration_order() {
     let mut bench = Bench::new();
     assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
@@ -69,7 +69,7 @@ fn only_wanted_points_are_shown_in_registration_order() {
 }
 
 #[test]
-fn who_wants_a_point_is_known_before_it_is_shown() {
+fn the_hooks_that_want_an_activation_are_known_before_its_delivery() {
     let mut bench = Bench::new();
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("bad", "!")] {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
@@ -87,10 +87,10 @@ fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
     bench.runner.add(watcher(&bench, "chooses_nothing", "nowhere")).unwrap();
     bench.runner.add(watcher(&bench, "held_back", "x").when(|_| false)).unwrap();
     show(&mut bench, &["x"]);
-    assert_eq!(bench.runner.received("sees"), None, "nobody has asked");
+    assert_eq!(bench.runner.received("sees"), None, "not recorded yet");
     bench.runner.record_received();
     let wanted = Events::of(&[Event::Activation]);
-    let nothing = ReceivedEvents { wanted, ..Received::default() };
+    let nothing = ReceivedEvents { wanted, ..ReceivedEvents::default() };
     assert_eq!(bench.runner.received("sees"), Some(nothing));
     assert_eq!(show(&mut bench, &["x", "y"]), ["sees x 5"]);
     assert_eq!(bench.runner.received("sees"), Some(ReceivedEvents { in_training: wanted, ..nothing }));
@@ -100,7 +100,7 @@ fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
 }
 
 #[test]
-fn nobody_listens_when_all_are_disabled_or_removed() {
+fn no_activation_is_wanted_when_all_hooks_are_disabled_or_removed() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "a", "")).unwrap();
     bench.runner.disable("a").unwrap();
@@ -113,7 +113,7 @@ fn nobody_listens_when_all_are_disabled_or_removed() {
 }
 
 #[test]
-fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
+fn a_panicking_forward_hook_is_disabled_and_the_others_continue() {
     let mut bench = Bench::new();
     let bad = Watches { fails_at: Some(("x", true)), ..watcher(&bench, "bad", "") };
     bench.runner.add(bad).unwrap();
@@ -127,7 +127,7 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
 }
 
 #[test]
-fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
+fn a_panic_in_wants_point_is_contained() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     let asked = bench.runner.wants_point("head", Phase::Train, &bench.progress);
@@ -157,7 +157,7 @@ fn the_first_aborting_failure_waits_until_the_step_is_over() {
             Watches { policy: Policy::ABORT, fails_at: Some(("x", false)), ..watcher(&bench, name, "") };
         bench.runner.add(bad).unwrap();
     }
-    assert_eq!(show(&mut bench, &["x", "y"]), ["a x 5"], "nobody is shown anything after it");
+    assert_eq!(show(&mut bench, &["x", "y"]), ["a x 5"], "no activation is delivered after it");
     let failure = bench.runner.take_aborted().expect("it waits");
     assert_eq!(failure.to_string(), "hook `a` failed in on_activation (epoch 2, step 8): blind");
     assert!(bench.runner.take_aborted().is_none());

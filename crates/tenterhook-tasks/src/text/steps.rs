@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::plan::DeclaredMetric;
-use tenterhook::random::Stream;
+use tenterhook::random::RandomStream;
 use tenterhook::tensor::NoTensors;
 use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
 use tenterhook_burn::{BurnCx, BurnModule, Points, Step, TensorList};

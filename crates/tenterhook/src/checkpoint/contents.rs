@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::random::Positions;
+use tenterhook_core::random::RandomPositions;
 use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress, State};
 
@@ -130,7 +130,7 @@ impl<M: Module> Loop<M> {
             metrics: self.shared.metrics.state(),
             losses: self.values.losses.state(),
             board: self.shared.board.to_json()?,
-            board_kept: self.shared.board.kept_from_observers(),
+            board_kept: self.shared.board.protected_keys(),
             board_taken: self.shared.board.taken(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),

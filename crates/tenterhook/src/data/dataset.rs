@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tenterhook_core::backtraces::{self, Panicked};
+use tenterhook_core::backtraces::{self, PanicError};
 use tenterhook_core::{BoxError, epoch_label};
 use tenterhook_files::Fingerprint;
 

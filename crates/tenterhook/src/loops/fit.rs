@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
 
 use crate::call::Call;

@@ -136,7 +136,7 @@ macro_rules! optimizer_set_methods {
             self.$set.lr(optimizer)
         }
 
-        fn change_lr(&mut self, optimizer: usize, change: $crate::Lr) -> $crate::ModuleResult {
+        fn change_lr(&mut self, optimizer: usize, change: $crate::LrChange) -> $crate::ModuleResult {
             self.$set.change_lr(optimizer, change)
         }
 

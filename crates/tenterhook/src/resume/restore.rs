@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{CheckpointEntries, Failure, Stage, Weights};
 
 use crate::call::Call;
@@ -89,7 +89,7 @@ impl<M: Module> Call<'_, M> {
         run.shared.metrics.restore(contents.metrics);
         run.values.losses.restore(contents.losses);
         run.shared.board.restore(contents.board, contents.board_taken);
-        run.shared.board.keep_from_observers(contents.board_kept);
+        run.shared.board.protect_keys(&contents.board_kept);
         run.shared.streams.replace(RandomStreams::at(&contents.streams));
         emit!(run, self.module, LoadCheckpoint { entries });
         let restored = run.hooks.restore(&contents.runner, &contents.hooks, &run.state.progress, &run.shared);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenterhook_core::update::Touched;
+use tenterhook_core::update::GradientChange;
 use tenterhook_core::{BoxError, Stage};
 use tenterhook_files::{FilePosition, cannot, write_durably};
 

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tenterhook_core::update::Touched;
+use tenterhook_core::update::GradientChange;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 pub use tenterhook_files::FilePosition;
 

@@ -168,7 +168,7 @@ fn a_message_about_the_best_checkpoint_needs_a_hook_that_chooses_it() {
     );
     let error = alone(NotifyOn::BestModel, Some("vall/loss"));
     assert!(
-        error.contains("hook `notify` reads `vall/loss`, which nobody writes; did you mean `val/loss`?"),
+        error.contains("hook `notify` reads `vall/loss`, which nothing writes; did you mean `val/loss`?"),
         "{error}"
     );
 }

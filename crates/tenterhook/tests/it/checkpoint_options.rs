@@ -161,7 +161,7 @@ fn train_time_interval_saves_by_the_clock() {
     for wrong in ["25", "5 steps"] {
         let read = toml::from_str::<CheckpointOptions>(&format!("train_time_interval = \"{wrong}\""));
         let error = read.expect_err(wrong).to_string();
-        assert!(error.contains("is no length of time") && !error.contains("100 steps"), "{error}");
+        assert!(error.contains("is not a duration") && !error.contains("100 steps"), "{error}");
     }
 }
 
@@ -322,10 +322,10 @@ fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
-    assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
+    assert!(error.contains("reads `val/los`, which nothing writes; did you mean `val/loss`?"), "{error}");
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{nope}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
-    assert!(error.contains("reads `nope`, which nobody writes; there are: "), "{error}");
+    assert!(error.contains("reads `nope`, which nothing writes; there are: "), "{error}");
     assert_eq!(listed(root.path()), Vec::<String>::new());
 }
 

@@ -97,7 +97,7 @@ fn the_error_that_main_prints_is_the_one_for_people() {
     let error = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap_err();
     assert_eq!(
         format!("{error:?}"),
-        "refused before step 1: hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?"
+        "refused before step 1: hook `reader` reads `val/los`, which nothing writes; did you mean `val/loss`?"
     );
 }
 

@@ -9,9 +9,9 @@ use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::tape::{Recorder, Tape};
 
 const SOURCE: &str = include_str!("../../../tenterhook-core/src/event.rs");
-const RESUMING: &str = "when resuming:";
-const SANITY_CHECK: &str = "when num_sanity_val_steps > 0, unless resuming:";
-const VALIDATION: &str = "when a validation is due:";
+const RESUMING: &str = "if resuming:";
+const SANITY_CHECK: &str = "if num_sanity_val_steps > 0, unless resuming:";
+const VALIDATION: &str = "if a validation is due:";
 const VALIDATION_AGAIN: &str = "validation, as below";
 
 /// The lines of the pseudocode.

@@ -64,7 +64,7 @@ fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
         let ran = trainer.fit(&mut Toy::default(), &mut data(2, 1));
         if strict {
             let error = ran.unwrap_err().to_string();
-            assert!(error.contains("`val/accuracy`, which nobody writes"), "{error}");
+            assert!(error.contains("`val/accuracy`, which nothing writes"), "{error}");
         } else {
             let notices = ran.unwrap().notices;
             let told =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook::random::Stream;
+use tenterhook::random::RandomStream;
 use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{LogOptions, Reduce, Settings, closure};

@@ -35,7 +35,7 @@ impl Controller for Writer {
 
 const REFUSALS: [&str; 3] = [
     "`best` is written by hook `reader` and by hook `writer`; remove one of them, or set its `enabled = false`",
-    "hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?",
+    "hook `reader` reads `val/los`, which nothing writes; did you mean `val/loss`?",
     "hook `writer` fires every 100 steps, but this run has only 8 steps, so it never fires; \
      shorten it or train longer",
 ];
@@ -139,7 +139,7 @@ fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_fir
         // It does not say what it logs, so the plan cannot know.
         warnings(&mut trainer, &mut Lab::new(Toy::default(), &Tape::default()))
     };
-    let expected = "hook `curious` reads `val/los`, which nobody has logged by the end of the validation in epoch 1/3; \
+    let expected = "hook `curious` reads `val/los`, which was not logged by the end of the validation in epoch 1/3; \
                     did you mean `val/loss`?";
     assert_eq!(told("val/los"), [expected]);
     assert!(told("f1")[0].ends_with("there are: `val/loss`"), "{:?}", told("f1"));
@@ -172,10 +172,10 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
     let epoch = ["validated", "validated", "epoch ended"];
     let first = [
         "validated",
-        "hook `curious` reads `val/los`, which nobody has logged by the end of the validation in epoch 1/2",
+        "hook `curious` reads `val/los`, which was not logged by the end of the validation in epoch 1/2",
         "validated",
         "epoch ended",
-        "hook `later` reads `train/f1`, which nobody has logged by the end of epoch 1/2",
+        "hook `later` reads `train/f1`, which was not logged by the end of epoch 1/2",
     ];
     assert_eq!(*order.lock().unwrap(), [&first[..], &epoch].concat());
 }
@@ -254,7 +254,7 @@ fn what_a_built_in_logs_by_name_can_be_monitored() {
     for monitor in ["lr/sgd", "grad_norm/fc1.weight", "update_ratio/bias"] {
         assert_eq!(refusals(monitor), Vec::<String>::new(), "{monitor}");
     }
-    assert!(refusals("momentum/sgd")[0].contains("which nobody writes"), "nobody asked for it");
+    assert!(refusals("momentum/sgd")[0].contains("which nothing writes"), "nobody asked for it");
 }
 
 #[test]

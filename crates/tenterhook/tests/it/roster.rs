@@ -194,7 +194,7 @@ fn an_observer_cannot_change_training_through_another_hook() {
     let refused = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Refused(_)));
     let refused: Vec<_> = refused.map(ToString::to_string).collect();
     assert_eq!(refused.len(), 2);
-    assert!(refused[0].starts_with("observer `sly` asked for a change of update hook `zero`"), "{refused:?}");
+    assert!(refused[0].starts_with("observer `sly` requested a change of update hook `zero`"), "{refused:?}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
 }
 
 #[test]
-fn a_condition_knows_where_the_run_stands() {
+fn a_condition_reads_the_progress_of_the_run() {
     passes_where("epoch == 1", |cue| cue.progress.epoch == 1);
     let step = |cue: &Cue| {
         let within = cue.event.is_within_train_batch();
@@ -70,7 +70,7 @@ fn is_validation(event: Event) -> bool {
 }
 
 #[test]
-fn a_condition_asks_for_metrics_by_name_and_is_false_before_there_are_any() {
+fn a_condition_reads_metrics_by_name_and_is_false_before_they_exist() {
     let recorder = Recorder::default();
     let mut rig = rig(when("val/loss < 0.5", &recorder));
     rig.on_train_epoch_end();
@@ -86,7 +86,7 @@ fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
     let recorder = Recorder::default();
     let mut rig = rig(when("loss > 1", &recorder));
     rig.loss(3.0).on_train_batch_end();
-    assert!(recorder.take().is_empty(), "a loss that nobody has logged");
+    assert!(recorder.take().is_empty(), "a loss that was not logged");
     rig.metric("train/loss", 2.0).on_train_batch_end();
     assert!(recorder.take().is_empty(), "this batch has been decided about");
     rig.progress(Progress { batches: 2, total_batches: 2, ..Progress::default() }).on_train_batch_end();
@@ -102,7 +102,7 @@ fn outside_of_fit_a_condition_lets_everything_pass() {
 }
 
 #[test]
-fn a_name_that_nobody_has_logged_in_an_epoch_is_said_once_with_the_nearest_one() {
+fn a_name_that_was_not_logged_in_the_first_epoch_is_reported_once_with_a_suggestion() {
     let recorder = Recorder::default();
     let mut rig = rig(when("val/los < 0.5 and status == completed", &recorder));
     rig.metric("val/loss", 0.4).on_train_epoch_end();
@@ -113,8 +113,7 @@ fn a_name_that_nobody_has_logged_in_an_epoch_is_said_once_with_the_nearest_one()
     let said: Vec<_> = rig.said().iter().map(|(who, what)| format!("{who}: {what}")).collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0]
-            .starts_with("recorder: `when = \"val/los < 0.5 and status == completed\"` asks for `val/los`")
+        said[0].starts_with("recorder: `when = \"val/los < 0.5 and status == completed\"` reads `val/los`")
     );
     assert!(said[0].ends_with("did you mean `val/loss`?"), "{said:?}");
 }

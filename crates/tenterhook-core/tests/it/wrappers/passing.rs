@@ -34,7 +34,7 @@ fn without_a_wrapper_everything_passes() {
 }
 
 #[test]
-fn every_so_many_steps_passes_all_batches_of_those_steps() {
+fn every_n_steps_passes_all_batches_of_those_steps() {
     let seen = passed(|hook| hook.every("2 steps").unwrap());
     assert_eq!(whole_batches(&seen), [3, 4, 7, 8, 11, 12]);
     assert_eq!(outside(&seen), scripted_outside(|_| true));
@@ -44,21 +44,21 @@ fn every_so_many_steps_passes_all_batches_of_those_steps() {
 }
 
 #[test]
-fn every_so_many_batches_passes_those_batches() {
+fn every_n_batches_passes_those_batches() {
     let seen = passed(|hook| hook.every("3 batches").unwrap());
     assert_eq!(whole_batches(&seen), [3, 6, 9, 12]);
     assert_eq!(outside(&seen), scripted_outside(|_| true));
 }
 
 #[test]
-fn every_so_many_epochs_passes_those_epochs_with_their_batches_and_validations() {
+fn every_n_epochs_passes_those_epochs_with_their_batches_and_validations() {
     let seen = passed(|hook| hook.every("2 epochs").unwrap());
     assert_eq!(whole_batches(&seen), [5, 6, 7, 8]);
     assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 1));
 }
 
 #[test]
-fn every_so_much_time_passes_the_first_batch_that_begins_after_it() {
+fn every_interval_of_time_passes_the_first_batch_that_begins_after_it() {
     // Batches begin at 0, 1, 2, 3 | 5, 6, 7, 8 | 10, 11, 12, 13 seconds.
     let seen = passed(|hook| hook.every("3 s").unwrap());
     assert_eq!(whole_batches(&seen), [4, 6, 9, 12]);
@@ -79,7 +79,7 @@ fn once_passes_the_first_batch_and_every_other_event_once() {
 }
 
 #[test]
-fn after_so_many_steps_passes_the_rest() {
+fn after_n_steps_passes_the_rest() {
     let seen = passed(|hook| hook.after("2 steps").unwrap());
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
     assert_eq!(
@@ -89,20 +89,20 @@ fn after_so_many_steps_passes_the_rest() {
 }
 
 #[test]
-fn after_so_many_batches_passes_the_rest() {
+fn after_n_batches_passes_the_rest() {
     let seen = passed(|hook| hook.after("3 batches").unwrap());
     assert_eq!(whole_batches(&seen), (4..=12).collect::<Vec<_>>());
 }
 
 #[test]
-fn after_so_many_epochs_passes_the_rest() {
+fn after_n_epochs_passes_the_rest() {
     let seen = passed(|hook| hook.after("1 epoch").unwrap());
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
     assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch >= 1));
 }
 
 #[test]
-fn after_so_much_time_passes_from_the_next_batch_on() {
+fn after_a_time_passes_from_the_next_batch_on() {
     // Batch 3 ends at 3 seconds; it began before and is not let in half-way.
     assert_eq!(whole_batches(&passed(|hook| hook.after("3 s").unwrap())), (4..=12).collect::<Vec<_>>());
 }
@@ -130,7 +130,7 @@ fn the_inner_wrapper_sees_only_what_the_outer_one_passes() {
 }
 
 #[test]
-fn a_text_that_is_no_cadence_is_an_error() {
+fn a_text_that_is_not_a_cadence_is_an_error() {
     let error = super::Recorder::default().every("often").err().expect("it is none").to_string();
     assert!(error.starts_with("`often` is not a cadence: it does not begin with a whole number"), "{error}");
 }

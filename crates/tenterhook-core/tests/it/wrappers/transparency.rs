@@ -41,13 +41,13 @@ fn every_wrapper_is_transparent() {
 }
 
 #[test]
-fn the_hook_behind_the_wrappers_can_be_looked_at() {
+fn the_hook_behind_wrappers_can_be_read() {
     let wrapped = recorder().once().sampled(0.5);
     assert_eq!(wrapped.inner().inner().count, 5);
 }
 
 #[test]
-fn nested_wrappers_add_up_what_they_say_of_themselves() {
+fn nested_wrappers_combine_their_declarations() {
     let wrapped = recorder().every("10 steps").unwrap().after("1 epoch").unwrap();
     assert_eq!(
         wrapped.spec(),
@@ -105,7 +105,7 @@ impl Observer for Printer {
 }
 
 #[test]
-fn a_hook_prints_every_epoch_only_where_the_end_of_every_epoch_passes() {
+fn a_gated_hook_prints_every_epoch_only_if_the_end_of_every_epoch_passes() {
     fn prints(hook: &impl Hook) -> bool {
         hook.spec().prints_epochs
     }

@@ -61,12 +61,12 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
     for (key, column, hint) in [
         ("every = \"often\"", 9, "\"100 steps\", \"2 epochs\""),
         ("every = 100", 9, "expected a text"),
-        ("after = \"0 epochs\"", 9, "zero is not a distance"),
+        ("after = \"0 epochs\"", 9, "it must be more than zero"),
         ("once = 1", 8, "expected true or false"),
         ("sampled = 0", 11, "above 0 and at most 1"),
         ("sampled = 1.5", 11, "write for example 0.1"),
         ("sampled = nan", 11, "above 0 and at most 1"),
-        ("when = \"val/loss <\"", 8, "a name, a number or a text should stand here"),
+        ("when = \"val/loss <\"", 8, "a name, a number or a text is expected here"),
         ("when = \"stage == train\"", 8, "it is one of: fit, validate, test, predict"),
         ("when = \"phase == 'trian'\"", 8, "did you mean `train`?"),
         ("when = \"phase == 3\"", 8, "`phase` is a word and never a number"),
@@ -234,7 +234,7 @@ fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_wh
     ] {
         let shown = refusal(when);
         assert_eq!(shown.len(), 1, "{shown:?}");
-        let said = format!(":3:8: hook `console_log` reads `{name}`, which nobody writes");
+        let said = format!(":3:8: hook `console_log` reads `{name}`, which nothing writes");
         assert!(shown[0].contains(&said) && shown[0].contains(hint), "{}", shown[0]);
     }
     for when in ["lr/sgd < 1", "phase == train", "loss < train/loss", "epoch * 2 < step", "elapsed > 60"] {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{Failure, Stage};
 
 use crate::call::Call;

@@ -40,7 +40,7 @@ fn contents() -> Contents {
         "entries": {},
         "losses": LossesState::default(),
         "board": {},
-        "streams": tenterhook_core::random::Positions::default(),
+        "streams": tenterhook_core::random::RandomPositions::default(),
         "marks": [FilePosition { file: RelPath::new(MARKED.0).unwrap(), length }],
         "afterwards": afterwards,
     });
