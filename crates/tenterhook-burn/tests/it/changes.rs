@@ -75,7 +75,7 @@ fn what_another_optimizer_moves_or_what_has_no_gradient_is_told_as_it_is() {
     module.optimizer_step(1, false).unwrap();
     for (name, change) in names.iter().zip(changes(&module, &followed)) {
         assert_eq!(
-            change.unwrap().by > 0.0,
+            change.unwrap().update > 0.0,
             name.ends_with("bias"),
             "{name}: an update without gradients moves nothing"
         );
