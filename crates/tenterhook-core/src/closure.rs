@@ -3,6 +3,8 @@
 //! There is one function per event. The closure returns nothing, a [`Decision`], or a [`HookResult`] of
 //! either. One that returns a decision makes a controller, any other an observer.
 
+use std::marker::PhantomData;
+
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Event;
@@ -38,65 +40,68 @@ impl HandlerValue for Decision {
 /// What a closure may return.
 pub trait ClosureReturn {
     /// The value on success.
-    type Value: HandlerValue;
-    /// Converts it into a handler's result.
-    fn into_result(self) -> HookResult<Self::Value>;
+    type HandlerValue: HandlerValue;
+    /// Converts it into the result of a handler.
+    fn into_result(self) -> HookResult<Self::HandlerValue>;
 }
 
 impl ClosureReturn for () {
-    type Value = ();
+    type HandlerValue = ();
     fn into_result(self) -> HookResult {
         Ok(())
     }
 }
 
 impl ClosureReturn for Decision {
-    type Value = Decision;
+    type HandlerValue = Decision;
     fn into_result(self) -> HookResult<Decision> {
         Ok(self)
     }
 }
 
 impl<V: HandlerValue> ClosureReturn for HookResult<V> {
-    type Value = V;
+    type HandlerValue = V;
     fn into_result(self) -> HookResult<V> {
         self
     }
 }
 
-/// A hook made of a closure that handles one event.
-pub struct Closure<F> {
+/// A closure that handles one event.
+pub struct Closure<E, F, A> {
     spec: HookSpec,
-    deliver: F,
+    handler: F,
+    event: PhantomData<fn() -> (E, A)>,
 }
 
-impl<F: FnMut(EventRef<'_>) -> EventResult> Closure<F> {
-    fn new(spec: HookSpec, deliver: F) -> Closure<F> {
-        Closure { spec, deliver }
+impl<E, F, A: ClosureReturn> Closure<E, F, A> {
+    fn new(name: String, event: Event, handler: F) -> Closure<E, F, A> {
+        Closure { spec: A::HandlerValue::spec(name).wants(event), handler, event: PhantomData }
     }
 
     /// Declares that the hook reads this metric or blackboard key.
     #[must_use]
-    pub fn reads(mut self, name: impl Into<String>) -> Closure<F> {
+    pub fn reads(mut self, name: impl Into<String>) -> Closure<E, F, A> {
         self.spec = self.spec.reads(name);
         self
     }
 
     /// Declares that the hook writes this metric or blackboard key.
     #[must_use]
-    pub fn writes(mut self, name: impl Into<String>) -> Closure<F> {
+    pub fn writes(mut self, name: impl Into<String>) -> Closure<E, F, A> {
         self.spec = self.spec.writes(name);
         self
     }
 }
 
-impl<F: FnMut(EventRef<'_>) -> EventResult + Send + 'static> Hook for Closure<F> {
-    fn spec(&self) -> HookSpec {
-        self.spec.clone()
+/// Markers for the events that closures handle.
+pub mod on {
+    macro_rules! markers {
+        ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {$(
+            /// Marks a closure that handles the event of this name.
+            pub struct $Event;
+        )*};
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
-        (self.deliver)(event)
-    }
+    for_each_event!(markers);
 }
 
 macro_rules! closures {
@@ -107,23 +112,32 @@ macro_rules! closures {
         closures! { @returns [ClosureReturn] $(#[$doc])* $handler $Event }
     };
     (@watch $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        closures! { @returns [ClosureReturn<Value = ()>] $(#[$doc])* $handler $Event }
+        closures! { @returns [ClosureReturn<HandlerValue = ()>] $(#[$doc])* $handler $Event }
     };
-    (@returns [$($Return:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
+    (@returns [$($ClosureReturn:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
         $(#[$doc])*
-        pub fn $handler<F, R>(
-            name: impl Into<String>,
-            mut handler: F,
-        ) -> Closure<impl FnMut(EventRef<'_>) -> EventResult + Send + 'static>
+        pub fn $handler<F, A>(name: impl Into<String>, handler: F) -> Closure<on::$Event, F, A>
         where
-            F: FnMut(&$Event<'_>) -> R + Send + 'static,
-            R: $($Return)* + 'static,
+            F: FnMut(&$Event<'_>) -> A + Send + 'static,
+            A: $($ClosureReturn)* + 'static,
         {
-            let spec = R::Value::spec(name.into()).wants(Event::$Event);
-            Closure::new(spec, move |event: EventRef<'_>| match event {
-                EventRef::$Event(cx) => event_result(handler(cx).into_result()),
-                _ => Ok(()),
-            })
+            Closure::new(name.into(), Event::$Event, handler)
+        }
+
+        impl<F, A> Hook for Closure<on::$Event, F, A>
+        where
+            F: FnMut(&$Event<'_>) -> A + Send + 'static,
+            A: $($ClosureReturn)* + 'static,
+        {
+            fn spec(&self) -> HookSpec {
+                self.spec.clone()
+            }
+            fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+                match event {
+                    EventRef::$Event(cx) => event_result((self.handler)(cx).into_result()),
+                    _ => Ok(()),
+                }
+            }
         }
     };
 }

@@ -208,7 +208,7 @@ fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() 
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);
     assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).needs_run_length, []);
     let chosen = access(json!({ "histograms": ["weights"], "histogram_every_n_steps": 7 }));
-    assert_eq!(chosen.needs, [("histogram_every_n_steps", Cadence::Steps(7))]);
+    assert_eq!(chosen.needs_run_length, [("histogram_every_n_steps", Cadence::Steps(7))]);
     let default = access(json!({ "histograms": ["weights"] }));
     assert_eq!(
         (default.needs_run_length, default.throttle),

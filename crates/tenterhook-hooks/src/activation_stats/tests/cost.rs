@@ -35,9 +35,9 @@ impl TensorSource for Counted {
         self.reads.borrow_mut().push("read");
         self.values.clone()
     }
-    fn stats(&self, _: usize) -> Stats {
+    fn stats(&self, _: usize) -> TensorStats {
         self.reads.borrow_mut().push("stats");
-        Stats::of(&self.values)
+        TensorStats::of(&self.values)
     }
     fn slice(&self, _: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         self.reads.borrow_mut().push("slice");
