@@ -1,18 +1,18 @@
 use tenterhook_core::{HookResult, Observer, StepEnd, hook};
 
-struct SavedGradient(&'static StepEnd<'static>);
+struct Kept(&'static StepEnd<'static>);
 
 // Not even a hook that lies about its threads can.
-unsafe impl Send for SavedGradient {}
+unsafe impl Send for Kept {}
 
 struct Keeps {
-    last: Vec<SavedGradient>,
+    last: Vec<Kept>,
 }
 
 #[hook]
 impl Observer for Keeps {
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        self.last.push(SavedGradient(cx));
+        self.last.push(Kept(cx));
         Ok(())
     }
 }

@@ -1,19 +1,19 @@
 use tenterhook_core::{AfterBackward, HookResult, Observer, Tensor, hook};
 
-struct SavedGradient(Tensor<'static>);
+struct Kept(Tensor<'static>);
 
 // Not even a hook that lies about its threads can.
-unsafe impl Send for SavedGradient {}
+unsafe impl Send for Kept {}
 
 struct Keeps {
-    weights: Vec<SavedGradient>,
+    weights: Vec<Kept>,
 }
 
 #[hook]
 impl Observer for Keeps {
     fn on_after_backward(&mut self, cx: &AfterBackward) -> HookResult {
         for weight in cx.gradients.iter() {
-            self.weights.push(SavedGradient(weight));
+            self.weights.push(Kept(weight));
         }
         Ok(())
     }
