@@ -7,7 +7,7 @@ use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor};
 use tenterhook::data::{BatchData, Batches, Loading};
 use tenterhook::prelude::*;
-use tenterhook::schedule::{Scheduler, Tick};
+use tenterhook::schedule::{ScheduleStep, Scheduler};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Schedule, Step};
 
 /// Rises and falls in a straight line, again and again, half as high every time.
@@ -16,7 +16,7 @@ struct Waves {
 }
 
 impl Scheduler for Waves {
-    fn factor(&mut self, tick: Tick) -> Result<f64, BoxError> {
+    fn factor(&mut self, tick: ScheduleStep) -> Result<f64, BoxError> {
         let (wave, at) = (tick.count / self.period, tick.count % self.period);
         let share = at as f64 / self.period as f64;
         let height = 0.5_f64.powf(wave as f64);

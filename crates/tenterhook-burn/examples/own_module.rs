@@ -144,7 +144,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut module = Burn::new(Circle::new(&device), &device);
     let mut trainer = Trainer::new(Settings {
         max_epochs: Some(10),
-        limit_predict_batches: Some(Amount::Count(1)),
+        limit_predict_batches: Some(BatchLimit::Count(1)),
         ..Settings::default()
     })?;
     trainer.fit(&mut module, &mut data)?;

@@ -13,7 +13,9 @@ use burn::optim::{
 };
 use burn::tensor::{Device, TensorData};
 use burn_pack::Scalar;
-use tenterhook::optim::{Engine, NamedOptimizer, Number, ParamFacts, SavedState, StateParts, StateTensor};
+use tenterhook::optim::{
+    BuiltInOptimizer, Engine, ParamInfo, SavedState, StateParts, StateScalar, StateTensor,
+};
 use tenterhook::tensors::{Buffers, TensorBytes};
 use tenterhook::{BoxError, DType};
 
@@ -62,11 +64,11 @@ impl Engine for BurnEngine {
     type Tensor = StatePart;
     type Gradients = GradientPart;
 
-    fn optimizers() -> Vec<NamedOptimizer<BurnEngine>> {
+    fn optimizers() -> Vec<BuiltInOptimizer<BurnEngine>> {
         optimizers::built_in()
     }
 
-    fn gradients(&self, params: Vec<ParamFacts>) -> GradientPart {
+    fn gradients(&self, params: Vec<ParamInfo>) -> GradientPart {
         GradientPart::new(params, self.device.clone())
     }
 
@@ -91,27 +93,27 @@ impl Engine for BurnEngine {
         names
             .into_iter()
             .filter(|name| source.take_tensor("", name).is_none())
-            .for_each(|name| saved.used(name));
+            .for_each(|name| saved.mark_used(name));
         Ok(state)
     }
 }
 
 /// A number with its type: Burn refuses to read one as another.
-fn number(scalar: Scalar) -> Number {
+fn number(scalar: Scalar) -> StateScalar {
     match scalar {
-        Scalar::Int(value) => Number::Int(value),
-        Scalar::UInt(value) => Number::Uint(value),
-        Scalar::Float(value) => Number::Float(value),
-        Scalar::Bool(value) => Number::Bool(value),
+        Scalar::Int(value) => StateScalar::Int(value),
+        Scalar::UInt(value) => StateScalar::Uint(value),
+        Scalar::Float(value) => StateScalar::Float(value),
+        Scalar::Bool(value) => StateScalar::Bool(value),
     }
 }
 
-fn scalar(number: Number) -> Scalar {
+fn scalar(number: StateScalar) -> Scalar {
     match number {
-        Number::Int(value) => Scalar::Int(value),
-        Number::Uint(value) => Scalar::UInt(value),
-        Number::Float(value) => Scalar::Float(value),
-        Number::Bool(value) => Scalar::Bool(value),
+        StateScalar::Int(value) => Scalar::Int(value),
+        StateScalar::Uint(value) => Scalar::UInt(value),
+        StateScalar::Float(value) => Scalar::Float(value),
+        StateScalar::Bool(value) => Scalar::Bool(value),
     }
 }
 

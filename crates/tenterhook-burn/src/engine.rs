@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use burn::tensor::Device;
 use tenterhook::module::{
-    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, Saved, Snapshot, StepOutput,
-    Wanted,
+    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, Snapshot, SnapshotData,
+    SnapshotParts, StepOutput,
 };
 use tenterhook::optim::OptimizerSet;
 use tenterhook::plan::DeclaredMetric;
@@ -235,7 +235,7 @@ macro_rules! implement_module {
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
                 // With the model, the state of the parameter that was being updated is lost.
                 self.live.present()?;
-                self.optimizers.held().read(&Buffers::default())
+                self.optimizers.snapshot().read(&Buffers::default())
             }
 
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
@@ -246,16 +246,16 @@ macro_rules! implement_module {
                 gradients::load(&mut self.optimizers, gradients)
             }
 
-            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
+            fn snapshot(&self, wanted: SnapshotParts) -> ModuleResult<Snapshot> {
                 self.live.present()?;
                 let weights = wanted.weights.then(|| saved::weights(&self.live)).transpose()?;
-                let optimizers = wanted.optimizers.then(|| self.optimizers.held());
+                let optimizers = wanted.optimizers.then(|| self.optimizers.snapshot());
                 let gradients = wanted.gradients.then(|| gradients::held(&self.optimizers));
                 Ok(Snapshot::new(move |buffers| {
                     let read = |held: Held| held.read(buffers);
                     // What training changes in place goes first: it is copied there if it is still shared by then.
                     let optimizers = optimizers.map(|held| held.read(buffers)).transpose()?.unwrap_or_default();
-                    Ok(Saved {
+                    Ok(SnapshotData {
                         optimizers,
                         weights: weights.map(read).transpose()?.unwrap_or_default(),
                         gradients: gradients.map(read).transpose()?.unwrap_or_default(),

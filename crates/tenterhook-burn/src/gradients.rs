@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
-use tenterhook::optim::{OptimizerSet, ParamFacts};
+use tenterhook::optim::{OptimizerSet, ParamInfo};
 use tenterhook::update::Kept;
 use tenterhook::{
     BoxError, ClipRule, DType, GradientsMut, ModuleResult, Stats, TensorMap, TensorSource, UpdateError,
@@ -22,7 +22,7 @@ const TINY: f64 = 1e-6;
 /// The gradients of one optimizer's parameters.
 pub struct Part {
     /// The facts about its parameters.
-    facts: Vec<ParamFacts>,
+    facts: Vec<ParamInfo>,
     /// `None` where no gradient has arrived. Boxed: a tensor takes hundreds of bytes, which the places would take through the
     /// whole backward pass.
     values: Vec<Option<Box<Erased>>>,
@@ -31,7 +31,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub(crate) fn new(facts: Vec<ParamFacts>, device: Device) -> Part {
+    pub(crate) fn new(facts: Vec<ParamInfo>, device: Device) -> Part {
         let values = vec![None; facts.len()];
         Part { facts, values, device }
     }
@@ -69,7 +69,7 @@ impl GradientsMut for Part {
     }
 
     fn replace(&mut self, index: usize, values: &[f32]) {
-        let ParamFacts { shape, dtype, .. } = &self.facts[index];
+        let ParamInfo { shape, dtype, .. } = &self.facts[index];
         self.values[index] = Some(Box::new(Erased::from_values(values, shape, *dtype, &self.device)));
     }
 
@@ -119,7 +119,7 @@ impl GradientsMut for Part {
     }
 
     fn set_native(&mut self, index: usize, tensor: Box<dyn Any>) -> Result<(), UpdateError> {
-        let ParamFacts { name, shape, .. } = &self.facts[index];
+        let ParamInfo { name, shape, .. } = &self.facts[index];
         let Ok(tensor) = tensor.downcast::<Erased>() else {
             return Err(UpdateError::OtherEngine(name.clone()));
         };

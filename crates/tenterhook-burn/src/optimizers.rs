@@ -5,20 +5,20 @@ use burn::optim::momentum::MomentumConfig;
 use burn::optim::{AdaGradConfig, AdamConfig, AdamWConfig, LionConfig, RmsPropConfig, SgdConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tenterhook::optim::{NamedOptimizer, OptimizerOptions};
+use tenterhook::optim::{BuiltInOptimizer, OptimizerOptions};
 use tenterhook::{BoxError, OptionError};
 
 use crate::algorithm::{Algorithm, BurnEngine};
 
 /// The optimizers that need no registration, the default first.
-pub(crate) fn built_in() -> Vec<NamedOptimizer<BurnEngine>> {
+pub(crate) fn built_in() -> Vec<BuiltInOptimizer<BurnEngine>> {
     vec![
-        NamedOptimizer::new::<AdamW>("adamw"),
-        NamedOptimizer::new::<Adam>("adam"),
-        NamedOptimizer::new::<Sgd>("sgd"),
-        NamedOptimizer::new::<RmsProp>("rmsprop"),
-        NamedOptimizer::new::<AdaGrad>("adagrad"),
-        NamedOptimizer::new::<Lion>("lion"),
+        BuiltInOptimizer::new::<AdamW>("adamw"),
+        BuiltInOptimizer::new::<Adam>("adam"),
+        BuiltInOptimizer::new::<Sgd>("sgd"),
+        BuiltInOptimizer::new::<RmsProp>("rmsprop"),
+        BuiltInOptimizer::new::<AdaGrad>("adagrad"),
+        BuiltInOptimizer::new::<Lion>("lion"),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use tenterhook::optim::ParamFacts;
+use tenterhook::optim::ParamInfo;
 use tenterhook::tensor::NextChange;
 use tenterhook::{BoxError, DType, Stats, TensorSource};
 
@@ -14,10 +14,10 @@ use crate::erased::{Erased, dtype};
 
 /// The facts about all float parameters of a model. Visiting also initialises them, in order: Burn
 /// does so at first use, which would make their random values depend on who looks first.
-pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
+pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamInfo> {
     struct Collect {
         path: Vec<String>,
-        facts: Vec<ParamFacts>,
+        facts: Vec<ParamInfo>,
     }
     impl ModuleVisitor for Collect {
         fn enter_module(&mut self, name: &str, _: &str) {
@@ -28,7 +28,7 @@ pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let tensor = param.val();
-            self.facts.push(ParamFacts {
+            self.facts.push(ParamInfo {
                 name: self.path.join("."),
                 shape: tensor.dims().to_vec(),
                 dtype: dtype(tensor.dtype()),
@@ -60,7 +60,7 @@ pub(crate) fn each<M: Module>(model: &M, visit: impl FnMut(usize, Erased)) {
 pub(crate) struct Live<M> {
     /// `None` while the optimizer has it, and for good when its step panicked.
     pub(crate) model: Option<M>,
-    pub(crate) facts: Vec<ParamFacts>,
+    pub(crate) facts: Vec<ParamInfo>,
     /// Its parameters, shared, once somebody has looked at one: Burn visits the whole model to find it. Given up before
     /// anything may change, so that nothing stale is shown, and nothing copied because it is shared.
     shown: OnceCell<Vec<Erased>>,
@@ -72,7 +72,7 @@ pub(crate) struct Live<M> {
 const LOST: &str = "the model was lost when a step of its optimizer panicked; go on from a checkpoint";
 
 impl<M> Live<M> {
-    pub(crate) fn new(model: M, facts: Vec<ParamFacts>) -> Live<M> {
+    pub(crate) fn new(model: M, facts: Vec<ParamInfo>) -> Live<M> {
         Live { model: Some(model), facts, shown: OnceCell::new(), followed: RefCell::default() }
     }
 

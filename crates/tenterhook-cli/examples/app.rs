@@ -15,11 +15,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenterhook::data::{BatchData, Batches, Loading};
-use tenterhook::optim::{OptimizerOptions, Recipe, SchedulerTable};
+use tenterhook::optim::{OptimizerFactory, OptimizerOptions, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
-use tenterhook::schedule::{Scheduler, Tick};
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::schedule::{ScheduleStep, Scheduler};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_app::App;
 use tenterhook_burn::burn::module::Module;
 use tenterhook_burn::burn::nn::{Linear, LinearConfig};
@@ -134,10 +134,10 @@ impl Task for Wave {
     fn build(
         &self,
         options: WaveOptions,
-        build: &Build<'_>,
+        build: &BuildContext<'_>,
     ) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
+        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
         let linear = |from, to| LinearConfig::new(from, to).init(&device);
         let module = Burn::new(Net { hidden: linear(1, 16), out: linear(16, 1) }, &device)
@@ -215,7 +215,7 @@ struct Staircase {
 }
 
 impl Scheduler for Staircase {
-    fn factor(&mut self, tick: Tick) -> Result<f64, BoxError> {
+    fn factor(&mut self, tick: ScheduleStep) -> Result<f64, BoxError> {
         Ok(0.9_f64.powf((tick.count / self.height) as f64))
     }
 }

@@ -6,13 +6,13 @@ use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown};
 
+use crate::check_plan::UnloggedCheck;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
 use crate::feed::Feed;
 use crate::journal::Then;
 use crate::loops::{Loop, Who};
 use crate::module::{Horizon, Module};
-use crate::refuse::Unlogged;
 use crate::resume::{Resume, ResumeOptions};
 
 pub(crate) struct Call<'t, M: Module> {
@@ -31,7 +31,7 @@ pub(crate) struct Call<'t, M: Module> {
     pub(crate) identified: bool,
     pub(crate) options: CallOptions,
     /// When metrics that hooks read and nobody logs are reported next.
-    pub(crate) unlogged: Unlogged,
+    pub(crate) unlogged: UnloggedCheck,
     torn: Torn,
 }
 
@@ -75,7 +75,7 @@ impl<'t, M: Module> Call<'t, M> {
             resume: Resume::new(resume),
             identified: false,
             options,
-            unlogged: Unlogged::default(),
+            unlogged: UnloggedCheck::default(),
             torn: Torn::default(),
         }
     }
@@ -320,7 +320,7 @@ impl<'t, M: Module> Call<'t, M> {
 
     /// The loaders of a split, and how many batches of each to use. None at all when the limit is 0.
     pub(crate) fn loaders(&mut self, split: Split) -> Result<LimitedLoaders<M::Batch>, Failure> {
-        if self.run.limits.amount(split).is_zero() {
+        if self.run.limits.batch_limit(split).is_zero() {
             return Ok((Vec::new(), vec![Some(0)]));
         }
         self.run.at(Who::Data, "loaders");

@@ -1,12 +1,12 @@
 //! A training loop for Rust whose heart is its hook system.
 //!
-//! What users `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. All of
-//! the core contract ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
+//! The crate to `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. The
+//! contract of hooks ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
 
-// Only one place prints, which makes untrusted text harmless.
+// Only one module prints, because it must escape untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// `#[hook]` names this crate by its public name, also when it is used in here.
+// `#[hook]` uses the public name of this crate.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook;
 
@@ -15,12 +15,13 @@ mod loops;
 
 mod accounts;
 mod call;
+mod check_plan;
 pub mod checkpoint;
 pub mod config;
 mod cx;
 pub mod data;
 mod feed;
-mod identify;
+mod fingerprints;
 mod journal;
 mod losses;
 pub mod memory;
@@ -30,7 +31,6 @@ pub mod optim;
 mod outputs;
 mod own_loop;
 mod problems;
-mod refuse;
 pub mod registry;
 mod report;
 mod resume;
@@ -58,8 +58,8 @@ pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
 pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 
-/// What a hook's or a program's file usually needs. It has no name that Burn's prelude has, so both can be used:
-/// [`Tensor`], the view that hooks get, and [`Module`] are at the root.
+/// The usual imports of hooks and programs. No name is in Burn's prelude, so both can be used: [`Tensor`],
+/// the view that hooks get, and [`Module`] are at the root.
 pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
@@ -68,21 +68,21 @@ pub mod prelude {
         SaveRequest, Scalar, Stage, State, Tensors, Tier, TimeSpan, Update, UpdateHook, closure, hook, hooks,
     };
 
-    // Its methods without its name, which is also that of Burn's trait.
+    // Without its name, which is also that of Burn's trait.
     pub use crate::Module as _;
-    pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch};
+    pub use crate::settings::{BatchLimit, ClipAlgorithm, FastDevRun, OnSaveError, ValInterval};
     pub use crate::{
         BatchData, Cx, DataModule, Loader, ModuleResult, Report, RunError, RunNotice, Settings, StepOutput,
         Trainer,
     };
 }
 
-/// The README's Rust is compiled, so that it cannot go stale.
+/// Compiles the Rust code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So are the recipes.
+/// Compiles the Rust code of the recipes.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/recipes.md")]
 struct Recipes;

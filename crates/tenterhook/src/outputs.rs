@@ -1,11 +1,11 @@
-//! What a module gives as the outputs of an evaluation step.
+//! The outputs of an evaluation step.
 
 use std::any::Any;
 use std::ops::Range;
 
 use tenterhook_core::{DType, Stats, TensorSource};
 
-/// Outputs, each a list of one tensor as an engine makes them.
+/// Outputs of a module. Each is a source of one tensor.
 #[derive(Default)]
 pub(crate) struct Outputs(Vec<Box<dyn TensorSource>>);
 

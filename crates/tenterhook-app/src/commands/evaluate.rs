@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::config::Resolved;
+use tenterhook::config::Config;
 use tenterhook::run::{Interrupt, RunDirectoryPlan, RunLock};
 use tenterhook::task::Program;
 use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
@@ -84,7 +84,7 @@ fn print_metrics(report: &Report, of: &str, output: Output) {
 /// none of them receives it.
 pub(super) fn test_of_run(
     app: &App,
-    resolved: &Resolved,
+    resolved: &Config,
     lock: Option<RunLock>,
     weights: &Path,
     output: Output,
@@ -141,7 +141,7 @@ fn with_weights(
 /// A trainer with all hooks of the configuration: those that want an event of the stage receive it, as in
 /// [`Trainer::test`]. It is no run, so files of hooks go into a directory beside the runs, which is made with the
 /// first of them.
-fn watched(app: &App, resolved: &Resolved, output: Output) -> Result<Trainer, CommandError> {
+fn watched(app: &App, resolved: &Config, output: Output) -> Result<Trainer, CommandError> {
     let trainer = resolved.bare_trainer(&app.registry)?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);
     let trainer = trainer.with_checkpoints_in(place.join("checkpoints"));

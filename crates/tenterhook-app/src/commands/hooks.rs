@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::registry::{Description, OptionHelp, Registry};
+use tenterhook::registry::{HookDescription, OptionHelp, Registry};
 
 use super::{Done, print, print_data};
 use crate::app::App;
@@ -30,13 +30,13 @@ pub(crate) fn run(app: &App, arguments: &Hooks) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn all(app: &App) -> Vec<Description> {
+fn all(app: &App) -> Vec<HookDescription> {
     app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name).ok()).collect()
 }
 
 /// Observer, controller or what else, where that is known before it is made.
-fn kind(hook: &Description) -> String {
-    hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string())
+fn kind(hook: &HookDescription) -> String {
+    hook.properties.as_ref().map_or(String::new(), |made| made.kind.to_string())
 }
 
 fn list(app: &App) -> String {
@@ -52,7 +52,7 @@ fn list(app: &App) -> String {
     lines.join("\n")
 }
 
-fn page(hook: &Description) -> String {
+fn page(hook: &HookDescription) -> String {
     let mut lines = vec![format!("{}: {}", hook.name, hook.purpose), String::new()];
     lines.extend(facts(hook));
     lines.push(String::new());
@@ -68,8 +68,8 @@ fn page(hook: &Description) -> String {
 }
 
 /// What the hook is, a line each.
-fn facts(hook: &Description) -> Vec<String> {
-    let Some(made) = &hook.made else {
+fn facts(hook: &HookDescription) -> Vec<String> {
+    let Some(made) = &hook.properties else {
         return vec!["It is made when its options are there; what it is shows in `plan`.".to_owned()];
     };
     let mut facts = vec![
@@ -157,7 +157,7 @@ fn reference(app: &App) -> String {
         let mut purpose = hook.purpose.chars();
         let first = purpose.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
         lines.push(format!("{first}{}.", purpose.as_str()));
-        if let Some(made) = &hook.made {
+        if let Some(made) = &hook.properties {
             let events: Vec<_> = made.events.iter().map(|event| format!("`{event}`")).collect();
             let called = match made.called {
                 Some(when) => format!("Called: {when}"),

@@ -26,7 +26,7 @@ mod weights;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tenterhook::config::{Resolved, Sources};
+use tenterhook::config::{Config, Sources};
 use tenterhook::task::Program;
 use tenterhook::{PlanError, RunError, Trainer};
 
@@ -42,7 +42,7 @@ pub(crate) type Done = Result<ExitCode, CommandError>;
 const RUNS: &str = "runs";
 
 /// The configuration of all layers.
-pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, CommandError> {
+pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Config, CommandError> {
     let sources =
         Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
     Ok(sources.with_process_environment().resolve(&app.tasks, &app.registry)?)
@@ -60,8 +60,8 @@ fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
 }
 
 /// Refuses before anything is trained what the plan refuses, and data that cannot be had.
-fn accept(resolved: &Resolved, program: &mut dyn Program, trainer: &mut Trainer) -> Result<(), CommandError> {
-    let mut refusals = program.refusals(trainer).map_err(|error| failed(error, trainer))?;
+fn accept(resolved: &Config, program: &mut dyn Program, trainer: &mut Trainer) -> Result<(), CommandError> {
+    let mut refusals = program.plan_errors(trainer).map_err(|error| failed(error, trainer))?;
     // Warnings are reported when the run starts.
     refusals.retain(|refusal| !refusal.is_warning());
     if refusals.is_empty() {

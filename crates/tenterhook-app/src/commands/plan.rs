@@ -37,13 +37,13 @@ fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<Pl
         let mut trainer = scenario.trainer(&tape).map_err(CommandError::new)?;
         let (mut module, mut data) = scenario.parts(&tape);
         let refused =
-            trainer.refusals(&mut module, &mut data).map_err(|error| CommandError::new(reason(error)))?;
+            trainer.plan_errors(&mut module, &mut data).map_err(|error| CommandError::new(reason(error)))?;
         return Ok((trainer, refused));
     }
     let resolved = resolve(app, Some(path), changes)?;
     let mut trainer = resolved.bare_trainer(&app.registry)?;
     let mut program = resolved.program(&app.tasks, &app.registry)?;
-    let refused = program.refusals(&mut trainer).map_err(|error| CommandError::new(reason(error)))?;
+    let refused = program.plan_errors(&mut trainer).map_err(|error| CommandError::new(reason(error)))?;
     Ok((trainer, refused))
 }
 

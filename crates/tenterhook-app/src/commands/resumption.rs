@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::checkpoint::{OnUnreadable, newest_whole, read_state, refused_hook_states, verify};
-use tenterhook::config::{Resolved, refusal};
+use tenterhook::config::{Config, change_error};
 use tenterhook::run::RunLock;
 use tenterhook::run::resume::{Finished, Target, find};
 
@@ -41,7 +41,7 @@ impl Resumption {
         app: &App,
         runs_dir: &Path,
         what: &str,
-        resolved: &Resolved,
+        resolved: &Config,
         accepts: Accepts,
     ) -> Result<Resumption, CommandError> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
@@ -66,7 +66,7 @@ impl Resumption {
                 return Err(CommandError::new(what_is).fix(fix));
             }
             if finished.is_none() {
-                let refused = refusal("configuration", &rules.differences(&state.config, &config));
+                let refused = change_error("configuration", &rules.differences(&state.config, &config));
                 if let Some(refused) = refused.filter(|_| !accepts.force) {
                     let place = format!("cannot resume from {}", checkpoint.display());
                     return Err(CommandError::new(refused).at(place));

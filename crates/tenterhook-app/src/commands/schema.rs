@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use tenterhook::config::schema_of_all;
+use tenterhook::config::config_schema;
 
 use super::print_data;
 use crate::app::App;
 
 pub(crate) fn run(app: &App) -> ExitCode {
-    print_data(&format!("{:#}", schema_of_all(&app.tasks, &app.registry)));
+    print_data(&format!("{:#}", config_schema(&app.tasks, &app.registry)));
     ExitCode::SUCCESS
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::sources;
 use tenterhook_testkit::Scenario;
 use tenterhook_testkit::recording::Call as Recorded;
@@ -39,12 +39,12 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Do
     let mut resolved = resolve(app, Some(path), changes)?;
     // A look at the beginning of the call, which leaves nothing behind.
     let settings = &mut resolved.trainer;
-    let (call, batches) = (stage.unwrap_or_default(), Some(Amount::Count(batches)));
+    let (call, batches) = (stage.unwrap_or_default(), Some(BatchLimit::Count(batches)));
     match call {
         Call::Fit => {
             settings.max_epochs = Some(1);
             settings.limit_train_batches = batches;
-            settings.limit_val_batches.get_or_insert(Amount::Count(1));
+            settings.limit_val_batches.get_or_insert(BatchLimit::Count(1));
             settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
         }
         Call::Validate => settings.limit_val_batches = batches,

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use tenterhook::Effect;
-use tenterhook::config::Resolved;
+use tenterhook::config::Config;
 use tenterhook::run::ownership::confirm;
 
 use super::{RUNS, resolve};
@@ -39,7 +39,7 @@ pub(crate) fn resolve_of_run(
     changes: &Changes,
     trust: Trust,
     act: Act,
-) -> Result<Resolved, CommandError> {
+) -> Result<Config, CommandError> {
     let resolved = resolve(app, Some(config), changes)?;
     if trust.is_given() {
         return Ok(resolved);
@@ -61,7 +61,7 @@ pub(crate) fn resolve_of_run(
 }
 
 /// The effects of a configuration outside of the run directory, each with the hook that has it.
-fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, CommandError> {
+fn effects(app: &App, resolved: &Config, act: Act) -> Result<Vec<String>, CommandError> {
     let trainer = resolved.bare_trainer(&app.registry)?;
     let declared = trainer.hooks().declared();
     let of_hooks = declared

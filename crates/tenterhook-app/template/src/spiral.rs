@@ -8,10 +8,10 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::data::{Batches, Loading};
-use tenterhook::optim::{Recipe, SchedulerTable};
+use tenterhook::optim::{OptimizerFactory, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, Points as HookPoints, Step, device};
 
 /// The model: an ordinary Burn module.
@@ -155,12 +155,12 @@ impl Task for Spiral {
         "[trainer]\nmax_epochs = 30\n"
     }
 
-    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
+    fn build(&self, options: Options, build: &BuildContext<'_>) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
         if options.model.hidden == 0 {
             return Err(vec![Problem::new("model.hidden", "must be at least 1")]);
         }
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
+        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
         let net = Net::new(options.model.hidden, &device);
         let module = Burn::new(net, &device).with_optimizers(move |_| recipe.optimizers().map_err(Into::into));

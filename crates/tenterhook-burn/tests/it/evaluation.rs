@@ -1,6 +1,6 @@
 //! Validation: without dropout, and without a trace in training.
 
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{DataModule, Settings, Split, TensorMap};
 
 use crate::lab::{Bench, epochs, sgd, trainer, weights};
@@ -37,8 +37,8 @@ fn validation_leaves_no_trace_in_training() {
         trainer(settings).fit(&mut module, &mut bench.pairs()).unwrap();
         weights(&module)
     };
-    let without = trained(Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(2) });
-    let often = Some(Check::Amount(Amount::Count(1)));
+    let without = trained(Settings { limit_val_batches: Some(BatchLimit::Count(0)), ..epochs(2) });
+    let often = Some(ValInterval::Batches(BatchLimit::Count(1)));
     let with = trained(Settings { val_check_interval: often, num_sanity_val_steps: 2, ..epochs(2) });
     assert_eq!(with, without);
 }

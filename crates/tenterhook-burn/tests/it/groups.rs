@@ -63,8 +63,8 @@ fn a_parameter_belongs_to_the_first_group_that_chooses_it() {
 fn hooks_see_the_groups_with_their_learning_rates() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| {
-        let biases = Group::new("biases", ["**.bias"]).lr(0.25).showing(None, Some(0.0));
-        Ok(sgd(1.0).showing(Some(0.9), Some(0.5)).group(biases).into())
+        let biases = Group::new("biases", ["**.bias"]).lr(0.25).hyperparameters(None, Some(0.0));
+        Ok(sgd(1.0).hyperparameters(Some(0.9), Some(0.5)).group(biases).into())
     });
     let seen = Seen::new();
     let see = seen.clone();

@@ -29,7 +29,7 @@ fn module(bench: &Bench, seed: u64) -> Burn<Net> {
 fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap {
     let settings = Settings {
         seed: 9,
-        limit_val_batches: Some(tenterhook::settings::Amount::Count(0)),
+        limit_val_batches: Some(tenterhook::settings::BatchLimit::Count(0)),
         // So that each checkpoint is durable before the next, and says so, however quick the disk is.
         background_saves: false,
         ..epochs(3)

@@ -1,14 +1,14 @@
 //! A snapshot holds what was there when it was taken, whatever training does meanwhile.
 
 use burn::optim::AdamWConfig;
-use tenterhook::module::{OptimizerState, Saved, Wanted};
+use tenterhook::module::{OptimizerState, SnapshotData, SnapshotParts};
 use tenterhook::tensors::Buffers;
 use tenterhook::{Module as _, TensorMap};
 use tenterhook_burn::{Burn, Optimizer};
 
 use crate::lab::{Bench, Net, Numbers, epochs, numbers, trainer};
 
-const ALL: Wanted = Wanted { weights: true, optimizers: true, gradients: true };
+const ALL: SnapshotParts = SnapshotParts { weights: true, optimizers: true, gradients: true };
 
 fn module(bench: &Bench) -> Burn<Net> {
     bench
@@ -17,8 +17,8 @@ fn module(bench: &Bench) -> Burn<Net> {
 }
 
 /// Everything, copied at once.
-fn copied(module: &Burn<Net>) -> Saved {
-    Saved {
+fn copied(module: &Burn<Net>) -> SnapshotData {
+    SnapshotData {
         weights: module.weights().unwrap(),
         optimizers: module.optimizer_state().unwrap(),
         gradients: module.gradients_state().unwrap(),
@@ -69,7 +69,7 @@ fn only_what_is_wanted_is_in_it() {
         [(true, false, false), (false, true, false), (false, false, true), (false, false, false)]
     {
         let read = module
-            .snapshot(Wanted { weights, optimizers, gradients })
+            .snapshot(SnapshotParts { weights, optimizers, gradients })
             .unwrap()
             .read(&Buffers::default())
             .unwrap();
@@ -90,7 +90,7 @@ fn a_module_that_lost_its_model_says_so_instead_of_saving_nothing() {
     let said = [
         slope.weights().err(),
         slope.optimizer_state().err(),
-        slope.snapshot(Wanted::default()).err(),
+        slope.snapshot(SnapshotParts::default()).err(),
         slope.load_weights(&TensorMap::default()).err(),
     ];
     for error in said {

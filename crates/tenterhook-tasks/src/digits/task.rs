@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
 use tenterhook::data::{Batches, Loading};
-use tenterhook::optim::{Recipe, SchedulerTable};
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::optim::{OptimizerFactory, SchedulerTable};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::data::{DataOptions, ImageSet, load};
@@ -54,7 +54,7 @@ impl Task for Digits {
     fn build(
         &self,
         options: DigitsOptions,
-        build: &Build<'_>,
+        build: &BuildContext<'_>,
     ) -> Result<(Burn<Classifier>, Loading<Images>), Vec<Problem>> {
         let DigitsOptions { model, data, loader, optimizer, schedulers } = options;
         let mut problems: Vec<_> = model
@@ -63,7 +63,8 @@ impl Task for Digits {
             .map(|(key, message)| Problem::new(format!("model.{key}"), message))
             .chain(loader.problems())
             .collect();
-        let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
+        let recipe = OptimizerFactory::new(optimizer, schedulers, build.registry)
+            .map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
         let splits = load(&data)

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
 use tenterhook::data::{Batches, Dataset, Loading};
-use tenterhook::optim::{Recipe, SchedulerTable};
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::optim::{OptimizerFactory, SchedulerTable};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::corpus::{TextOptions, Texts, Windows, load_all};
@@ -93,7 +93,7 @@ impl Task for Text {
     fn build(
         &self,
         options: TextTaskOptions,
-        build: &Build<'_>,
+        build: &BuildContext<'_>,
     ) -> Result<(Burn<Gpt>, Loading<TextBatch>), Vec<Problem>> {
         let TextTaskOptions { model, data, loader, optimizer, schedulers, generate } = options;
         let mut problems: Vec<_> = model
@@ -103,7 +103,8 @@ impl Task for Text {
             .chain(loader.problems())
             .chain(generate.problems())
             .collect();
-        let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
+        let recipe = OptimizerFactory::new(optimizer, schedulers, build.registry)
+            .map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
         // Before the text is divided into windows of this size; a batch has at least one of them.

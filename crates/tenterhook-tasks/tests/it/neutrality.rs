@@ -7,8 +7,8 @@ use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::module::OptimizerState;
 use tenterhook::registry::Registry;
 use tenterhook::run::{Line, Recorder};
-use tenterhook::settings::Amount;
-use tenterhook::task::{Build, Task};
+use tenterhook::settings::BatchLimit;
+use tenterhook::task::{BuildContext, Task};
 use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
 use tenterhook_tasks::LoaderOptions;
 use tenterhook_tasks::text::model::GptOptions;
@@ -54,15 +54,15 @@ fn train(observers: Vec<AnyHook>) -> Ended {
     };
     let settings = Settings {
         max_epochs: Some(2),
-        limit_train_batches: Some(Amount::Count(6)),
-        limit_val_batches: Some(Amount::Count(2)),
+        limit_train_batches: Some(BatchLimit::Count(6)),
+        limit_val_batches: Some(BatchLimit::Count(2)),
         accumulate_grad_batches: 2,
         gradient_clip_val: Some(0.5),
         log_every_n_steps: 1,
         seed: 3,
         ..Settings::default()
     };
-    let build = Build { device: "cpu", seed: 3, registry: &Registry::default(), allow_large: false };
+    let build = BuildContext { device: "cpu", seed: 3, registry: &Registry::default(), allow_large: false };
     let (mut module, mut data) = Text.build(options, &build).unwrap();
     let (root, losses) = (tempfile::tempdir().unwrap(), Losses::default());
     let trainer = Trainer::new(settings)

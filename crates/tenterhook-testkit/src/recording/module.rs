@@ -1,6 +1,8 @@
 //! The toy module, recording everything that is asked of it.
 
-use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState, Saved, Snapshot, Wanted};
+use tenterhook::module::{
+    Horizon, LoadReport, Optimization, OptimizerState, Snapshot, SnapshotData, SnapshotParts,
+};
 use tenterhook::tensor::ReadScalar;
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
@@ -222,11 +224,11 @@ macro_rules! recording_module {
                 self.act("change_lr")?;
                 self.toy.change_lr(optimizer, change)
             }
-            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
+            fn snapshot(&self, wanted: SnapshotParts) -> ModuleResult<Snapshot> {
                 if self.torn {
                     return Ok(Snapshot::new(|_| panic!("torn in two")));
                 }
-                let saved = Saved {
+                let saved = SnapshotData {
                     weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
                     optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
                     gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },

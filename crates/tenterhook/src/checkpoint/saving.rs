@@ -15,7 +15,7 @@ use super::roots::{CheckpointPath, Save};
 use super::writer::{Job, Places, Weights, Writer};
 use crate::data::DataState;
 use crate::loops::{Loop, Who, Window};
-use crate::module::{Module, Snapshot, Wanted};
+use crate::module::{Module, Snapshot, SnapshotParts};
 use crate::resume::ResumePoint;
 use crate::settings::OnSaveError;
 
@@ -222,8 +222,11 @@ impl<M: Module> Loop<M> {
         weights: &Weights,
     ) -> Result<Snapshot, Failure> {
         let gradients = !weights_only && self.keeps_gradients(module)?;
-        let wanted =
-            Wanted { weights: !matches!(weights, Weights::Own(_)), optimizers: !weights_only, gradients };
+        let wanted = SnapshotParts {
+            weights: !matches!(weights, Weights::Own(_)),
+            optimizers: !weights_only,
+            gradients,
+        };
         self.at(Who::Module, "snapshot");
         let snapshot = module.snapshot(wanted);
         self.checked(snapshot)

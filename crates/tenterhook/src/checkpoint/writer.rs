@@ -18,7 +18,7 @@ use super::contents::Contents;
 use super::disk;
 use super::hook_tensors;
 use super::store::{self, Disk, RealDisk};
-use crate::module::{Saved, Snapshot};
+use crate::module::{Snapshot, SnapshotData};
 use crate::run::EVENTS;
 use crate::tensors::{Buffers, TensorMap};
 
@@ -88,10 +88,10 @@ impl Job {
         let weights_only = contents.weights_only;
         let read = backtraces::caught("", || snapshot.read(buffers));
         // Lengths that are asked for no more.
-        buffers.give_back();
+        buffers.free_unused();
         first();
         let write = || -> Result<(), BoxError> {
-            let Saved { weights: mut modules, optimizers, gradients } = read?;
+            let SnapshotData { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
             contents.gradients = gradients;
             contents.weights = match weights {

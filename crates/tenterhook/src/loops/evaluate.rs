@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use tenterhook_core::{Event, Failure, Phase, Stage, Tensors};
 
 use crate::call::Call;
+use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
 use crate::cx::Cx;
 use crate::data::{BatchData, Split, Waited, of_loader};
 use crate::loops::{BatchPlace, Who};
 use crate::module::Module;
 use crate::outputs::Outputs;
-use crate::refuse::Unlogged;
-use crate::settings::Check;
+use crate::settings::ValInterval;
 
 /// Delivers one of the six events that the three kinds of evaluation have each in their own name.
 macro_rules! evaluation_event {
@@ -105,13 +105,13 @@ impl<M: Module> Call<'_, M> {
         self.run.swap_back(self.module)?;
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
-        if let Check::Time(_) = self.run.limits.val_check {
+        if let ValInterval::Time(_) = self.run.limits.val_check {
             self.run.state.last_validation = self.run.time_of_all();
         }
         self.run.checkpointer.emergency.before_validation = None;
         self.run.state.batch = self.run.state.train_batch;
         if phase == Phase::Validate && self.run.state.stage == Stage::Fit {
-            self.report_unlogged(Unlogged::AfterValidation);
+            self.report_unlogged(UnloggedCheck::AfterValidation);
         }
         // Only now: what is logged on the way no longer belongs to it.
         if phase == Phase::SanityCheck { Ok(()) } else { self.run.record_all_metrics(self.module, phase) }

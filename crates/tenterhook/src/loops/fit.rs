@@ -9,13 +9,13 @@ use tenterhook_core::random::Streams;
 use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
 
 use crate::call::Call;
+use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
 use crate::data::{BatchData, Split, Waited};
 use crate::feed::{Feed, Fetched};
 use crate::loops::{Who, Window};
 use crate::module::{Interval, Module};
-use crate::refuse::Unlogged;
-use crate::settings::Check;
+use crate::settings::ValInterval;
 
 /// What hooks leave in metrics, board and random streams.
 type Traces = (MetricsState, Board, Streams);
@@ -29,7 +29,7 @@ pub(crate) struct Training<B> {
 
 impl<M: Module> Call<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
-        self.identify_training()?;
+        self.fingerprint_training()?;
         let restored = self.resume.point.is_some().then(|| self.traces());
         self.run.shared.metrics.set_step(self.run.state.progress.step);
         event!(self, FitStart { config: &self.run.shared.run.config });
@@ -37,7 +37,7 @@ impl<M: Module> Call<'_, M> {
         self.announce_restored()?;
         self.check_manual()?;
         self.prepare_evaluation()?;
-        self.identify_evaluation()?;
+        self.fingerprint_evaluation()?;
         self.sanity_check()?;
         self.train(restored)
     }
@@ -82,8 +82,8 @@ impl<M: Module> Call<'_, M> {
             self.run.state.last_validation = self.run.state.train_began;
         }
         self.stop_when_time_is_over();
-        let nothing_to_do =
-            self.run.limits.amount(Split::Train).is_zero() || (resumed.is_none() && self.is_done(&training));
+        let nothing_to_do = self.run.limits.batch_limit(Split::Train).is_zero()
+            || (resumed.is_none() && self.is_done(&training));
         if nothing_to_do || self.run.is_interrupted() {
             self.run.note_outcome();
             return Ok(());
@@ -104,7 +104,7 @@ impl<M: Module> Call<'_, M> {
         self.run.checkpointer.ready |= within.is_none();
         while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
             self.epoch(&mut training, within.take())?;
-            self.report_unlogged(Unlogged::AfterEpoch);
+            self.report_unlogged(UnloggedCheck::AfterEpoch);
             // Its end has been told, so that everybody can finish; it is not done.
             self.run.state.progress.epochs_done -= u64::from(self.run.ending.cut_short);
             self.run.state.progress.epoch += 1;
@@ -378,7 +378,7 @@ impl<M: Module> Call<'_, M> {
         if asked || run.stops() {
             return true;
         }
-        if let Check::Time(interval) = run.limits.val_check {
+        if let ValInterval::Time(interval) = run.limits.val_check {
             return run.time_of_all().saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();

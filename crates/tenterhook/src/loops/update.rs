@@ -234,12 +234,12 @@ impl<M: Module> Loop<M> {
         for index in 0..self.update.optimization.schedulers.len() {
             let scheduler = &self.update.optimization.schedulers[index];
             let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
-            if !due || scheduler.plateau_of.is_some() != on_plateau {
+            if !due || scheduler.monitor.is_some() != on_plateau {
                 continue;
             }
-            let (plateau_of, strict) = (scheduler.plateau_of.clone(), scheduler.strict);
+            let (monitor, strict) = (scheduler.monitor.clone(), scheduler.strict);
             let mut metric = None;
-            if let Some(name) = &plateau_of {
+            if let Some(name) = &monitor {
                 metric = self.plateau_of_all(self.shared.metrics.get(name))?;
                 if metric.is_none() && !strict {
                     continue;

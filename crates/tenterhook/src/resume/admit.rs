@@ -90,8 +90,10 @@ impl<M: Module> Call<'_, M> {
     fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
         let rules = self.resume.options.change_rules.take().unwrap_or_default();
         let differences = rules.differences(&contents.config, &self.run.shared.run.config);
-        self.resume.changes.extend(config::remark(&differences));
-        match config::refusal("configuration", &differences).filter(|_| !self.resume.options.accept_changes) {
+        self.resume.changes.extend(config::change_notice(&differences));
+        match config::change_error("configuration", &differences)
+            .filter(|_| !self.resume.options.accept_changes)
+        {
             Some(refusal) => self.refuse(refusal),
             None => Ok(()),
         }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use tenterhook_files::Fingerprint;
 
-use crate::config::{Difference, Harm};
+use crate::config::{ConfigChange, Impact};
 
 /// The data, the program and the processor of a run, by fingerprint. `run.json` and every checkpoint have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,15 +30,15 @@ impl Identity {
     }
 
     /// The data that differs, of what both know. Each difference is harmful.
-    pub(crate) fn other_data(&self, new: &Identity) -> Vec<Difference> {
+    pub(crate) fn other_data(&self, new: &Identity) -> Vec<ConfigChange> {
         let value = |of: &Fingerprint| Some(of.as_str().into());
         let both = self.data.iter().filter_map(|(key, old)| Some((key, old, new.data.get(key)?)));
         let other = both.filter(|(_, old, new)| old != new);
-        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| Difference {
+        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| ConfigChange {
             key: key.clone(),
             old: value(old),
             new: value(new),
-            harm: Harm::Harmful,
+            impact: Impact::Harmful,
         };
         other.map(difference).collect()
     }

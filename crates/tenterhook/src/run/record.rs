@@ -12,7 +12,7 @@ use super::open::below;
 use super::ownership::remember;
 use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
 use crate::checkpoint::WEIGHTS;
-use crate::config::hash::{of_bytes, of_json};
+use crate::config::hash::{hash_bytes, hash_json};
 use crate::journal::{FailureKind, Failures};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
@@ -228,8 +228,8 @@ impl RunRecord {
             config_hash: match &plan.config_hash {
                 Some(hash) => hash.clone(),
                 // From code there is no file; the trainer knows how it was set up.
-                None if plan.config.is_empty() => of_json(&run.config),
-                None => of_bytes(plan.config.as_bytes()),
+                None if plan.config.is_empty() => hash_json(&run.config),
+                None => hash_bytes(plan.config.as_bytes()),
             },
             config_signatures: plan.signer.signature(&plan.config).into_iter().collect(),
             versions: versions(beginning.engine.as_deref()),

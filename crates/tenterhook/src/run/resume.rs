@@ -9,7 +9,7 @@ use super::lock::{self, LockError, RunLock};
 use super::reading::ReadError;
 use super::{Happening, Run, RunStatus, Runs};
 use crate::checkpoint::{Newest, OnUnreadable, Unreadable, WEIGHTS, newest_whole};
-use crate::config::{ChangeRules, Difference, Harm};
+use crate::config::{ChangeRules, ConfigChange, Impact};
 
 /// The word that lets the newest fitting run go on, or else begins a new one.
 pub const AUTO: &str = "auto";
@@ -125,7 +125,7 @@ impl ResumeError {
 }
 
 /// A configuration, and what judges its differences from that of a run.
-pub type Config<'a> = (&'a Value, &'a ChangeRules);
+pub type ResumeConfig<'a> = (&'a Value, &'a ChangeRules);
 
 /// Finds what is meant below a directory of runs:
 ///
@@ -134,13 +134,13 @@ pub type Config<'a> = (&'a Value, &'a ChangeRules);
 /// - a path to a checkpoint, which goes on in the run that it lies in
 /// - a path to a run, a run's id or the beginning or end of it, `latest`, `latest~1`: its newest whole checkpoint
 ///
-/// `config` is the configuration to go on with, as [`Resolved::to_json`](crate::config::Resolved::to_json) makes it,
+/// `config` is the configuration to go on with, as [`Config::to_json`](crate::config::Config::to_json) makes it,
 /// and what judges its differences; unset, it is the run's own. A run that somebody writes to is refused with who it is.
 /// A checkpoint that cannot be read is an error unless `on_unreadable` skips it; for `auto`, so is a run.
 pub fn find(
     runs_dir: &Path,
     what: &str,
-    config: Option<Config<'_>>,
+    config: Option<ResumeConfig<'_>>,
     on_unreadable: OnUnreadable,
 ) -> Result<Target, ResumeError> {
     if what == AUTO {
@@ -176,7 +176,11 @@ fn of_checkpoint(path: &Path) -> Result<Target, ResumeError> {
     Ok(Target { run_dir, lock, checkpoint: Some(real), ..Target::default() })
 }
 
-fn of_run(run: &Run, config: Option<Config<'_>>, on_unreadable: OnUnreadable) -> Result<Target, ResumeError> {
+fn of_run(
+    run: &Run,
+    config: Option<ResumeConfig<'_>>,
+    on_unreadable: OnUnreadable,
+) -> Result<Target, ResumeError> {
     let held = |holder| LockError::Held { run: run.name.clone(), holder: Box::new(holder) };
     lock::free(&run.directory).map_err(held)?;
     let run_dir = Some(run.directory.clone());
@@ -211,7 +215,7 @@ fn ended(run: &Run) -> Option<&RunStatus> {
 }
 
 /// Whether a limit is further away than it was. A negative one is none; times are not compared.
-fn is_raised(difference: &Difference) -> bool {
+fn is_raised(difference: &ConfigChange) -> bool {
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_i64);
     match (number(&difference.old), number(&difference.new)) {
         (Some(old), Some(new)) => old < 0 || new < 0 || new > old,
@@ -219,7 +223,11 @@ fn is_raised(difference: &Difference) -> bool {
     }
 }
 
-fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Result<Option<Finished>, ReadError> {
+fn finished(
+    run: &Run,
+    config: Option<ResumeConfig<'_>>,
+    goes_on: bool,
+) -> Result<Option<Finished>, ReadError> {
     let record = &run.record;
     let Some(status) = ended(run).cloned() else { return Ok(None) };
     if record.trained.is_some() && goes_on {
@@ -229,7 +237,7 @@ fn finished(run: &Run, config: Option<Config<'_>>, goes_on: bool) -> Result<Opti
     let untested = untested.map(|weights| weights.below(&run.directory));
     if let Some((new, rules)) = config {
         let changed = rules.differences(&config_of(run)?, new);
-        let is_limit = |difference: &Difference| LIMITS.contains(&difference.key.as_str());
+        let is_limit = |difference: &ConfigChange| LIMITS.contains(&difference.key.as_str());
         if changed.iter().any(|difference| is_limit(difference) && is_raised(difference)) {
             return Ok(None);
         }
@@ -251,7 +259,7 @@ fn config_of(run: &Run) -> Result<Value, ReadError> {
 /// Where a run cannot be read that may be newer, unless it is skipped, and where none is left after skipping.
 fn newest_fitting(
     runs_dir: &Path,
-    config: Option<Config<'_>>,
+    config: Option<ResumeConfig<'_>>,
     on_unreadable: OnUnreadable,
 ) -> Result<(Option<Run>, Skipped), ReadError> {
     let runs = match Runs::below(runs_dir) {
@@ -286,10 +294,10 @@ fn newest_fitting(
     unreadable.map_or(Ok((None, Vec::new())), Err)
 }
 
-fn goes_with(run: &Run, config: Option<Config<'_>>) -> Result<bool, ReadError> {
+fn goes_with(run: &Run, config: Option<ResumeConfig<'_>>) -> Result<bool, ReadError> {
     let Some((config, rules)) = config else { return Ok(true) };
     let differences = rules.differences(&config_of(run)?, config);
-    Ok(differences.iter().all(|difference| difference.harm != Harm::Harmful))
+    Ok(differences.iter().all(|difference| difference.impact != Impact::Harmful))
 }
 
 /// Not an evaluation by itself. One that was killed before it could write what it is has lost nothing.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Toy, ToyData};
-use crate::task::{Build, Problem, Task};
+use crate::task::{BuildContext, Problem, Task};
 
 /// The toy problem, a plane through a few fixed points, as a task: `task = "toy"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Task for ToyTask {
         "[trainer]\nmax_epochs = 30\n"
     }
 
-    fn build(&self, options: ToyOptions, build: &Build<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
+    fn build(&self, options: ToyOptions, build: &BuildContext<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
         let (mut problems, lr) = (Vec::new(), options.optimizer.lr);
         if build.device != "cpu" {
             problems.push(

@@ -19,14 +19,14 @@ use crate::strategy::Solo;
 impl Trainer {
     /// What the plan would refuse before step 1 of a `fit`, and what it would only warn of
     /// ([`PlanError::is_warning`]). Nothing is run; only the data is set up.
-    pub fn refusals<M: Module>(
+    pub fn plan_errors<M: Module>(
         &mut self,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Vec<PlanError>, RunError> {
         let mut refusals = Vec::new();
         self.in_session(Stage::Fit, module, data, |session| {
-            refusals = session.refusals()?;
+            refusals = session.plan_errors()?;
             Ok(())
         })?;
         Ok(refusals)
@@ -79,9 +79,9 @@ impl Trainer {
         self.call(stage, module, data, |session| {
             session.run.state.status = Status::Training;
             session.announce_restored()?;
-            session.report_lacks();
+            session.report_unmet_needs();
             session.prepare_evaluation()?;
-            session.identify_evaluation()?;
+            session.fingerprint_evaluation()?;
             session.begin_recording()?;
             session.evaluate(phase)
         })

@@ -1,6 +1,6 @@
 //! `accumulate_grad_batches`: what a window of batches comes to.
 
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{Report, Settings, Trainer, closure};
 
 use crate::lab::{epochs, trainer};
@@ -72,7 +72,7 @@ fn a_validation_inside_a_window_keeps_its_gradients() {
     let train = vec![first(), second(), third(), first()];
     let (undisturbed, _) = run(trainer(windows_of(2)), train.clone());
     let settings = Settings {
-        val_check_interval: Some(Check::Amount(Amount::Count(1))),
+        val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(1))),
         num_sanity_val_steps: 1,
         ..windows_of(2)
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Report, RunNotice, Settings, Trainer, closure};
 
@@ -227,7 +227,8 @@ fn a_save_by_steps_is_judged_and_named_by_the_validation_of_its_own_step() {
 #[test]
 fn a_save_by_epochs_waits_for_the_validation_too() {
     // Validations at the steps 4, 10, 16 and 22, the epochs end at 6, 12, 18 and 24.
-    let every_4_batches = Settings { val_check_interval: Some(Check::Amount(Amount::Count(4))), ..epochs(4) };
+    let every_4_batches =
+        Settings { val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(4))), ..epochs(4) };
     let (left, validations) = judged(every_4_batches, "save_on_train_epoch_end = true");
     assert_eq!(validations.len(), 4);
     assert_eq!(left, validations[1..], "the first epoch's waits for the second one's validation");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenterhook::settings::Check;
+use tenterhook::settings::ValInterval;
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 
@@ -68,7 +68,7 @@ fn the_end_of_time_waits_for_the_least_steps() {
 
 #[test]
 fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
-    let settings = Settings { val_check_interval: Some(Check::Time(time(30))), ..epochs(1) };
+    let settings = Settings { val_check_interval: Some(ValInterval::Time(time(30))), ..epochs(1) };
     let (mut trainer, hand) = ten_seconds_a_batch(settings);
     let seen = Seen::new();
     let steps = seen.clone();

@@ -1,6 +1,6 @@
 //! What controllers decide, and what the loop makes of it.
 
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
 use tenterhook::{
     Decision, Flow, Lr, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
@@ -209,7 +209,7 @@ fn a_validation_can_be_asked_for_at_any_time() {
     let in_second = Settings { check_val_every_n_epoch: Some(2), ..epochs(2) };
     assert_eq!(validated_after(in_second, 1), [(0, 2), (1, 4)], "also in an epoch without one");
     assert_eq!(validated_after(epochs(1), 0), [], "not without data");
-    let off = Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(1) };
+    let off = Settings { limit_val_batches: Some(BatchLimit::Count(0)), ..epochs(1) };
     assert_eq!(validated_after(off, 1), []);
 }
 

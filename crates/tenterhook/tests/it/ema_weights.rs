@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::checkpoint::{read, weights_to_evaluate};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EmaWeights, EmaWeightsOptions};
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::wrap::Conditioned;
 use tenterhook::{
@@ -48,7 +48,7 @@ fn averages(steps: &[Vec<f32>]) -> Vec<Vec<f32>> {
 #[test]
 fn validation_sees_the_average_and_training_goes_on_as_without_it() {
     let run = |with_average: bool| {
-        let every_2_batches = Some(Check::Amount(Amount::Count(2)));
+        let every_2_batches = Some(ValInterval::Batches(BatchLimit::Count(2)));
         let settings = Settings { num_sanity_val_steps: 1, val_check_interval: every_2_batches, ..epochs(2) };
         let mut trainer = trainer(settings);
         if with_average {

@@ -11,7 +11,7 @@ use tenterhook::hooks::{
 };
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::moment::FixedClock;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
     Controller, Decision, HookExt, HookResult, Observer, Outcome, Registration, Report, Request, SaveRequest,
@@ -225,7 +225,7 @@ fn whole_batches_are_steps() {
 fn accumulation_windows_are_cut_in_two() {
     let settings = Settings {
         accumulate_grad_batches: 3,
-        val_check_interval: Some(Check::Amount(Amount::Count(2))),
+        val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(2))),
         ..epochs(3)
     };
     check(&settings, || data(5, 2));

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tenterhook::checkpoint::OnUnreadable;
-use tenterhook::config::{Resolved, Sources};
+use tenterhook::config::{Config, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::ownership::Signer;
-use tenterhook::run::resume::{Config, Target, find as find_or_skip};
+use tenterhook::run::resume::{ResumeConfig, Target, find as find_or_skip};
 use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
@@ -19,14 +19,14 @@ use tenterhook::{Decision, Registration, Settings, Trainer, closure};
 use crate::lab::data;
 use crate::run_directory::latest;
 
-fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
+fn find(runs_dir: &Path, what: &str, config: Option<ResumeConfig<'_>>) -> Result<Target, String> {
     find_or_skip(runs_dir, what, config, OnUnreadable::Stop).map_err(|error| error.to_string())
 }
 
 const CONFIG: &str = "task = \"toy\"\n[trainer]\nmax_epochs = 2\nmax_time = \"1 h\"\n[optimizer]\nlr = 0.25\n\
                       [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n";
 
-fn resolved(root: &Path, sets: &[&str]) -> Resolved {
+fn resolved(root: &Path, sets: &[&str]) -> Config {
     let file = root.join("my.toml");
     fs::write(&file, CONFIG).unwrap();
     let tasks: Vec<Box<dyn AnyTask>> = vec![Box::new(ToyTask)];

@@ -2,7 +2,7 @@
 
 use tenterhook::Settings;
 use tenterhook::module::Horizon;
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
 
 use crate::lab::{Lab, LabData, data, epochs, trainer};
@@ -31,7 +31,7 @@ fn steps_are_counted_as_the_loop_makes_them() {
     assert_eq!(horizon, known(9, 3), "the last window of an epoch is a short one");
     let made = tape.places("module").iter().filter(|place| **place == "optimizer_step").count();
     assert_eq!(made, 9);
-    let limited = Settings { limit_train_batches: Some(Amount::Fraction(0.5)), ..epochs(2) };
+    let limited = Settings { limit_train_batches: Some(BatchLimit::Fraction(0.5)), ..epochs(2) };
     assert_eq!(told(limited, false).0, known(6, 2));
 }
 

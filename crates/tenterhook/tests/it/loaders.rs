@@ -189,10 +189,10 @@ fn several_evaluation_loaders_have_a_metric_each_and_their_mean() {
 
 #[test]
 fn a_limit_holds_for_every_loader() {
-    use tenterhook::settings::Amount;
+    use tenterhook::settings::BatchLimit;
     let settings = Settings {
-        limit_train_batches: Some(Amount::Count(2)),
-        limit_val_batches: Some(Amount::Fraction(0.5)),
+        limit_train_batches: Some(BatchLimit::Count(2)),
+        limit_val_batches: Some(BatchLimit::Fraction(0.5)),
         ..epochs(1)
     };
     let data = ToyData { train: vec![3, 1], validate: vec![2, 4], ..several() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenterhook::random::Stream;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::{LogOptions, Reduce, Settings, closure};
 
@@ -60,7 +60,9 @@ fn values_of_an_epoch_become_one_as_asked() {
     ];
     // A validation in between, whose own aggregation must not disturb the epoch's.
     let report = trainer(Settings {
-        val_check_interval: Some(tenterhook::settings::Check::Amount(tenterhook::settings::Amount::Count(1))),
+        val_check_interval: Some(tenterhook::settings::ValInterval::Batches(
+            tenterhook::settings::BatchLimit::Count(1),
+        )),
         ..epochs(2)
     })
     .fit(&mut logging(WAYS), &mut data(3, 1))
@@ -163,7 +165,7 @@ fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
 
 #[test]
 fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
-    let every_batch = Some(Check::Amount(Amount::Count(1)));
+    let every_batch = Some(ValInterval::Batches(BatchLimit::Count(1)));
     let settings = Settings { accumulate_grad_batches: 2, val_check_interval: every_batch, ..epochs(1) };
     let mut trainer = trainer(settings);
     let seen = Seen::new();

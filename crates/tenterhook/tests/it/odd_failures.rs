@@ -316,7 +316,7 @@ fn looking_for_refusals_reports_what_failed_first_and_tears_down_whatever_fails(
             tape.fails_at("data", "teardown");
         }
         let mut data = LabData::new(data(2, 0), &tape);
-        let error = trainer(epochs(1)).refusals(&mut Toy::default(), &mut data).unwrap_err();
+        let error = trainer(epochs(1)).plan_errors(&mut Toy::default(), &mut data).unwrap_err();
         let RunError::Failed { failure, later, .. } = error else { panic!("{error}") };
         assert_eq!((failure.place, later.len(), later[0].place), ("setup", 1, "teardown"));
         assert_eq!(later[0].panicked, panics);

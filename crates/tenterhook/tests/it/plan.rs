@@ -4,7 +4,7 @@ use tenterhook::hooks::{
     EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, Exec, GradientMonitor,
     GradientMonitorOptions, LrMonitor, LrMonitorOptions, Mode,
 };
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::{
     AnyHook, Controller, Decision, HookExt, HookResult, HookSpec, Observer, Origin, Outcome, PlanError,
@@ -106,7 +106,7 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
     trainer.add_console_logging(50).unwrap();
     trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
     let mut lab = Lab::new(Toy::default(), &Tape::default());
-    let found = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
+    let found = trainer.plan_errors(&mut lab, &mut data(4, 1)).unwrap();
     assert!(found.len() == 3 && found.iter().all(PlanError::is_warning), "{found:?}");
     let too_short = |hook: &str, batches| {
         format!(
@@ -155,7 +155,8 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
         move || order.lock().unwrap().push(what.to_owned())
     };
     let (validated, ended, told) = (noted("validated"), noted("epoch ended"), order.clone());
-    let settings = Settings { val_check_interval: Some(Check::Amount(Amount::Count(2))), ..epochs(2) };
+    let settings =
+        Settings { val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(2))), ..epochs(2) };
     let mut trainer = trainer(settings).with_notices(move |notice: &RunNotice| {
         if let RunNotice::WouldRefuse(refused) = notice {
             told.lock().unwrap().push(refused.what.clone());
@@ -186,11 +187,11 @@ fn refusals_can_be_asked_for_without_running_anything() {
     let tape = Tape::default();
     trainer.add_hook(Recorder::new("all", &tape)).unwrap();
     let mut lab = Lab::new(Toy::default(), &tape);
-    let refusals = trainer.refusals(&mut Toy::default(), &mut LabData::new(data(4, 1), &tape)).unwrap();
+    let refusals = trainer.plan_errors(&mut Toy::default(), &mut LabData::new(data(4, 1), &tape)).unwrap();
     assert_eq!(refusals.iter().map(ToString::to_string).collect::<Vec<_>>(), REFUSALS);
     let only_the_data = ["setup", "loaders", "loaders", "teardown"].map(|place| ("data".to_owned(), place));
     assert_eq!(tape.rows(), only_the_data);
-    let refusals = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
+    let refusals = trainer.plan_errors(&mut lab, &mut data(4, 1)).unwrap();
     assert_eq!(refusals.len(), 2, "a module that does not say what it logs is not second-guessed");
 }
 
@@ -204,7 +205,7 @@ fn a_monitor_that_can_never_see_its_metric_is_refused() {
     };
     let error = refusal(epochs(2), 0).unwrap_err();
     assert!(error.contains("there is nothing to validate on; give validation data"), "{error}");
-    let off = Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(2) };
+    let off = Settings { limit_val_batches: Some(BatchLimit::Count(0)), ..epochs(2) };
     let error = refusal(off, 1).unwrap_err();
     assert!(error.contains("raise `limit_val_batches`"), "{error}");
     let late = Settings { check_val_every_n_epoch: Some(3), ..epochs(2) };
@@ -226,7 +227,7 @@ fn a_disabled_hook_is_not_refused() {
 
 #[test]
 fn a_dry_run_is_never_too_short() {
-    let settings = Settings { fast_dev_run: tenterhook::settings::Switch(1), ..Settings::default() };
+    let settings = Settings { fast_dev_run: tenterhook::settings::FastDevRun(1), ..Settings::default() };
     let mut trainer = trainer(settings);
     trainer.add_hook(Writer.every("100 steps").unwrap()).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
@@ -247,7 +248,7 @@ fn what_a_built_in_logs_by_name_can_be_monitored() {
         trainer.add_hook(GradientMonitor::new(GradientMonitorOptions::default()).unwrap()).unwrap();
         let options = EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::of(monitor) };
         trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
-        let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
+        let refusals = trainer.plan_errors(&mut Toy::default(), &mut data(4, 1)).unwrap();
         let refusals = refusals.iter().filter(|refusal| !refusal.is_warning());
         refusals.map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -265,7 +266,7 @@ fn two_of_one_kind_that_would_write_the_same_are_refused_once() {
             let how = Registration { name: Some(name.into()), ..Registration::default() };
             trainer.register(make(), how).unwrap();
         }
-        let refusals = trainer.refusals(&mut Toy::default(), &mut data(4, 1)).unwrap();
+        let refusals = trainer.plan_errors(&mut Toy::default(), &mut data(4, 1)).unwrap();
         let refusals = refusals.iter().filter(|refusal| !refusal.is_warning());
         refusals.map(ToString::to_string).collect::<Vec<_>>()
     };

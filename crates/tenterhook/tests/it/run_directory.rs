@@ -316,7 +316,7 @@ fn a_plain_trainer_says_which_run_it_is_unless_that_is_turned_off() {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }
     assert!(introductions(Trainer::without_introduction, epochs(1)).1.is_empty());
-    let dry = Settings { fast_dev_run: tenterhook::settings::Switch(1), ..epochs(1) };
+    let dry = Settings { fast_dev_run: tenterhook::settings::FastDevRun(1), ..epochs(1) };
     assert!(introductions(|trainer| trainer, dry).1.is_empty(), "a dry run is none to look for later");
 }
 
@@ -349,7 +349,7 @@ fn a_trainer_of_a_configuration_keeps_its_signed_run_below_runs_dir() {
     let config = tenterhook::config::Config::read(&file).unwrap();
     let registry = tenterhook::registry::Registry::default();
     let mut dry = config.clone();
-    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::Switch(1), root.join("none"));
+    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::FastDevRun(1), root.join("none"));
     dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert!(!root.join("none").exists());
     let evaluation = RunDirectoryPlan { for_evaluations: true, ..config.run_directory() };

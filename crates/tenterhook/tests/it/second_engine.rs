@@ -10,16 +10,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenterhook::config::{Resolved, Sources};
+use tenterhook::config::{Config, Sources};
 use tenterhook::module::{Horizon, Optimization};
 use tenterhook::moment::FixedClock;
 use tenterhook::optim::{
-    Engine, NamedOptimizer, OptimizerOptions, OptimizerSet, OptimizerTable, ParamFacts, Recipe, SavedState,
-    SchedulerTable, StateParts, Update,
+    BuiltInOptimizer, Engine, OptimizerFactory, OptimizerOptions, OptimizerSet, OptimizerTable, ParamInfo,
+    SavedState, SchedulerTable, StateParts, Update,
 };
 use tenterhook::registry::Registry;
-use tenterhook::schedule::{Cosine, Scheduler, Tick};
-use tenterhook::task::{AnyTask, Build, Problem, Task};
+use tenterhook::schedule::{Cosine, ScheduleStep, Scheduler};
+use tenterhook::task::{AnyTask, BuildContext, Problem, Task};
 use tenterhook::tensor::ReadScalar;
 use tenterhook::toy::{ToyBatch, ToyData};
 use tenterhook::{
@@ -84,13 +84,13 @@ impl Engine for Vectors {
     type Tensor = TensorBytes;
     type Gradients = NamedTensors;
 
-    fn optimizers() -> Vec<NamedOptimizer<Vectors>> {
-        vec![NamedOptimizer::new::<Descent>("descent")]
+    fn optimizers() -> Vec<BuiltInOptimizer<Vectors>> {
+        vec![BuiltInOptimizer::new::<Descent>("descent")]
     }
 
-    fn gradients(&self, params: Vec<ParamFacts>) -> NamedTensors {
+    fn gradients(&self, params: Vec<ParamInfo>) -> NamedTensors {
         let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
-        params.into_iter().fold(NamedTensors::default(), |all, ParamFacts { name, shape, .. }| {
+        params.into_iter().fold(NamedTensors::default(), |all, ParamInfo { name, shape, .. }| {
             let values = zeros(&shape);
             all.with(name, shape, values)
         })
@@ -109,7 +109,7 @@ impl Engine for Vectors {
         saved: &mut SavedState<'_>,
     ) -> Result<Option<Vec<f32>>, BoxError> {
         let name = format!("{parameter}.velocity");
-        saved.used(&name);
+        saved.mark_used(&name);
         Ok(saved.tensor(&name).map(TensorBytes::to_f32).ok().transpose()?)
     }
 }
@@ -118,7 +118,7 @@ impl Engine for Vectors {
 struct Plane {
     params: NamedTensors,
     optimizers: OptimizerSet<Vectors>,
-    recipe: Recipe<Vectors>,
+    recipe: OptimizerFactory<Vectors>,
 }
 
 #[derive(Clone)]
@@ -184,7 +184,7 @@ impl Module for Plane {
     tenterhook::optimizer_set_methods! { optimizers }
 
     fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
-        let params = ParamFacts::of(&self.params);
+        let params = ParamInfo::of(&self.params);
         self.optimizers.configure(self.recipe.optimizers()?, &params, horizon)
     }
 
@@ -262,8 +262,8 @@ impl Task for PlaneTask {
          [[hooks]]\nuse = \"checkpoint\"\nevery_n_train_steps = 1\nsave_top_k = -1\n"
     }
 
-    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Plane, ToyData), Vec<Problem>> {
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
+    fn build(&self, options: Options, build: &BuildContext<'_>) -> Result<(Plane, ToyData), Vec<Problem>> {
+        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
         Ok((Plane { params: start(), optimizers: OptimizerSet::new(Vectors), recipe }, ToyData::default()))
     }
 
@@ -276,7 +276,7 @@ fn tasks() -> Vec<Box<dyn AnyTask>> {
     vec![Box::new(PlaneTask)]
 }
 
-fn resolve(sets: &[&str], registry: &Registry) -> Result<Resolved, String> {
+fn resolve(sets: &[&str], registry: &Registry) -> Result<Config, String> {
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
     let sources = Sources { sets, ..Sources::default() };
     sources.resolve(&tasks(), registry).map_err(|error| error.to_string())
@@ -314,7 +314,7 @@ fn by_hand() -> NamedTensors {
                 continue;
             }
             gradients.clip(&[0, 1], ClipRule::Norm(0.5));
-            let factor = cosine.factor(Tick { count: step, of: steps, metric: None }).unwrap();
+            let factor = cosine.factor(ScheduleStep { count: step, total: steps, metric: None }).unwrap();
             for index in 0..2 {
                 let (lr, gradient) = ((lrs[index] * factor) as f32, gradients.at(index).to_vec());
                 params
@@ -351,7 +351,7 @@ fn a_resumed_run_ends_up_with_the_same_bits() {
 
 #[test]
 fn gradients_are_saved_and_loaded_by_name() {
-    let build = Build { device: "cpu", seed: 0, registry: &Registry::default(), allow_large: false };
+    let build = BuildContext { device: "cpu", seed: 0, registry: &Registry::default(), allow_large: false };
     let mut data = ToyData::default();
     let batch = data.loaders(Split::Train).unwrap().remove(0).next().unwrap().unwrap();
     let [mut first, mut second] = [(); 2].map(|()| {

@@ -62,7 +62,7 @@ fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
         let trainer = trainer(Settings { trace_updates, ..epochs(1) });
         let mut trainer = trainer.with_notices(move |notice| tell.lock().unwrap().push(notice.to_string()));
         trainer.add_hook(AnyHook::new(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
-        trainer.refusals(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        trainer.plan_errors(&mut Toy::default(), &mut data(4, 0)).unwrap();
         trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
         let hook = trainer.hook::<Scaled>("scaled").expect("it can be looked at afterwards");
         assert_eq!(hook.seen.take().len(), 2);

@@ -5,10 +5,10 @@ mod seen;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::config::Resolved;
+use tenterhook::config::Config;
 use tenterhook::plan::nearest;
 use tenterhook::run::Interrupt;
-use tenterhook::settings::{Amount, Switch};
+use tenterhook::settings::{BatchLimit, FastDevRun};
 use tenterhook::task::Program;
 use tenterhook::{Pattern, Phase, RunError, Settings, Trainer};
 
@@ -61,12 +61,12 @@ pub(crate) fn run(app: &App, arguments: &Points) -> Done {
 
 /// Runs one batch of a phase, without the configuration's hooks; nothing is written.
 fn shown(
-    resolved: &Resolved,
+    resolved: &Config,
     program: &mut dyn Program,
     phase: Phase,
     look: &Look,
 ) -> Result<Result<(), RunError>, CommandError> {
-    let one = Some(Amount::Count(1));
+    let one = Some(BatchLimit::Count(1));
     let mut settings = Settings { num_sanity_val_steps: 0, ..resolved.trainer.clone() };
     if phase != Phase::Train {
         // Training keeps its length, by which schedules are made, and is interrupted instead.
@@ -74,8 +74,8 @@ fn shown(
             limit_val_batches: one,
             limit_test_batches: one,
             limit_predict_batches: one,
-            overfit_batches: Amount::Count(0),
-            fast_dev_run: Switch(0),
+            overfit_batches: BatchLimit::Count(0),
+            fast_dev_run: FastDevRun(0),
             ..settings
         };
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tenterhook::checkpoint::{OnUnreadable, newest_whole};
-use tenterhook::config::Resolved;
+use tenterhook::config::Config;
 use tenterhook::run::Interrupt;
 use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
 
@@ -24,7 +24,7 @@ use crate::signals;
 
 /// What is trained, and how it begins.
 pub(crate) struct Fitting<'a> {
-    pub(crate) resolved: &'a Resolved,
+    pub(crate) resolved: &'a Config,
     pub(crate) resumption: Resumption,
     pub(crate) init_from: Option<Weights>,
     pub(crate) ending: Ending,
@@ -157,7 +157,7 @@ fn at_a_signal(resume: Option<&str>) -> String {
 /// A trainer of this configuration that shows its progress as asked for, and notes that a run began.
 fn prepared(
     app: &App,
-    resolved: &Resolved,
+    resolved: &Config,
     output: Output,
     began: Arc<AtomicBool>,
 ) -> Result<Trainer, CommandError> {

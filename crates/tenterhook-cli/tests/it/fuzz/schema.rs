@@ -1,7 +1,7 @@
 //! The JSON schema and the program agree on keys, types and extreme values.
 
 use serde_json::{Value, json};
-use tenterhook::config::{Sources, schema_of_all};
+use tenterhook::config::{Sources, config_schema};
 use tenterhook::registry::Registry;
 
 use super::harness::{TOML, in_toml, seed, time};
@@ -117,7 +117,7 @@ fn the_schema_and_the_program_agree_on_keys_types_and_extreme_values() {
         })
         .collect();
     let documents: Vec<_> = works.iter().chain(cases.iter().map(|(_, config)| config)).collect();
-    let asked = json!({ "schema": schema_of_all(&tasks, &registry), "cases": documents }).to_string();
+    let asked = json!({ "schema": config_schema(&tasks, &registry), "cases": documents }).to_string();
     let verdicts: Vec<Option<String>> =
         serde_json::from_value(answer(&python, VALIDATE, &asked)).expect("its verdicts");
     let edits = works.iter().map(|_| None).chain(cases.iter().map(|(edit, _)| Some(edit)));

@@ -84,7 +84,7 @@ fn a_configuration_is_planned_or_refused_with_place_and_problem() {
         match (trainer, resolved.program(&tasks, &registry)) {
             (Ok(trainer), Ok(mut program)) => {
                 let mut trainer = trainer.with_notices(|_| {});
-                match program.refusals(&mut trainer) {
+                match program.plan_errors(&mut trainer) {
                     Err(error) => no_panic(Err(error)),
                     Ok(_) => Ok(()),
                 }

@@ -8,7 +8,7 @@ use tenterhook_core::random::Streams;
 use tenterhook_core::{Failure, Stage};
 
 use crate::call::Call;
-use crate::config::{ChangeRules, Difference};
+use crate::config::{ChangeRules, ConfigChange};
 use crate::loops::Who;
 use crate::module::Module;
 use crate::run::processor;
@@ -151,7 +151,7 @@ impl Plan {
         let differences = rules.differences(&self.config, &other.config);
         // Each process has a device of its own, and rank 0 says where the run goes.
         let mut differences = differences.into_iter().filter(|it| !matches!(&*it.key, "device" | "runs_dir"));
-        if let Some(Difference { key, old, new, .. }) = differences.next() {
+        if let Some(ConfigChange { key, old, new, .. }) = differences.next() {
             let [main, other] =
                 [old, new].map(|value| value.map_or("unset".to_owned(), |value| value.to_string()));
             return Some(format!("`{key}` is {main} on rank 0, and {other} on rank {rank}"));

@@ -9,7 +9,7 @@ use crate::checkpoint::afterwards::{Afterwards, LeftOpen, Removed};
 use crate::checkpoint::roots::{CheckpointPath, Roots};
 use crate::checkpoint::writer::{Job, Places, Weights};
 use crate::checkpoint::{Announcement, Contents, LossesState, read_state};
-use crate::module::{OptimizerState, Saved, Snapshot};
+use crate::module::{OptimizerState, Snapshot, SnapshotData};
 use crate::run::FilePosition;
 use crate::tensors::Buffers;
 
@@ -54,7 +54,7 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     let snapshot = Snapshot::new(|_| {
         let mut weights = TensorMap::default();
         weights.insert_f32("weight", [100], &[SAVED.1 as f32; 100]);
-        Ok(Saved { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
+        Ok(SnapshotData { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
     });
     let contents = contents();
     let job = Job {

@@ -1,17 +1,17 @@
-//! What the steps of `--set` and of an environment variable mean in the tree that is there.
+//! Resolves the key paths of `--set` and of environment variables in the tree of the configuration.
 
 use tenterhook_core::plan::nearest;
 
 use super::hooks_config::{HOOKS_CONFIG, of_table};
+use super::messages::free_name;
 use super::schema::{Schema, aliases};
 use super::tree::{Kind, Node, USE};
-use super::words::free_name;
 use crate::problems::Problem;
 use crate::registry::Registry;
 
-/// The steps as they stand in the tree: elements by their numbers, keys as they are written there, options by
-/// their own names. A variable has no small letters, so for one of those the case does not count.
-pub(super) fn located(
+/// The path with indices instead of the names of elements, keys as written in the tree, and options without
+/// aliases. Environment variables have no lower-case letters, so they match `in_any_case`.
+pub(super) fn resolve_path(
     steps: &[String],
     tree: &Node,
     in_any_case: bool,
@@ -40,12 +40,12 @@ pub(super) fn located(
         let Some(child) = node.child(step) else { break };
         node = child;
     }
-    by_own_name(&mut steps, tree, registry);
+    replace_alias(&mut steps, tree, registry);
     Ok(steps)
 }
 
-/// The element that a step means: by its number, its name, its `use`, or the name that it gives itself. One past
-/// the last is a new one.
+/// The index of the element that a step names: by index, `name`, `use`, or the hook's default name. One past
+/// the last is a new element.
 pub(super) fn position(
     items: &[Node],
     step: &str,
@@ -64,44 +64,44 @@ pub(super) fn position(
     let by = |key: &str| -> Vec<usize> {
         (0..count).filter(|index| items[*index].text(key).is_some_and(is)).collect()
     };
-    let itself = || (0..count).filter(|index| names.get(*index).is_some_and(|name| is(name))).collect();
-    let found = [by("name"), by(USE), itself()].into_iter().find(|found: &Vec<usize>| !found.is_empty());
-    match found.as_deref() {
+    let by_default_name =
+        || (0..count).filter(|index| names.get(*index).is_some_and(|name| is(name))).collect();
+    let found = [by("name"), by(USE), by_default_name()];
+    match found.iter().find(|found| !found.is_empty()).map(Vec::as_slice) {
         Some([index]) => Ok(*index),
         Some(several) => {
-            let numbers: Vec<_> = several.iter().map(ToString::to_string).collect();
-            let message = format!("there are several elements named `{step}`");
-            Err(Problem::new("", message).fix(format!("say which by its number: {}", numbers.join(", "))))
+            let indices: Vec<_> = several.iter().map(ToString::to_string).collect();
+            let problem = Problem::new("", format!("there are several elements named `{step}`"));
+            Err(problem.fix(format!("select one by its number: {}", indices.join(", "))))
         }
-        None => Err(nobody(items, step)),
+        None => {
+            let known: Vec<_> =
+                items.iter().filter_map(|item| item.text("name").or(item.text(USE))).collect();
+            let fix = match nearest(step, known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if known.is_empty() => "there are none".to_owned(),
+                None => format!("there are: {}", known.join(", ")),
+            };
+            Err(Problem::new("", format!("there is no element named `{step}`")).fix(fix))
+        }
     }
 }
 
-fn nobody(items: &[Node], step: &str) -> Problem {
-    let known: Vec<_> = items.iter().filter_map(|item| item.text("name").or(item.text(USE))).collect();
-    let fix = match nearest(step, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => "there are none".to_owned(),
-        None => format!("there are: {}", known.join(", ")),
-    };
-    Problem::new("", format!("there is no element named `{step}`")).fix(fix)
-}
-
-/// The names under which the hooks will be registered, as far as that can be told before they are made.
+/// The names under which the hooks will be registered, as far as they are known before the hooks are built.
 fn names(items: &[Node], registry: &Registry) -> Vec<String> {
     let mut taken: Vec<String> = Vec::new();
     for item in items {
-        let own = || {
-            let made = registry.describe(registry.hook_named(item.text(USE)?)?.name).ok()?.made?;
-            Some(free_name(&made.registered_as, |name| !taken.iter().any(|taken| taken == name)))
+        let default = || {
+            let hook = registry.describe(registry.hook_named(item.text(USE)?)?.name).ok()?.properties?;
+            Some(free_name(&hook.registered_as, |name| !taken.iter().any(|taken| taken == name)))
         };
-        taken.push(item.text("name").map(str::to_owned).or_else(own).unwrap_or_default());
+        taken.push(item.text("name").map(str::to_owned).or_else(default).unwrap_or_default());
     }
     taken
 }
 
-/// Brings the step that names an option by another of its names to its own.
-fn by_own_name(steps: &mut [String], tree: &Node, registry: &Registry) {
+/// Replaces the alias of an option in a path by its name.
+fn replace_alias(steps: &mut [String], tree: &Node, registry: &Registry) {
     let (hook, at) = match &*steps {
         [hooks, index, _, ..] if hooks == "hooks" => {
             let item = tree.child(hooks).and_then(|hooks| hooks.child(index));
@@ -113,26 +113,23 @@ fn by_own_name(steps: &mut [String], tree: &Node, registry: &Registry) {
         [config, table, _, ..] if config == HOOKS_CONFIG => (of_table(table).map(str::to_owned), 2),
         _ => return,
     };
-    let listed = hook.and_then(|hook| registry.hook_named(&hook));
-    if let Some(own) = listed.and_then(|listed| own_name(listed.schema, &steps[at])) {
-        own.clone_into(&mut steps[at]);
+    let Some(entry) = hook.and_then(|hook| registry.hook_named(&hook)) else { return };
+    let options = Schema::new(entry.schema).keys(None).into_iter();
+    let has_alias = |own: &Schema<'_>| aliases(own.json()).any(|alias| alias == steps[at]);
+    let name = options.filter(|(_, own)| has_alias(own)).map(|(name, _)| name.to_owned()).next();
+    if let Some(name) = name {
+        steps[at] = name;
     }
 }
 
-/// The own name of an option that is called by another.
-fn own_name<'a>(schema: &'a serde_json::Value, name: &str) -> Option<&'a str> {
-    let mut keys = Schema::new(schema).keys(None).into_iter();
-    keys.find(|(_, own)| aliases(own.json()).any(|alias| alias == name)).map(|(key, _)| key)
-}
-
-/// Brings the options of all hooks to their own names, so that every layer means the same key. An option that is
-/// set under two names keeps both, which is refused later.
-pub(super) fn all_by_own_names(tree: &mut Node, registry: &Registry) {
+/// Replaces the aliases of all options of hooks, so that all layers use the same keys. An option that is set
+/// under two names keeps both, which is an error later.
+pub(super) fn rename_aliases(tree: &mut Node, registry: &Registry) {
     let Kind::Table(top) = &mut tree.kind else { return };
     if let Some(Node { kind: Kind::Array(items), .. }) = top.get_mut("hooks") {
         for item in items {
             let hook = item.text(USE).map(str::to_owned);
-            rename(item, hook.as_deref(), registry);
+            rename_in(item, hook.as_deref(), registry);
         }
     }
     let Some(Node { kind: Kind::Table(config), .. }) = top.get_mut(HOOKS_CONFIG) else { return };
@@ -140,18 +137,18 @@ pub(super) fn all_by_own_names(tree: &mut Node, registry: &Registry) {
         match &mut node.kind {
             Kind::Table(configs) if key == "hook_configs" => {
                 for (class, node) in configs {
-                    rename(node, Some(class), registry);
+                    rename_in(node, Some(class), registry);
                 }
             }
-            _ => rename(node, of_table(key), registry),
+            _ => rename_in(node, of_table(key), registry),
         }
     }
 }
 
-fn rename(node: &mut Node, hook: Option<&str>, registry: &Registry) {
-    let Some(listed) = hook.and_then(|hook| registry.hook_named(hook)) else { return };
+fn rename_in(node: &mut Node, hook: Option<&str>, registry: &Registry) {
+    let Some(entry) = hook.and_then(|hook| registry.hook_named(hook)) else { return };
     let Kind::Table(entries) = &mut node.kind else { return };
-    for (key, own) in Schema::new(listed.schema).keys(None) {
+    for (key, own) in Schema::new(entry.schema).keys(None) {
         let alias = aliases(own.json()).find(|alias| entries.contains_key(*alias));
         if let Some(alias) = alias.filter(|_| !entries.contains_key(key))
             && let Some(value) = entries.remove(alias)

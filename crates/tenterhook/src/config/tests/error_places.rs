@@ -17,14 +17,14 @@ fn the_place_within_a_tagged_table_is_found() {
 }
 
 #[test]
-fn two_mistakes_that_read_alike_are_both_found() {
+fn two_equal_mistakes_are_both_found() {
     let shown = error("[optimizer]\nuse = \"sgd\"\nlr = \"x\"\nmomentum = \"x\"", &[], &[]);
     assert!(shown.starts_with("2 problems"), "{shown}");
     assert!(shown.contains("train.toml:3:6") && shown.contains("train.toml:4:12"), "{shown}");
 }
 
 #[test]
-fn what_we_took_out_ourselves_is_not_reported_missing() {
+fn repaired_options_are_not_reported_missing() {
     let shown = error("[[hooks]]\nuse = \"early_stopping\"\nmonitor = 3\npatience = \"x\"", &[], &[]);
     assert!(shown.starts_with("2 problems"), "{shown}");
     assert!(!shown.contains("missing"), "{shown}");
@@ -33,13 +33,13 @@ fn what_we_took_out_ourselves_is_not_reported_missing() {
 }
 
 #[test]
-fn options_that_were_repaired_are_not_refused_on_top() {
+fn repaired_options_are_not_rejected_again() {
     let shown = error("[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = 3\nmonitr = \"m\"", &[], &[]);
     assert!(shown.starts_with("1 problem ") && shown.contains("did you mean `monitor`?"), "{shown}");
 }
 
 #[test]
-fn what_is_missing_in_an_element_points_at_that_element() {
+fn a_missing_key_of_an_element_points_at_the_element() {
     let shown = error("[[schedulers]]\nuse = \"a\"\n[[schedulers]]\nfrom = 1", &[], &[]);
     assert!(shown.contains("train.toml:3:1: missing key `use` in [schedulers.1]"), "{shown}");
 }

@@ -1,4 +1,4 @@
-//! From a plain value to a type, with the path and the kind of what does not fit.
+//! Decodes TOML values into types, with errors that know their path and kind.
 
 use std::cell::RefCell;
 
@@ -11,36 +11,36 @@ use serde::forward_to_deserialize_any;
 use tenterhook_core::{BoxError, OptionError};
 use toml::Value;
 
-/// A value that does not fit its type, and where it stands.
+/// A value that does not fit its type, with its path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {fault}", path.join("."))]
-pub struct Misfit {
-    /// The steps to the key or element that is wrong or missing.
+#[error("{}: {kind}", path.join("."))]
+pub struct DecodeError {
+    /// The path to the key or element that is wrong or missing.
     pub(crate) path: Vec<String>,
-    pub(crate) fault: Fault,
-    /// All keys that a refusal of the options is about.
-    pub(crate) also: Vec<String>,
+    pub(crate) kind: ErrorKind,
+    /// All keys involved, where a combination of options is rejected.
+    pub(crate) keys: Vec<String>,
 }
 
-impl Misfit {
-    pub(crate) fn new(path: Vec<String>, fault: Fault) -> Misfit {
-        Misfit { path, fault, also: Vec::new() }
+impl DecodeError {
+    pub(crate) fn new(path: Vec<String>, kind: ErrorKind) -> DecodeError {
+        DecodeError { path, kind, keys: Vec::new() }
     }
 
-    /// What says that these options cannot work. It is about the first option that it names and that is set.
-    pub(crate) fn refused(error: BoxError, options: &Value) -> Misfit {
+    /// Options that are rejected by their constructor. The path is the first key of the error that is set.
+    pub(crate) fn rejected(error: BoxError, options: &Value) -> DecodeError {
         let OptionError { keys, what, fix, .. } = match error.downcast::<OptionError>() {
             Ok(error) => *error,
             Err(other) => OptionError::of_all(other.to_string()),
         };
         let path = keys.iter().find(|key| options.get(key.as_str()).is_some()).cloned();
-        Misfit { path: path.into_iter().collect(), fault: Fault::Refused { what, fix }, also: keys }
+        DecodeError { path: path.into_iter().collect(), kind: ErrorKind::Rejected { what, fix }, keys }
     }
 }
 
-/// What is wrong with a value.
+/// The kind of a [`DecodeError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum ErrorKind {
     #[error("unknown key `{name}`")]
     UnknownKey { name: String, known: Vec<String> },
     #[error("missing key `{0}`")]
@@ -53,28 +53,28 @@ pub(crate) enum Fault {
     WrongType { given: String, expected: String },
     #[error("invalid value: {given}, expected {expected}")]
     WrongValue { given: String, expected: String },
-    /// In the words of what reads or takes it.
+    /// Rejected by a `Deserialize` implementation or by the constructor of the options.
     #[error("{what}")]
-    Refused { what: String, fix: Option<String> },
+    Rejected { what: String, fix: Option<String> },
 }
 
-impl Fault {
-    pub(crate) fn wrong_type(given: Unexpected<'_>, expected: impl Into<String>) -> Fault {
+impl ErrorKind {
+    pub(crate) fn wrong_type(given: Unexpected<'_>, expected: impl Into<String>) -> ErrorKind {
         let kind = match given {
             Unexpected::Str(_) => "text ",
             Unexpected::Signed(_) | Unexpected::Unsigned(_) => "whole number ",
             Unexpected::Float(_) => "number ",
             _ => "",
         };
-        Fault::WrongType { given: format!("{kind}{}", shown(given)), expected: expected.into() }
+        ErrorKind::WrongType { given: format!("{kind}{}", shown(given)), expected: expected.into() }
     }
 
-    pub(crate) fn wrong_value(given: Unexpected<'_>, expected: impl Into<String>) -> Fault {
-        Fault::WrongValue { given: shown(given), expected: expected.into() }
+    pub(crate) fn wrong_value(given: Unexpected<'_>, expected: impl Into<String>) -> ErrorKind {
+        ErrorKind::WrongValue { given: shown(given), expected: expected.into() }
     }
 }
 
-/// A value in a message.
+/// A value as messages show it.
 fn shown(value: Unexpected<'_>) -> String {
     match value {
         Unexpected::Str(text) => format!("{text:?}"),
@@ -88,7 +88,7 @@ fn shown(value: Unexpected<'_>) -> String {
     }
 }
 
-/// What serde calls a value.
+/// A value as serde describes it.
 pub(crate) fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::String(text) => Unexpected::Str(text),
@@ -101,57 +101,58 @@ pub(crate) fn unexpected(value: &Value) -> Unexpected<'_> {
     }
 }
 
-impl de::Error for Fault {
-    fn custom<T: std::fmt::Display>(message: T) -> Fault {
-        Fault::Refused { what: message.to_string(), fix: None }
+impl de::Error for ErrorKind {
+    fn custom<T: std::fmt::Display>(message: T) -> ErrorKind {
+        ErrorKind::Rejected { what: message.to_string(), fix: None }
     }
 
-    fn invalid_type(given: Unexpected<'_>, expected: &dyn Expected) -> Fault {
-        Fault::wrong_type(given, expected.to_string())
+    fn invalid_type(given: Unexpected<'_>, expected: &dyn Expected) -> ErrorKind {
+        ErrorKind::wrong_type(given, expected.to_string())
     }
 
-    fn invalid_value(given: Unexpected<'_>, expected: &dyn Expected) -> Fault {
-        Fault::wrong_value(given, expected.to_string())
+    fn invalid_value(given: Unexpected<'_>, expected: &dyn Expected) -> ErrorKind {
+        ErrorKind::wrong_value(given, expected.to_string())
     }
 
-    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Fault {
-        Fault::UnknownWord { word: word.to_owned(), known: owned(known) }
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> ErrorKind {
+        ErrorKind::UnknownWord { word: word.to_owned(), known: owned(known) }
     }
 
-    fn unknown_field(name: &str, known: &'static [&'static str]) -> Fault {
-        Fault::UnknownKey { name: name.to_owned(), known: owned(known) }
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> ErrorKind {
+        ErrorKind::UnknownKey { name: name.to_owned(), known: owned(known) }
     }
 
-    fn missing_field(name: &'static str) -> Fault {
-        Fault::MissingKey(name.to_owned())
+    fn missing_field(name: &'static str) -> ErrorKind {
+        ErrorKind::MissingKey(name.to_owned())
     }
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
+/// The words as owned strings.
+pub(super) fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Reads a value. A key that a type would silently ignore does not fit either.
-pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Misfit> {
-    let trail = Trail::default();
-    let read = T::deserialize(Input { value, trail: &trail }).map_err(|fault| trail.misfit(fault))?;
-    trail.ignored().map_or(Ok(read), Err)
+/// Decodes a value. A key that the type would silently ignore is an error.
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, DecodeError> {
+    let tracker = PathTracker::default();
+    let read = T::deserialize(Input { value, tracker: &tracker }).map_err(|kind| tracker.error(kind))?;
+    tracker.ignored().map_or(Ok(read), Err)
 }
 
-/// The path to the value that is being read. [`Input`] keeps it itself, because a wrapper around a deserializer is compiled once
-/// for every type that is read, and there are dozens of types.
+/// The path to the value that is being decoded. [`Input`] tracks it itself, because a wrapping deserializer
+/// would be compiled again for each of the dozens of types.
 #[derive(Default)]
-struct Trail {
+struct PathTracker {
     path: RefCell<Vec<String>>,
-    /// Where the first error was found.
+    /// The path of the first error.
     failed: RefCell<Option<Vec<String>>>,
     /// The first key that the type ignored.
     ignored: RefCell<Option<Vec<String>>>,
 }
 
-impl Trail {
-    /// Reads the value of a key or the element of a list.
-    fn step<T>(&self, step: String, read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+impl PathTracker {
+    /// Decodes the value of a key or an element of a list.
+    fn step<T>(&self, step: String, read: impl FnOnce() -> Result<T, ErrorKind>) -> Result<T, ErrorKind> {
         self.path.borrow_mut().push(step);
         let read = read();
         if read.is_err() {
@@ -161,33 +162,33 @@ impl Trail {
         read
     }
 
-    fn misfit(&self, fault: Fault) -> Misfit {
+    fn error(&self, kind: ErrorKind) -> DecodeError {
         let mut path = self.failed.take().unwrap_or_default();
-        if let Fault::MissingKey(name) | Fault::UnknownKey { name, .. } = &fault
+        if let ErrorKind::MissingKey(name) | ErrorKind::UnknownKey { name, .. } = &kind
             && path.last() != Some(name)
         {
             path.push(name.clone());
         }
-        Misfit::new(path, fault)
+        DecodeError::new(path, kind)
     }
 
-    fn ignored(&self) -> Option<Misfit> {
+    fn ignored(&self) -> Option<DecodeError> {
         let path = self.ignored.take()?;
         let name = path.last().cloned().unwrap_or_default();
-        Some(Misfit::new(path, Fault::UnknownKey { name, known: Vec::new() }))
+        Some(DecodeError::new(path, ErrorKind::UnknownKey { name, known: Vec::new() }))
     }
 }
 
-/// A value to read from, whose errors are [faults](Fault).
+/// The deserializer of a value.
 struct Input<'a> {
     value: Value,
-    trail: &'a Trail,
+    tracker: &'a PathTracker,
 }
 
 impl<'de> Deserializer<'de> for Input<'_> {
-    type Error = Fault;
+    type Error = ErrorKind;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ErrorKind> {
         match self.value {
             Value::String(text) => visitor.visit_string(text),
             Value::Integer(number) => visitor.visit_i64(number),
@@ -196,16 +197,16 @@ impl<'de> Deserializer<'de> for Input<'_> {
             Value::Datetime(_) => Err(de::Error::invalid_type(unexpected(&self.value), &visitor)),
             Value::Array(items) => {
                 let given = items.len();
-                let mut elements = Elements { items: items.into_iter(), read: 0, trail: self.trail };
+                let mut elements = Elements { items: items.into_iter(), read: 0, tracker: self.tracker };
                 let list = visitor.visit_seq(&mut elements)?;
                 let read = elements.read;
                 if read < given { Err(too_long(given, read)) } else { Ok(list) }
             }
-            Value::Table(table) => visitor.visit_map(Entries::new(table, self.trail)),
+            Value::Table(table) => visitor.visit_map(Entries::new(table, self.tracker)),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ErrorKind> {
         visitor.visit_some(self)
     }
 
@@ -213,7 +214,7 @@ impl<'de> Deserializer<'de> for Input<'_> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ErrorKind> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -222,18 +223,18 @@ impl<'de> Deserializer<'de> for Input<'_> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ErrorKind> {
         match self.value {
             Value::String(word) => visitor.visit_enum(StringDeserializer::new(word)),
             Value::Table(table) => {
-                visitor.visit_enum(MapAccessDeserializer::new(Entries::new(table, self.trail)))
+                visitor.visit_enum(MapAccessDeserializer::new(Entries::new(table, self.tracker)))
             }
-            other => Err(Fault::wrong_type(unexpected(&other), "a text")),
+            other => Err(ErrorKind::wrong_type(unexpected(&other), "a text")),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.trail.ignored.borrow_mut().get_or_insert_with(|| self.trail.path.borrow().clone());
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ErrorKind> {
+        self.tracker.ignored.borrow_mut().get_or_insert_with(|| self.tracker.path.borrow().clone());
         visitor.visit_unit()
     }
 
@@ -243,7 +244,7 @@ impl<'de> Deserializer<'de> for Input<'_> {
     }
 }
 
-fn too_long(given: usize, read: usize) -> Fault {
+fn too_long(given: usize, read: usize) -> ErrorKind {
     let elements = if read == 1 { "1 element" } else { &*format!("{read} elements") };
     de::Error::invalid_length(given, &&*format!("{elements} in sequence"))
 }
@@ -252,17 +253,17 @@ fn too_long(given: usize, read: usize) -> Fault {
 struct Elements<'a> {
     items: std::vec::IntoIter<Value>,
     read: usize,
-    trail: &'a Trail,
+    tracker: &'a PathTracker,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_> {
-    type Error = Fault;
+    type Error = ErrorKind;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ErrorKind> {
         let Some(value) = self.items.next() else { return Ok(None) };
-        let (index, trail) = (self.read, self.trail);
+        let (index, tracker) = (self.read, self.tracker);
         self.read += 1;
-        trail.step(index.to_string(), || seed.deserialize(Input { value, trail })).map(Some)
+        tracker.step(index.to_string(), || seed.deserialize(Input { value, tracker })).map(Some)
     }
 }
 
@@ -271,30 +272,31 @@ struct Entries<'a> {
     rest: toml::map::IntoIter<String, Value>,
     /// The entry whose key has been read.
     next: Option<(String, Value)>,
-    trail: &'a Trail,
+    tracker: &'a PathTracker,
 }
 
 impl Entries<'_> {
-    fn new(table: toml::Table, trail: &Trail) -> Entries<'_> {
-        Entries { rest: table.into_iter(), next: None, trail }
+    fn new(table: toml::Table, tracker: &PathTracker) -> Entries<'_> {
+        Entries { rest: table.into_iter(), next: None, tracker }
     }
 }
 
 impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Fault;
+    type Error = ErrorKind;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ErrorKind> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
-        let read = self.trail.step(key.clone(), || seed.deserialize(StringDeserializer::new(key.clone())))?;
+        let read =
+            self.tracker.step(key.clone(), || seed.deserialize(StringDeserializer::new(key.clone())))?;
         self.next = Some((key, value));
         Ok(Some(read))
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ErrorKind> {
         let Some((key, value)) = self.next.take() else {
             return Err(de::Error::custom("a value is read before its key"));
         };
-        let trail = self.trail;
-        trail.step(key, || seed.deserialize(Input { value, trail }))
+        let tracker = self.tracker;
+        tracker.step(key, || seed.deserialize(Input { value, tracker }))
     }
 }

@@ -1,4 +1,4 @@
-//! What cannot work, found before step 1.
+//! Checks the plan before step 1.
 
 use tenterhook_core::plan::{self, DeclaredMetric, NoValidation, RunFacts, TRAIN_LOSS};
 use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
@@ -9,9 +9,9 @@ use crate::loops::Who;
 use crate::loops::fit::Training;
 use crate::module::Module;
 
-/// When the next report of metrics that hooks read and nobody logs is due.
+/// When the next check for metrics that hooks read but that are not logged is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Unlogged {
+pub(crate) enum UnloggedCheck {
     #[default]
     AfterValidation,
     AfterEpoch,
@@ -19,10 +19,10 @@ pub(crate) enum Unlogged {
 }
 
 impl<M: Module> Call<'_, M> {
-    /// Refuses what cannot work, before step 1.
+    /// Fails before step 1 if the plan has errors, and reports its warnings.
     pub(crate) fn check_plan(&mut self, training: &Training<M::Batch>) -> Result<(), Failure> {
         let (warnings, refusals): (Vec<_>, Vec<_>) =
-            self.refused(training).into_iter().partition(PlanError::is_warning);
+            self.all_plan_errors(training).into_iter().partition(PlanError::is_warning);
         for warning in warnings {
             self.run.note(RunNotice::WouldRefuse(warning));
         }
@@ -37,56 +37,57 @@ impl<M: Module> Call<'_, M> {
         Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
     }
 
-    /// Reports hooks that cannot work before an evaluation begins. It needs none of them, so it is not refused.
-    pub(crate) fn report_lacks(&mut self) {
+    /// Reports unmet needs of hooks before an evaluation, which can run without them.
+    pub(crate) fn report_unmet_needs(&mut self) {
         for lack in plan::lacks(&self.run.hooks.declared()) {
             self.run.note(RunNotice::WouldRefuse(lack));
         }
     }
 
-    /// What cannot work, and what is only reported ([`PlanError::is_warning`]), without running anything but the data's
-    /// set-up.
-    pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {
-        let (mut failures, mut refused) = (Vec::new(), Vec::new());
-        self.guarded(Who::Data, "setup", &mut failures, |session| session.data.setup(Stage::Fit));
+    /// The errors and warnings ([`PlanError::is_warning`]) of the plan. Only the data's set-up is run.
+    pub(crate) fn plan_errors(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {
+        let (mut failures, mut errors) = (Vec::new(), Vec::new());
+        self.guarded(Who::Data, "setup", &mut failures, |call| call.data.setup(Stage::Fit));
         if failures.is_empty() {
-            self.shielded(&mut failures, |session| {
-                session.prepare_evaluation()?;
-                let training = session.training()?;
-                refused = session.refused(&training);
+            self.shielded(&mut failures, |call| {
+                call.prepare_evaluation()?;
+                let training = call.training()?;
+                errors = call.all_plan_errors(&training);
                 Ok(())
             });
         }
-        self.guarded(Who::Data, "teardown", &mut failures, |session| session.data.teardown(Stage::Fit));
+        self.guarded(Who::Data, "teardown", &mut failures, |call| call.data.teardown(Stage::Fit));
         let mut failures = failures.into_iter();
-        failures.next().map_or(Ok(refused), |first| Err((first, failures.collect())))
+        failures.next().map_or(Ok(errors), |first| Err((first, failures.collect())))
     }
 
-    /// Reports once what hooks read and has not been logged by the end of the first validation. Metrics of training, and
-    /// what a hook declares to write, may come until the end of the epoch; so may everything where there is no validation. The
-    /// plan refuses earlier only for modules that declare what they log.
-    pub(crate) fn report_unlogged(&mut self, after: Unlogged) {
+    /// Reports once the metrics that hooks read and that are not logged by the end of the first validation.
+    /// Training metrics and those that hooks write are due at the end of the epoch, and so are all without
+    /// validation. The plan refuses them earlier only if the module declares its metrics.
+    pub(crate) fn report_unlogged(&mut self, after: UnloggedCheck) {
         let (shared, progress) = (&self.run.shared, &self.run.state.progress);
-        let expected = if shared.run.validation.enabled { self.unlogged } else { Unlogged::AfterEpoch };
-        if after != expected || self.unlogged == Unlogged::Reported || self.run.ending.signal.is_some() {
+        let expected = if shared.run.validation.enabled { self.unlogged } else { UnloggedCheck::AfterEpoch };
+        if after != expected || self.unlogged == UnloggedCheck::Reported || self.run.ending.signal.is_some() {
             return;
         }
         let declared = self.run.hooks.declared();
         let comes_later =
             |name: &str| name.starts_with("train/") || declared.iter().any(|spec| spec.writes_to(name));
-        let had_validation = self.unlogged == Unlogged::AfterEpoch;
+        let had_validation = self.unlogged == UnloggedCheck::AfterEpoch;
         let is_there = |name: &str| {
             let waits = comes_later(name);
             let is_due = match after {
-                Unlogged::AfterValidation => !waits,
+                UnloggedCheck::AfterValidation => !waits,
                 _ => waits || !had_validation,
             };
             !is_due || name == TRAIN_LOSS || shared.metrics.get(name).is_some() || shared.board.has(name)
         };
         let epoch = epoch_label(progress.epoch, shared.run.total_epochs);
         let (label, next) = match after {
-            Unlogged::AfterValidation => (format!("the validation in {epoch}"), Unlogged::AfterEpoch),
-            _ => (epoch, Unlogged::Reported),
+            UnloggedCheck::AfterValidation => {
+                (format!("the validation in {epoch}"), UnloggedCheck::AfterEpoch)
+            }
+            _ => (epoch, UnloggedCheck::Reported),
         };
         let missing = plan::not_logged(&declared, &label, &shared.metrics.names(), is_there);
         self.unlogged = next;
@@ -95,7 +96,7 @@ impl<M: Module> Call<'_, M> {
         }
     }
 
-    /// Lightning refuses these too: with manual optimization they could only be ignored.
+    /// Refuses settings that manual optimization would ignore, like Lightning.
     pub(crate) fn check_manual(&mut self) -> Result<(), Failure> {
         if self.module.automatic_optimization() {
             return Ok(());
@@ -127,7 +128,7 @@ impl<M: Module> Call<'_, M> {
         [metrics, of_loaders].concat()
     }
 
-    fn refused(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
+    fn all_plan_errors(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
         let limits = &self.run.limits;
         let validation = &self.run.shared.run.validation;
         let no_validation = if validation.enabled {
@@ -150,7 +151,7 @@ impl<M: Module> Call<'_, M> {
         let metrics = self.module.metrics().map(|metrics| self.with_loaders(metrics));
         let mut world = RunFacts { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {
-            // A dry run is too short for most cadences, and that is not a mistake.
+            // A dry run is too short for most cadences.
             (world.steps, world.epochs, world.batches) = (None, None, None);
         }
         plan::check(&self.run.hooks.declared(), &world)

@@ -1,26 +1,26 @@
-//! Which differences of two configurations do harm to a run that resumes.
+//! Which differences of two configurations do impact to a run that resumes.
 
 use serde_json::{Value, json};
 use tenterhook_core::HookKind;
 
 use crate::config::schema::{Schema, schema_of};
-use crate::config::{ChangeRules, Difference, Harm, refusal, remark};
+use crate::config::{ChangeRules, ConfigChange, Impact, change_error, change_notice};
 use crate::registry::Registry;
 use crate::settings::Settings;
 
-fn differences(old: &Value, new: &Value) -> Vec<Difference> {
+fn differences(old: &Value, new: &Value) -> Vec<ConfigChange> {
     let task = json!({ "properties": { "loader": { "properties": {
         "threads": { "x-harmless-change": true }, "prefetch": { "x-harmless-change": true }, "batch_size": {},
     } } } });
     ChangeRules::new(&Registry::default(), task).differences(old, new)
 }
 
-fn harms(old: &Value, new: &Value) -> Vec<(String, Harm)> {
-    differences(old, new).into_iter().map(|difference| (difference.key, difference.harm)).collect()
+fn impacts(old: &Value, new: &Value) -> Vec<(String, Impact)> {
+    differences(old, new).into_iter().map(|difference| (difference.key, difference.impact)).collect()
 }
 
 #[test]
-fn what_is_computed_is_harmful_and_how_long_is_not() {
+fn changes_of_the_computation_are_harmful_and_of_its_length_are_not() {
     let old = json!({
         "task": "a", "device": "cpu", "runs_dir": "runs",
         "model": { "hidden": [8, 8] }, "optimizer": { "lr": 0.1 }, "schedulers": [],
@@ -43,17 +43,17 @@ fn what_is_computed_is_harmful_and_how_long_is_not() {
             "deterministic": true, "fast_dev_run": 1, "log_every_n_steps": 10,
         },
     });
-    let all = harms(&old, &new);
-    let of = |harm: Harm| -> Vec<_> {
-        all.iter().filter(|(_, of_it)| *of_it == harm).map(|(key, _)| key.as_str()).collect()
+    let all = impacts(&old, &new);
+    let of = |impact: Impact| -> Vec<_> {
+        all.iter().filter(|(_, of_it)| *of_it == impact).map(|(key, _)| key.as_str()).collect()
     };
     assert_eq!(
-        of(Harm::None),
+        of(Impact::None),
         ["loader.prefetch", "loader.threads", "runs_dir", "trainer.log_every_n_steps", "trainer.max_epochs"]
     );
-    assert_eq!(of(Harm::Bits), ["device"]);
+    assert_eq!(of(Impact::Rounding), ["device"]);
     assert_eq!(
-        of(Harm::Harmful),
+        of(Impact::Harmful),
         [
             "data.path",
             "generate.tokens",
@@ -93,19 +93,19 @@ fn hooks_are_compared_by_name() {
         ]
     );
     let harmful: Vec<_> =
-        all.iter().filter(|difference| difference.harm == Harm::Harmful).map(|it| &it.key).collect();
+        all.iter().filter(|difference| difference.impact == Impact::Harmful).map(|it| &it.key).collect();
     assert_eq!(harmful, ["hooks.stop.patience"], "nothing is known of `stop`");
 }
 
 #[test]
-fn another_order_of_the_hooks_that_steer_is_harmful() {
+fn another_order_of_controllers_or_update_hooks_is_harmful() {
     let changed = |old: &[&str], new: &[&str]| {
         let of = |hooks: &[&str]| {
             let hooks: Vec<_> = hooks.iter().map(|hook| json!({ "use": hook })).collect();
             json!({ "hooks": hooks })
         };
         let all = differences(&of(old), &of(new)).into_iter();
-        all.filter(|it| it.harm == Harm::Harmful).map(|it| it.to_string()).collect::<Vec<_>>()
+        all.filter(|it| it.impact == Impact::Harmful).map(|it| it.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(
         changed(&["scale", "console", "clip_by_value"], &["clip_by_value", "scale", "console"]),
@@ -125,20 +125,20 @@ fn another_order_of_the_hooks_that_steer_is_harmful() {
 
 /// Every option of every built-in hook and whether a change of it is harmless.
 #[test]
-fn a_changed_option_of_a_hook_is_harmful_unless_it_or_its_hook_says_otherwise() {
+fn a_changed_option_of_a_hook_is_harmful_unless_declared_harmless_or_of_an_observer() {
     let registry = Registry::default();
     let mut harmless = Vec::new();
     for hook in registry.hooks() {
         let kind = registry.kind(hook.name, &Value::Null).expect("it has an example that works");
         for key in hook.options().into_iter().chain(["enabled", "every", "budget"]) {
             let table = |value: u32| json!({ "hooks": [{ "use": hook.name, key: value }] });
-            let [(_, harm)] = harms(&table(1), &table(2)).try_into().expect("one key differs");
+            let [(_, impact)] = impacts(&table(1), &table(2)).try_into().expect("one key differs");
             if kind == HookKind::Observer {
-                assert_eq!(harm, Harm::None, "{} observes", hook.name);
-            } else if harm == Harm::None {
+                assert_eq!(impact, Impact::None, "{} observes", hook.name);
+            } else if impact == Impact::None {
                 harmless.push(format!("{}.{key}", hook.name));
             } else {
-                assert_eq!(harm, Harm::Harmful);
+                assert_eq!(impact, Impact::Harmful);
             }
         }
     }
@@ -166,22 +166,23 @@ fn a_changed_option_of_a_hook_is_harmful_unless_it_or_its_hook_says_otherwise() 
 }
 
 #[test]
-fn a_hook_that_becomes_another_is_harmful_if_either_steers() {
+fn replacing_a_hook_is_harmful_unless_both_are_observers() {
     let of = |hook: &str| json!({ "hooks": [{ "use": hook, "name": "h" }] });
-    let harm = |old, new| harms(&of(old), &of(new)).into_iter().map(|(_, harm)| harm).collect::<Vec<_>>();
-    assert_eq!(harm("console", "jsonl"), [Harm::None]);
-    assert_eq!(harm("console", "ema_weights"), [Harm::Harmful]);
-    assert_eq!(harm("ema_weights", "console"), [Harm::Harmful]);
-    assert_eq!(harm("console", "unheard_of"), [Harm::Harmful]);
+    let impact =
+        |old, new| impacts(&of(old), &of(new)).into_iter().map(|(_, impact)| impact).collect::<Vec<_>>();
+    assert_eq!(impact("console", "jsonl"), [Impact::None]);
+    assert_eq!(impact("console", "ema_weights"), [Impact::Harmful]);
+    assert_eq!(impact("ema_weights", "console"), [Impact::Harmful]);
+    assert_eq!(impact("console", "unheard_of"), [Impact::Harmful]);
 }
 
 #[test]
-fn a_setting_of_the_trainer_is_harmful_unless_it_says_otherwise() {
+fn a_setting_of_the_trainer_is_harmful_unless_declared_harmless() {
     let schema = schema_of::<Settings>();
     let keys = Schema::new(&schema).all_keys();
     let harmful = keys.into_iter().filter(|key| {
         let table = |value: u32| json!({ "trainer": { *key: value } });
-        harms(&table(1), &table(2))[0].1 == Harm::Harmful
+        impacts(&table(1), &table(2))[0].1 == Impact::Harmful
     });
     assert_eq!(
         harmful.collect::<Vec<_>>(),
@@ -199,32 +200,32 @@ fn a_setting_of_the_trainer_is_harmful_unless_it_says_otherwise() {
 }
 
 #[test]
-fn the_same_number_is_no_difference_however_it_is_written() {
+fn integers_equal_floating_point_numbers() {
     let old = json!({ "a": 1, "b": [1.0, 2], "c": null, "d": {}, "e": "***", "seed": u64::MAX });
     let new = json!({ "a": 1.0, "b": [1, 2.0], "f": "***", "seed": u64::MAX - 1 });
-    assert_eq!(harms(&old, &new), [("seed".to_owned(), Harm::Harmful)]);
+    assert_eq!(impacts(&old, &new), [("seed".to_owned(), Impact::Harmful)]);
     assert!(differences(&Value::Null, &new).is_empty());
 }
 
 #[test]
-fn a_refusal_lists_what_does_harm_and_a_remark_the_rest() {
+fn the_error_lists_harmful_changes_and_the_notice_the_others() {
     let old =
         json!({ "device": "cpu", "optimizer": { "lr": 0.001 }, "trainer": { "seed": 0, "max_steps": 9 } });
     let new =
         json!({ "device": "gpu", "optimizer": { "lr": 0.01 }, "trainer": { "seed": 7, "max_steps": 10 } });
     let all = differences(&old, &new);
-    let refused = refusal("configuration", &all).expect("it is refused");
+    let refused = change_error("configuration", &all).expect("it is refused");
     assert_eq!(
         refused,
         "the configuration is not that of the checkpoint:\n  optimizer.lr: 0.001 -> 0.01\n  trainer.seed: 0 -> \
          7\ntake the old values back, or accept the new ones with `--force` (`Trainer::accepting_changes`)"
     );
     assert_eq!(
-        remark(&all).as_deref(),
+        change_notice(&all).as_deref(),
         Some(
             "resumes with other settings: device: \"cpu\" -> \"gpu\" (results may differ in their last bits), \
              trainer.max_steps: 9 -> 10"
         )
     );
-    assert_eq!((refusal("data", &[]), remark(&[])), (None, None));
+    assert_eq!((change_error("data", &[]), change_notice(&[])), (None, None));
 }

@@ -6,12 +6,12 @@ use tenterhook_core::{Cadence, Controller, Decision, HookExt, HookResult, HookSp
 
 const TWO: &str = "[[hooks]]\nuse = \"console\"\n[[hooks]]\nuse = \"jsonl\"\n[[hooks]]\nuse = \"console\"\n";
 
-fn enabled(resolved: &Resolved) -> Vec<bool> {
+fn enabled(resolved: &Config) -> Vec<bool> {
     resolved.hooks.iter().map(|hook| hook.common.enabled).collect()
 }
 
 #[test]
-fn a_hook_is_found_by_the_name_it_gives_itself() {
+fn a_hook_is_found_by_its_default_name() {
     for (set, expected) in [
         ("hooks.console_log.enabled=false", [false, true, true]),
         ("hooks.console_log_2.enabled=false", [true, true, false]),
@@ -23,15 +23,15 @@ fn a_hook_is_found_by_the_name_it_gives_itself() {
 }
 
 #[test]
-fn a_use_that_stands_twice_is_refused_with_the_numbers() {
+fn an_ambiguous_use_is_refused_with_the_indices() {
     let shown = error(TWO, &[], &["hooks.console.enabled=false"]);
     let said = "--set hooks.console.enabled=false: there are several elements named `console`; \
-                say which by its number: 0, 2";
+                select one by its number: 0, 2";
     assert_eq!(shown, format!("1 problem in the configuration\n{said}"));
 }
 
 #[test]
-fn the_case_of_a_variable_does_not_count() {
+fn environment_variables_match_in_any_case() {
     let file = "[[hooks]]\nuse = \"console\"\nname = \"MyLog\"\n[weights]\nBig = 1.0";
     let variables = [("TENTER__HOOKS__MYLOG__ENABLED", "false"), ("TENTER__WEIGHTS__BIG", "2.5")];
     let resolved = works(file, &variables, &[]);
@@ -41,7 +41,7 @@ fn the_case_of_a_variable_does_not_count() {
 }
 
 #[test]
-fn another_name_of_an_option_is_the_same_key_in_every_layer() {
+fn an_alias_is_the_same_key_in_every_layer() {
     let file = "[[hooks]]\nuse = \"checkpoint\"\nsave_every_n_epochs = 2";
     let own = "[[hooks]]\nuse = \"checkpoint\"\nevery_n_epochs = 2";
     for (file, set) in [
@@ -64,7 +64,7 @@ fn another_name_of_an_option_is_the_same_key_in_every_layer() {
 }
 
 #[test]
-fn a_secret_is_hidden_under_its_other_name_too() {
+fn a_secret_is_hidden_under_its_alias_too() {
     let file = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"\napi_key = \"hush\"";
     let resolved = works_with_stubs(file, &[], &[]);
     let other = works_with_stubs(&file.replace("hush", "other"), &[], &[]);
@@ -74,7 +74,7 @@ fn a_secret_is_hidden_under_its_other_name_too() {
 }
 
 #[test]
-fn what_is_said_of_a_variable_never_has_a_secret_in_it() {
+fn messages_about_a_variable_never_show_a_secret() {
     let file = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"";
     for (name, value) in [
         ("TENTER__HOOKS__SEEN__TOKEN", "12345"),
@@ -89,7 +89,7 @@ fn what_is_said_of_a_variable_never_has_a_secret_in_it() {
 }
 
 #[test]
-fn a_hook_of_none_is_said_to_be_missing() {
+fn an_element_of_an_empty_list_is_missing() {
     let shown = error("task = \"toy\"", &[("TENTER__HOOKS__CONSOLE__ENABLED", "false")], &[]);
     assert!(
         shown.ends_with(
@@ -123,7 +123,7 @@ impl Controller for PacedHook {
 }
 
 #[test]
-fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
+fn a_cadence_of_an_option_is_refused_at_the_option() {
     let mut registry = registry();
     registry.add_hook("mycrate::Paced", |options| Ok::<_, String>(PacedHook(options))).expect("it is free");
     let in_code = |options: Paced| super::stubs::Steers.every(&format!("{} steps", options.other));
@@ -143,7 +143,7 @@ fn a_cadence_of_an_option_is_refused_where_the_option_stands() {
 }
 
 #[test]
-fn what_built_in_hooks_declare_by_an_option_is_refused_where_it_stands() {
+fn declarations_of_built_in_hooks_are_refused_at_their_option() {
     let registry = registry();
     for (options, column, said) in [
         ("use = \"checkpoint\"\nevery_n_train_steps = 9999", 23, "fires every 9999 steps"),
@@ -161,7 +161,7 @@ fn what_built_in_hooks_declare_by_an_option_is_refused_where_it_stands() {
 
 #[test]
 #[cfg(feature = "upload")]
-fn a_target_that_cannot_work_is_refused_where_its_option_stands() {
+fn an_invalid_target_is_refused_at_its_option() {
     let file = "task = \"toy\"\n[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = [\"/no/such\"]\n\
                 [[hooks]]\nuse = \"upload\"\nto = \"s3://a\"";
     let registry = registry();

@@ -1,20 +1,20 @@
-//! What a module says about its optimizers: algorithms, parameter groups, schedules.
+//! The builders of optimizers, parameter groups and schedules.
 
 use super::Engine;
 use crate::module::{Interval, SchedulerPlan};
 use crate::schedule::Scheduler;
 
-/// The optimizers of a module, each over parameters of its own.
+/// The optimizers of a module, over disjoint parameters.
 pub struct Optimizers<E: Engine>(pub(super) Vec<Optimizer<E>>);
 
 impl<E: Engine> Optimizers<E> {
-    /// One optimizer for everything.
+    /// A single optimizer.
     #[must_use]
     pub fn one(optimizer: Optimizer<E>) -> Optimizers<E> {
         Optimizers(vec![optimizer])
     }
 
-    /// The same and one more.
+    /// Adds an optimizer.
     #[must_use]
     pub fn and(mut self, optimizer: Optimizer<E>) -> Optimizers<E> {
         self.0.push(optimizer);
@@ -34,7 +34,7 @@ impl<E: Engine> From<Optimizer<E>> for Optimizers<E> {
     }
 }
 
-/// One optimizer: an algorithm of the engine, a learning rate, and which parameters it moves.
+/// An optimizer: an algorithm of the engine, a learning rate, and parameter groups.
 pub struct Optimizer<E: Engine> {
     pub(super) name: String,
     pub(super) only: Vec<String>,
@@ -62,36 +62,36 @@ impl<E: Engine> Optimizer<E> {
         }
     }
 
-    /// Only for parameters that one of these patterns chooses: `["generator.**"]`.
+    /// Restricts it to the parameters that match one of these patterns, such as `["generator.**"]`.
     #[must_use]
     pub fn only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Optimizer<E> {
         self.only = patterns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Other settings for some of them. A parameter belongs to the first group that chooses it.
+    /// Adds a parameter group. A parameter belongs to the first group that matches it.
     #[must_use]
     pub fn group(mut self, group: Group<E>) -> Optimizer<E> {
         self.groups.push(group);
         self
     }
 
-    /// Changes its learning rates over time. Several schedules multiply.
+    /// Adds a learning-rate schedule. The factors of several schedules are multiplied.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Optimizer<E> {
         self.schedules.push(schedule);
         self
     }
 
-    /// What hooks are shown of its settings; algorithms do not tell.
+    /// Sets the hyperparameters that hooks see; they are not read from the algorithm.
     #[must_use]
-    pub fn showing(mut self, momentum: Option<f64>, weight_decay: Option<f64>) -> Optimizer<E> {
+    pub fn hyperparameters(mut self, momentum: Option<f64>, weight_decay: Option<f64>) -> Optimizer<E> {
         (self.momentum, self.weight_decay) = (momentum, weight_decay);
         self
     }
 }
 
-/// Some of an optimizer's parameters, with settings of their own.
+/// A parameter group with its own settings.
 pub struct Group<E: Engine> {
     pub(super) name: String,
     pub(super) patterns: Vec<String>,
@@ -102,7 +102,7 @@ pub struct Group<E: Engine> {
 }
 
 impl<E: Engine> Group<E> {
-    /// The parameters that one of these patterns chooses: `["**.bias", "norm*.**"]`.
+    /// A group of the parameters that match one of these patterns, such as `["**.bias", "norm*.**"]`.
     #[must_use]
     pub fn new<P: Into<String>>(name: impl Into<String>, patterns: impl IntoIterator<Item = P>) -> Group<E> {
         Group {
@@ -115,54 +115,54 @@ impl<E: Engine> Group<E> {
         }
     }
 
-    /// With another learning rate.
+    /// Sets the learning rate.
     #[must_use]
     pub fn lr(mut self, lr: f64) -> Group<E> {
         self.lr = Some(lr);
         self
     }
 
-    /// With another algorithm, or the same one set differently (without weight decay, say).
+    /// Sets the algorithm, or other options of the same one (without weight decay, for example).
     #[must_use]
     pub fn with(mut self, algorithm: impl Into<E::Algorithm>) -> Group<E> {
         self.algorithm = Some(algorithm.into());
         self
     }
 
-    /// What hooks are shown of its settings; algorithms do not tell.
+    /// Sets the hyperparameters that hooks see; they are not read from the algorithm.
     #[must_use]
-    pub fn showing(mut self, momentum: Option<f64>, weight_decay: Option<f64>) -> Group<E> {
+    pub fn hyperparameters(mut self, momentum: Option<f64>, weight_decay: Option<f64>) -> Group<E> {
         (self.momentum, self.weight_decay) = (momentum, weight_decay);
         self
     }
 }
 
-/// A schedule, and when it steps.
+/// A schedule with its plan of steps.
 pub struct Schedule {
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) plan: SchedulerPlan,
 }
 
 impl Schedule {
-    /// Steps after optimizer steps.
+    /// Steps after each optimizer step.
     #[must_use]
     pub fn per_step(scheduler: impl Scheduler) -> Schedule {
         Schedule::new(Box::new(scheduler), SchedulerPlan::every(Interval::Step))
     }
 
-    /// Steps after epochs.
+    /// Steps after each epoch.
     #[must_use]
     pub fn per_epoch(scheduler: impl Scheduler) -> Schedule {
         Schedule::new(Box::new(scheduler), SchedulerPlan::every(Interval::Epoch))
     }
 
-    /// Judges a metric after every epoch.
+    /// Steps after each epoch with the value of a metric.
     #[must_use]
     pub fn on_plateau_of(metric: impl Into<String>, scheduler: impl Scheduler) -> Schedule {
         Schedule::new(Box::new(scheduler), SchedulerPlan::on_plateau_of(metric))
     }
 
-    /// Steps as this plan says.
+    /// Steps by this plan.
     #[must_use]
     pub fn new(scheduler: Box<dyn Scheduler>, plan: SchedulerPlan) -> Schedule {
         Schedule { scheduler, plan }

@@ -232,7 +232,7 @@ fn a_validator_knows_the_ranges_of_the_options_as_we_do() {
         assert!(resolve_with(&registry(), file, &[], &[]).is_err(), "{file}");
     }
     let Some(python) = with("jsonschema") else { return };
-    let schema = schema_of_all(&tasks(), &registry());
+    let schema = config_schema(&tasks(), &registry());
     let texts = |files: &[String]| -> Vec<Vec<String>> {
         verdicts(&python, &schema, &files.iter().map(String::as_str).collect::<Vec<_>>())
     };
@@ -247,7 +247,7 @@ fn a_validator_knows_the_ranges_of_the_options_as_we_do() {
 #[test]
 fn a_validator_names_the_key_that_is_wrong_in_a_hook() {
     let Some(python) = with("jsonschema") else { return };
-    let schema = schema_of_all(&tasks(), &registry());
+    let schema = config_schema(&tasks(), &registry());
     for (file, named) in [
         ("[[hooks]]\nuse = \"checkpoint\"\nsave_topk = 3", "save_topk"),
         ("[[hooks]]\nuse = \"early_stopping\"", "monitor"),
@@ -277,7 +277,7 @@ fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn we_say_of_these_configurations_what_the_tests_below_expect() {
+fn our_verdicts_are_those_that_the_tests_below_expect() {
     for file in RIGHT {
         resolve_with(&registry(), file, &[], &[]).unwrap_or_else(|error| panic!("{file}\n{error}"));
     }
@@ -289,7 +289,7 @@ fn we_say_of_these_configurations_what_the_tests_below_expect() {
 #[test]
 fn a_real_validator_agrees_with_us() {
     let Some(python) = with("jsonschema") else { return };
-    let schema = schema_of_all(&tasks(), &registry());
+    let schema = config_schema(&tasks(), &registry());
     for (file, found) in RIGHT.iter().zip(verdicts(&python, &schema, RIGHT)) {
         assert!(found.is_empty(), "{file}\n{found:#?}");
     }
@@ -301,7 +301,7 @@ fn a_real_validator_agrees_with_us() {
 #[test]
 fn what_we_print_is_valid() {
     let Some(python) = with("jsonschema") else { return };
-    let schema = schema_of_all(&tasks(), &registry());
+    let schema = config_schema(&tasks(), &registry());
     let printed: Vec<_> = RIGHT
         .iter()
         .filter_map(|file| Some(resolve_with(&registry(), file, &[], &[]).ok()?.to_toml()))
@@ -314,7 +314,7 @@ fn what_we_print_is_valid() {
 
 #[test]
 fn the_schema_has_everything_with_its_description() {
-    let schema = schema_of_all(&tasks(), &registry());
+    let schema = config_schema(&tasks(), &registry());
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["properties"]["task"]["enum"], json!(["lab", "toy"]));
     let hooks = schema["properties"]["hooks"]["items"]["allOf"].as_array().expect("alternatives");
@@ -325,7 +325,7 @@ fn the_schema_has_everything_with_its_description() {
         patience["description"].as_str().is_some_and(|text| text.contains("Checks, not epochs")),
         "{patience}"
     );
-    for key in keys::HOOK_KEYS {
+    for key in hook_keys::HOOK_KEYS {
         assert!(definitions["hook_checkpoint"]["properties"][key]["description"].is_string(), "{key}");
     }
     // Every reference leads somewhere.

@@ -1,68 +1,68 @@
-//! Which keys differ between the configuration of a checkpoint and that of the run that resumes from it, and whether a
-//! difference makes another run of it.
+//! Compares the configuration of a checkpoint with that of the run that resumes from it, and says which
+//! changes are harmful.
 //!
-//! **Invariant.** A difference is harmful unless something declares otherwise: a setting or an option by
-//! [`HARMLESS`] in its schema, or a hook by its kind, since observers cannot change what is computed.
+//! **Invariant.** A change is harmful unless it is declared harmless: an option by [`HARMLESS`] in its
+//! schema, or a hook by its kind, since observers cannot change what is computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tenterhook_core::HookKind;
 
-use super::keys::HookKeys;
+use super::hook_keys::HookKeys;
+use super::messages::free_name;
 use super::schema::{Schema, schema_of};
 use super::secrets::MASK;
 use super::tree::USE;
-use super::words::free_name;
 use crate::registry::Registry;
 use crate::settings::Settings;
 
 #[cfg(doc)]
 use super::schema::HARMLESS;
 
-/// One key that is not the same in two configurations.
+/// A key that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Difference {
-    /// The key as people write it, such as `optimizer.lr`; of a hook, `hooks.<name>.patience`.
+pub struct ConfigChange {
+    /// The dotted key, such as `optimizer.lr`; of a hook, `hooks.<name>.patience`.
     pub key: String,
-    /// What it was; `None` where it was not set.
+    /// The old value; `None` if unset.
     pub old: Option<Value>,
-    /// What it is.
+    /// The new value; `None` if unset.
     pub new: Option<Value>,
-    /// What that does to a run that goes on.
-    pub harm: Harm,
+    /// The impact on a resumed run.
+    pub impact: Impact,
 }
 
-/// What a difference does to a run that goes on.
+/// The impact of a change on a resumed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Harm {
-    /// Nothing.
+pub enum Impact {
+    /// Harmless.
     None,
-    /// It computes the same, but perhaps not to the bit.
-    Bits,
-    /// It becomes another run.
+    /// The same computation, but results may differ in their last bits.
+    Rounding,
+    /// A different computation.
     Harmful,
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let value = |value: &Option<Value>| value.as_ref().map_or("unset".to_owned(), ToString::to_string);
         write!(f, "{}: {} -> {}", self.key, value(&self.old), value(&self.new))
     }
 }
 
-/// Judges the differences of two configurations, by what the schemas of trainer, hooks and task say of each key.
+/// Compares configurations by the schemas of trainer, hooks and task.
 ///
 /// ```
 /// use serde_json::json;
-/// use tenterhook::config::{ChangeRules, Harm};
+/// use tenterhook::config::{ChangeRules, Impact};
 ///
 /// let old = json!({ "optimizer": { "lr": 0.001 }, "trainer": { "max_epochs": 3 } });
 /// let new = json!({ "optimizer": { "lr": 0.01 }, "trainer": { "max_epochs": 5 } });
 /// let all = ChangeRules::default().differences(&old, &new);
 /// assert_eq!(all[0].to_string(), "optimizer.lr: 0.001 -> 0.01");
-/// assert_eq!((all[0].harm, all[1].harm), (Harm::Harmful, Harm::None));
+/// assert_eq!((all[0].impact, all[1].impact), (Impact::Harmful, Impact::None));
 /// ```
 #[derive(Clone, Default)]
 pub struct ChangeRules {
@@ -70,46 +70,46 @@ pub struct ChangeRules {
     task: Value,
 }
 
-/// Keys, as the parts between their dots, with their values.
+/// Keys, split at their dots, with their values.
 type Flat = BTreeMap<Vec<String>, Value>;
 
 impl ChangeRules {
-    /// Rules for the hooks of this registry and a task with this schema.
+    /// Rules for these hooks and for a task with this schema.
     pub(super) fn new(registry: &Registry, task: Value) -> ChangeRules {
         ChangeRules { registry: registry.clone(), task }
     }
 
-    /// Every key that differs, in order. Both configurations are complete, as
-    /// [`Resolved::to_json`](super::Resolved::to_json) makes them; if one side is unknown, nothing differs. Secrets are
-    /// not compared. A hook that only one side has is harmless here: hooks are compared with those of the checkpoint.
+    /// All keys that differ, sorted. Both configurations must be complete, as from
+    /// [`Config::to_json`](super::Config::to_json); if one is null, there are no changes. Secrets are not
+    /// compared. A hook that only one side has is harmless here, because hooks are also compared with those
+    /// of the checkpoint.
     #[must_use]
-    pub fn differences(&self, old: &Value, new: &Value) -> Vec<Difference> {
+    pub fn differences(&self, old: &Value, new: &Value) -> Vec<ConfigChange> {
         if old.is_null() || new.is_null() {
             return Vec::new();
         }
         let settings = schema_of::<Settings>();
-        let harm = |key: &[String]| {
+        let impact = |key: &[String]| {
             let harmless = match key.split_first().map(|(table, rest)| (table.as_str(), rest)) {
-                Some(("device", _)) => return Harm::Bits,
+                Some(("device", _)) => return Impact::Rounding,
                 Some(("runs_dir", _)) => true,
                 Some(("trainer", rest)) => Schema::new(&settings).is_harmless(rest),
                 _ => Schema::new(&self.task).is_harmless(key),
             };
-            if harmless { Harm::None } else { Harm::Harmful }
+            if harmless { Impact::None } else { Impact::Harmful }
         };
-        let mut all = compared(flat_without_hooks(old), flat_without_hooks(new), "", harm);
+        let mut all = compared(flat_without_hooks(old), flat_without_hooks(new), "", impact);
         let (old, new) = (named_hooks(old), named_hooks(new));
         all.extend(self.changed_order(&old, &new));
         let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
             (old.into_iter().collect(), new.into_iter().collect());
-        let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
-        for name in names {
+        for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
             let (old, new) = (old.get(name).copied(), new.get(name).copied());
             let flat =
                 |hook: Option<&Value>| hook.map(|hook| flattened(Vec::new(), hook)).unwrap_or_default();
             let of_hook = compared(flat(old), flat(new), &format!("hooks.{name}."), |key| match (old, new) {
-                (Some(old), Some(new)) => self.harm_in_hook(old, new, key),
-                _ => Harm::None,
+                (Some(old), Some(new)) => self.impact_in_hook(old, new, key),
+                _ => Impact::None,
             });
             all.extend(of_hook);
         }
@@ -117,9 +117,9 @@ impl ChangeRules {
         all
     }
 
-    /// The order of the hooks that steer, if it differs. Each kind has its own order: no event runs controllers between
-    /// update hooks. Hooks that only one side has are left out.
-    fn changed_order(&self, old: &[(String, &Value)], new: &[(String, &Value)]) -> Option<Difference> {
+    /// A different order of update hooks or of controllers. Each kind has its own order, because no event
+    /// runs both. Hooks that only one side has are left out.
+    fn changed_order(&self, old: &[(String, &Value)], new: &[(String, &Value)]) -> Option<ConfigChange> {
         let of_kind = |kind: HookKind, name: &str| {
             let table = new.iter().find(|(other, _)| other == name).map(|(_, table)| *table);
             let hook = table.and_then(|table| table.get(USE)).and_then(Value::as_str).unwrap_or_default();
@@ -132,17 +132,17 @@ impl ChangeRules {
                 shared.filter(|name| of_kind(kind, name)).cloned().collect()
             };
             let (old, new) = (names(old, new), names(new, old));
-            (old != new).then(|| Difference {
+            (old != new).then(|| ConfigChange {
                 key: "the order of the hooks".to_owned(),
                 old: Some(old.into()),
                 new: Some(new.into()),
-                harm: Harm::Harmful,
+                impact: Impact::Harmful,
             })
         })
     }
 
-    /// What a changed key of a hook does. Where the kind of a hook is unknown, it counts as steering.
-    fn harm_in_hook(&self, old: &Value, new: &Value, key: &[String]) -> Harm {
+    /// The impact of a changed key of a hook. A hook of unknown kind counts as a controller.
+    fn impact_in_hook(&self, old: &Value, new: &Value, key: &[String]) -> Impact {
         let harmless = |table: &Value| {
             let hook = table.get(USE).and_then(Value::as_str).unwrap_or_default();
             let observes = || self.registry.kind(hook, new) == Some(HookKind::Observer);
@@ -154,19 +154,24 @@ impl ChangeRules {
         };
         let common = schema_of::<HookKeys>();
         if Schema::new(&common).is_harmless(key) || (harmless(old) && harmless(new)) {
-            Harm::None
+            Impact::None
         } else {
-            Harm::Harmful
+            Impact::Harmful
         }
     }
 }
 
-fn compared(mut old: Flat, new: Flat, prefix: &str, harm: impl Fn(&[String]) -> Harm) -> Vec<Difference> {
+fn compared(
+    mut old: Flat,
+    new: Flat,
+    prefix: &str,
+    impact: impl Fn(&[String]) -> Impact,
+) -> Vec<ConfigChange> {
     let mut pairs: BTreeMap<Vec<String>, (Option<Value>, Option<Value>)> = BTreeMap::new();
     for (key, new) in new {
         let old = old.remove(&key);
         if new == MASK {
-            // Its value is not written anywhere.
+            // Secrets are not recorded.
             continue;
         }
         if !old.as_ref().is_some_and(|old| same(old, &new)) {
@@ -175,8 +180,8 @@ fn compared(mut old: Flat, new: Flat, prefix: &str, harm: impl Fn(&[String]) -> 
     }
     let gone = old.into_iter().filter(|(_, old)| old != MASK);
     pairs.extend(gone.map(|(key, old)| (key, (Some(old), None))));
-    let difference = |(key, (old, new)): (Vec<String>, _)| Difference {
-        harm: harm(&key),
+    let difference = |(key, (old, new)): (Vec<String>, _)| ConfigChange {
+        impact: impact(&key),
         key: format!("{prefix}{}", key.join(".")),
         old,
         new,
@@ -184,11 +189,10 @@ fn compared(mut old: Flat, new: Flat, prefix: &str, harm: impl Fn(&[String]) -> 
     pairs.into_iter().map(difference).collect()
 }
 
-/// That a run cannot resume with these differences of its configuration or data, if there is a harmful one, with all of
-/// those and what to do.
+/// The error for a resume with harmful changes of configuration or data, if there are any.
 #[must_use]
-pub fn refusal(of: &str, differences: &[Difference]) -> Option<String> {
-    let harmful = differences.iter().filter(|difference| difference.harm == Harm::Harmful);
+pub fn change_error(of: &str, differences: &[ConfigChange]) -> Option<String> {
+    let harmful = differences.iter().filter(|difference| difference.impact == Impact::Harmful);
     let lines: Vec<_> = harmful.map(|difference| format!("\n  {difference}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
@@ -199,21 +203,21 @@ pub fn refusal(of: &str, differences: &[Difference]) -> Option<String> {
     })
 }
 
-/// What differs and does no harm, if something does.
+/// What differs and does no impact, if something does.
 #[must_use]
-pub fn remark(differences: &[Difference]) -> Option<String> {
+pub fn change_notice(differences: &[ConfigChange]) -> Option<String> {
     let texts: Vec<_> = differences
         .iter()
-        .filter_map(|difference| match difference.harm {
-            Harm::Harmful => None,
-            Harm::None => Some(difference.to_string()),
-            Harm::Bits => Some(format!("{difference} (results may differ in their last bits)")),
+        .filter_map(|difference| match difference.impact {
+            Impact::Harmful => None,
+            Impact::None => Some(difference.to_string()),
+            Impact::Rounding => Some(format!("{difference} (results may differ in their last bits)")),
         })
         .collect();
     (!texts.is_empty()).then(|| format!("resumes with other settings: {}", texts.join(", ")))
 }
 
-/// `1` and `1.0` are the same number.
+/// Equality of values, where `1` equals `1.0`.
 #[allow(clippy::float_cmp)] // a difference in the last bit is one
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -228,7 +232,7 @@ fn flat_without_hooks(config: &Value) -> Flat {
     tables.flat_map(|(key, value)| flattened(vec![key.clone()], value)).collect()
 }
 
-/// The leaves below a key. A value that is null or empty is not set.
+/// All values below a key. Null and empty tables count as unset.
 fn flattened(key: Vec<String>, value: &Value) -> Flat {
     let below = |part: String, value: &Value| flattened([key.as_slice(), &[part]].concat(), value);
     match value {
@@ -241,7 +245,7 @@ fn flattened(key: Vec<String>, value: &Value) -> Flat {
     }
 }
 
-/// The hooks in their order, with their names: `name`, or else what it uses, with a number from the second of a kind on.
+/// The hooks in order, with their names: `name`, or else `use`, numbered from the second hook of a kind on.
 fn named_hooks(config: &Value) -> Vec<(String, &Value)> {
     let mut hooks: Vec<(String, &Value)> = Vec::new();
     for hook in config.get("hooks").and_then(Value::as_array).into_iter().flatten() {
