@@ -7,7 +7,8 @@ use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
 
 use super::decode::{DecodeError, ErrorKind, owned, unexpected};
-use super::schema::{AdditionalKeys, Schema, aliases, type_name, with_article};
+use super::schema::{AdditionalKeys, Schema, aliases};
+use super::schema_words::{type_name, with_article};
 
 /// Decodes a value and finds all errors in it. The first part of the result is the value without what is
 /// wrong, if that can be decoded. Values of `example` replace wrong values of required options.

@@ -5,7 +5,8 @@ use toml::{Table, Value};
 
 use super::check::read_all;
 use super::decode::{DecodeError, ErrorKind};
-use super::schema::{Schema, takes_article, with_article};
+use super::schema::Schema;
+use super::schema_words::{takes_article, with_article};
 use crate::problems::Problem;
 use crate::settings::lightning;
 

@@ -52,6 +52,7 @@ pub(crate) mod messages;
 mod print;
 mod resolve;
 pub(crate) mod schema;
+mod schema_words;
 pub(crate) mod secrets;
 pub(crate) mod tree;
 

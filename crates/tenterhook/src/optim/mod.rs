@@ -7,6 +7,7 @@
 //! A schedule returns a factor. The current learning rate is the base rate of the group times all factors.
 //! Hooks change the base rate, so their change survives the next step of a schedule.
 
+mod active;
 mod gradients;
 mod optimizer;
 mod options;

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, DType};
 
 use super::Engine;
-use super::set::{ActiveGroup, ActiveOptimizer, OptimizerSet};
+use super::active::{ActiveGroup, ActiveOptimizer};
+use super::set::OptimizerSet;
 use crate::module::{ModuleResult, OptimizerState};
 use crate::tensors::{Buffers, TensorBytes, TensorError, TensorMap};
 
