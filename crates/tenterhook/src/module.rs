@@ -46,7 +46,7 @@ pub enum Interval {
 pub struct SchedulerPlan {
     /// The unit of its steps.
     pub interval: Interval,
-    /// The number of units between two steps.
+    /// The number of units per step of the scheduler.
     pub frequency: u64,
     /// The metric that is passed to its steps, and that must be logged before.
     pub monitor: Option<String>,

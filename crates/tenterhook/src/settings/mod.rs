@@ -61,8 +61,8 @@ pub struct Settings {
     pub limit_predict_batches: Option<BatchLimit>,
     /// Overfit a number or fraction of batches: train and validate on the same batches in each epoch.
     pub overfit_batches: BatchLimit,
-    /// Run this number of batches (`true` is 1) of training and validation to find errors. Nothing is saved,
-    /// and training does not stop early.
+    /// Dry run to find errors: use this number of batches (`true` is 1) in each loop. Nothing is saved, and
+    /// training does not stop early.
     pub fast_dev_run: FastDevRun,
     /// Interval of validation: a fraction of the epoch, a number of batches, or a time. Unset: 1.0.
     #[schemars(example = 1.0)]

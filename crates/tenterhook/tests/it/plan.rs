@@ -48,7 +48,7 @@ fn refused(settings: Settings) -> Trainer {
 }
 
 #[test]
-fn all_that_cannot_work_is_refused_at_once_before_the_first_step() {
+fn all_plan_errors_are_reported_at_once_before_the_first_step() {
     let mut trainer = refused(epochs(2));
     let tape = Tape::default();
     trainer.add_hook(Recorder::new("all", &tape)).unwrap();
@@ -99,7 +99,7 @@ fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {
 }
 
 #[test]
-fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
+fn an_observer_that_never_fires_is_a_warning() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(2)).with_checkpoints_in(root.path().join("checkpoints"));
     trainer.add_json_logging(100).unwrap();
@@ -122,7 +122,7 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
 }
 
 #[test]
-fn an_evaluation_names_hooks_that_cannot_work_before_it_begins() {
+fn an_evaluation_reports_unmet_needs_of_hooks_before_it_begins() {
     let mut trainer = trainer(epochs(1));
     let options = toml::from_str("command = [\"/no/such/program\"]\non = [\"on_test_end\"]").unwrap();
     trainer.add_hook_type::<Exec>(options).unwrap();
@@ -182,7 +182,7 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
 }
 
 #[test]
-fn refusals_can_be_asked_for_without_running_anything() {
+fn plan_errors_are_available_without_running_anything() {
     let mut trainer = refused(epochs(2));
     let tape = Tape::default();
     trainer.add_hook(Recorder::new("all", &tape)).unwrap();
@@ -234,7 +234,7 @@ fn a_dry_run_is_never_too_short() {
 }
 
 #[test]
-fn settings_that_cannot_work_make_no_trainer() {
+fn invalid_settings_make_no_trainer() {
     let settings = Settings { accumulate_grad_batches: 0, max_epochs: Some(-2), ..Settings::default() };
     let Err(RunError::Settings(problems)) = Trainer::new(settings) else { panic!("it works") };
     assert_eq!(problems.len(), 2, "{problems:#?}");
@@ -259,7 +259,7 @@ fn what_a_built_in_logs_by_name_can_be_monitored() {
 }
 
 #[test]
-fn two_of_one_kind_that_would_write_the_same_are_refused_once() {
+fn two_hooks_that_write_the_same_file_are_refused_once() {
     let refusals = |make: &dyn Fn() -> AnyHook| {
         let mut trainer = trainer(epochs(2));
         for name in ["one", "two"] {

@@ -118,7 +118,7 @@ impl Engine for Vectors {
 struct Plane {
     params: NamedTensors,
     optimizers: OptimizerSet<Vectors>,
-    recipe: OptimizerFactory<Vectors>,
+    optimizer_factory: OptimizerFactory<Vectors>,
 }
 
 #[derive(Clone)]
@@ -185,7 +185,7 @@ impl Module for Plane {
 
     fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
         let params = ParamInfo::of(&self.params);
-        self.optimizers.configure(self.recipe.optimizers()?, &params, horizon)
+        self.optimizers.configure(self.optimizer_factory.optimizers()?, &params, horizon)
     }
 
     fn backward(&mut self, loss: &Loss, divide_by: f64) -> ModuleResult {
@@ -263,8 +263,11 @@ impl Task for PlaneTask {
     }
 
     fn build(&self, options: Options, build: &BuildContext<'_>) -> Result<(Plane, ToyData), Vec<Problem>> {
-        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
-        Ok((Plane { params: start(), optimizers: OptimizerSet::new(Vectors), recipe }, ToyData::default()))
+        let optimizer_factory = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
+        Ok((
+            Plane { params: start(), optimizers: OptimizerSet::new(Vectors), optimizer_factory },
+            ToyData::default(),
+        ))
     }
 
     fn show(&self, (): &()) -> Vec<Value> {
@@ -327,7 +330,7 @@ fn by_hand() -> NamedTensors {
 }
 
 #[test]
-fn groups_schedule_clipping_and_accumulation_come_to_the_same_bits_as_plain_loops() {
+fn groups_schedules_clipping_and_accumulation_equal_plain_loops_to_the_bit() {
     let root = tempfile::tempdir().unwrap();
     let trained = train(&[], &Registry::default(), root.path(), None);
     for (name, shape, values) in by_hand().iter() {
@@ -403,7 +406,7 @@ fn with_signs() -> Registry {
 }
 
 #[test]
-fn an_optimizer_of_the_users_own_trains_from_a_configuration_and_explains_itself() {
+fn a_user_defined_optimizer_trains_from_a_configuration() {
     let (root, registry) = (tempfile::tempdir().unwrap(), with_signs());
     let sets = [
         "optimizer.use=signs",
@@ -424,7 +427,7 @@ fn an_optimizer_of_the_users_own_trains_from_a_configuration_and_explains_itself
 }
 
 #[test]
-fn what_is_wrong_with_an_optimizer_is_said_with_its_key_and_the_nearest_name() {
+fn an_optimizer_error_names_its_key_and_the_nearest_name() {
     let registry = with_signs();
     let refused = |sets: &[&str]| {
         let resolved = match resolve(sets, &registry) {
