@@ -131,7 +131,7 @@ pub struct SchedulerTable {
     pub name: String,
     /// Unit of scheduling: `step` (optimizer steps) or `epoch`. Unset: `step`, or `epoch` with a `monitor`.
     pub interval: Option<Interval>,
-    /// StateScalar of intervals between two steps of the schedule.
+    /// Number of intervals per step of the schedule.
     #[serde(default = "one")]
     pub frequency: u64,
     /// Metric to monitor, for schedules such as `plateau`.
