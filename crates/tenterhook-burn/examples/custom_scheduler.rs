@@ -5,7 +5,7 @@
 use burn::module::{Module, Param};
 use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::prelude::*;
 use tenterhook::schedule::{Scheduler, Tick};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Schedule, Step};
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sgd = Optimizer::new("sgd", SgdConfig::new().build(), 0.2);
         Ok(sgd.schedule(Schedule::per_step(Waves { period: 10 })).into())
     });
-    let mut data = Loading::new().train(Batches::new("train", vec![(); 30], |_| Ok(Nothing)).size(1));
+    let mut data = DataLoaders::new().train(Batches::new("train", vec![(); 30], |_| Ok(Nothing)).size(1));
 
     let mut trainer = Trainer::new(Settings { max_epochs: Some(1), ..Settings::default() })?;
     trainer.add_hook(closure::on_step_end("draw", |cx| {

@@ -10,7 +10,7 @@ use burn::optim::AdamWConfig;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::TensorSource;
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::module::Horizon;
 use tenterhook::prelude::*;
 use tenterhook::schedule::Cosine;
@@ -135,7 +135,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         Batches::new(name, points(first), collate)
     };
-    let mut data = Loading::new()
+    let mut data = DataLoaders::new()
         .train(batches("train", 0).shuffled(1))
         .validate(batches("val", 1))
         .test(batches("test", 2))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, Param};
 use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::data::{BatchData, Batches, Loading, Turns};
+use tenterhook::data::{BatchData, Batches, DataLoaders, Interleave};
 use tenterhook::prelude::*;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
 
@@ -69,11 +69,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let collate = move |samples: Vec<f32>| Ok(Numbers(Tensor::from_data(samples.as_slice(), &device)));
         Batches::new(name, samples, collate).size(8).shuffled(1)
     };
-    let mut data = Loading::new()
+    let mut data = DataLoaders::new()
         .train(batches("real", 1.0, 48))
         .train(batches("synthetic", 2.0, 16))
-        // Drawn anew in every epoch; `Turns::Alternating(vec![3, 1])` would be strict about it.
-        .turns(Turns::Weighted(vec![3.0, 1.0]));
+        // Drawn anew in every epoch; `Interleave::Alternating(vec![3, 1])` would be strict about it.
+        .interleave(Interleave::Weighted(vec![3.0, 1.0]));
 
     let mean = Mean { value: Param::from_data([0.0_f32], &device) };
     let mut module = Burn::new(mean, &device)

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::optim::{OptimizerOptions, Recipe, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
@@ -103,7 +103,7 @@ struct WaveOptions {
 impl Task for Wave {
     type Options = WaveOptions;
     type Module = Burn<Net>;
-    type Data = Loading<Points>;
+    type Data = DataLoaders<Points>;
 
     fn name(&self) -> &'static str {
         "wave"
@@ -135,7 +135,7 @@ impl Task for Wave {
         &self,
         options: WaveOptions,
         build: &Build<'_>,
-    ) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
+    ) -> Result<(Burn<Net>, DataLoaders<Points>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
         let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
@@ -147,7 +147,7 @@ impl Task for Wave {
             let samples: Vec<f32> = (first..300).step_by(3).map(|i| f32::from(i) / 150.0 - 1.0).collect();
             Batches::new(name, samples, move |samples| Ok(points(samples, &device))).size(10)
         };
-        let data = Loading::new()
+        let data = DataLoaders::new()
             .train(batches("train", 0).shuffled(build.seed))
             .validate(batches("val", 1))
             .test(batches("test", 2))

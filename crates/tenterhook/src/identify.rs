@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::config::refusal;
 use crate::data::{Loaders, Split};
 use crate::journal::{Readers, RunNotice};
-use crate::loops::Who;
+use crate::loops::Callee;
 use crate::module::Module;
 use crate::run::Identity;
 
@@ -19,9 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl<M: Module> Call<'_, M> {
     /// Fingerprints the program and the training data.
     pub(crate) fn identify_training(&mut self) -> Result<(), Failure> {
-        let Some(feed) = self.feed.take() else { return Ok(()) };
-        let identified = self.identify(Split::Train, feed.loaders());
-        self.feed = Some(feed);
+        let Some(stream) = self.train_stream.take() else { return Ok(()) };
+        let identified = self.identify(Split::Train, stream.loaders());
+        self.train_stream = Some(stream);
         identified
     }
 
@@ -63,7 +63,7 @@ impl<M: Module> Call<'_, M> {
         if self.identified || !self.keeps_identity() {
             return Ok(());
         }
-        self.run.at(Who::Data, "fingerprint");
+        self.run.enter(Callee::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
         let notice = RunNotice::Said { hook: "trainer".into(), text: text.into() };
         let collected = told_if_long(&self.run.journal.notices.readers, &notice, || {

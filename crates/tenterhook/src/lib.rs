@@ -19,7 +19,6 @@ pub mod checkpoint;
 pub mod config;
 mod cx;
 pub mod data;
-mod feed;
 mod identify;
 mod journal;
 mod losses;
@@ -43,6 +42,7 @@ pub mod strategy;
 pub mod task;
 pub mod tensors;
 pub mod toy;
+mod train_stream;
 mod trainer;
 
 pub use tenterhook_core::*;

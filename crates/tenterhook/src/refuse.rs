@@ -5,7 +5,7 @@ use tenterhook_core::{Failure, Phase, PlanError, Stage, epoch_label};
 
 use crate::call::Call;
 use crate::journal::RunNotice;
-use crate::loops::Who;
+use crate::loops::Callee;
 use crate::loops::fit::Training;
 use crate::module::Module;
 
@@ -24,15 +24,15 @@ impl<M: Module> Call<'_, M> {
         let (warnings, refusals): (Vec<_>, Vec<_>) =
             self.refused(training).into_iter().partition(PlanError::is_warning);
         for warning in warnings {
-            self.run.note(RunNotice::WouldRefuse(warning));
+            self.run.note(RunNotice::PlanProblem(warning));
         }
         if refusals.is_empty() || self.options.lenient {
             for refusal in refusals {
-                self.run.note(RunNotice::WouldRefuse(refusal));
+                self.run.note(RunNotice::PlanProblem(refusal));
             }
             return Ok(());
         }
-        self.run.at(Who::Trainer, "plan");
+        self.run.enter(Callee::Trainer, "plan");
         let all: Vec<_> = refusals.iter().map(ToString::to_string).collect();
         Err(self.run.failed(format!("refused before step 1: {}", all.join("\nalso refused: ")).into(), false))
     }
@@ -40,7 +40,7 @@ impl<M: Module> Call<'_, M> {
     /// Reports hooks that cannot work before an evaluation begins. It needs none of them, so it is not refused.
     pub(crate) fn report_lacks(&mut self) {
         for lack in plan::lacks(&self.run.hooks.declared()) {
-            self.run.note(RunNotice::WouldRefuse(lack));
+            self.run.note(RunNotice::PlanProblem(lack));
         }
     }
 
@@ -48,7 +48,7 @@ impl<M: Module> Call<'_, M> {
     /// set-up.
     pub(crate) fn refusals(&mut self) -> Result<Vec<PlanError>, (Failure, Vec<Failure>)> {
         let (mut failures, mut refused) = (Vec::new(), Vec::new());
-        self.guarded(Who::Data, "setup", &mut failures, |session| session.data.setup(Stage::Fit));
+        self.guarded(Callee::Data, "setup", &mut failures, |session| session.data.setup(Stage::Fit));
         if failures.is_empty() {
             self.shielded(&mut failures, |session| {
                 session.prepare_evaluation()?;
@@ -57,7 +57,7 @@ impl<M: Module> Call<'_, M> {
                 Ok(())
             });
         }
-        self.guarded(Who::Data, "teardown", &mut failures, |session| session.data.teardown(Stage::Fit));
+        self.guarded(Callee::Data, "teardown", &mut failures, |session| session.data.teardown(Stage::Fit));
         let mut failures = failures.into_iter();
         failures.next().map_or(Ok(refused), |first| Err((first, failures.collect())))
     }
@@ -91,7 +91,7 @@ impl<M: Module> Call<'_, M> {
         let missing = plan::not_logged(&declared, &label, &shared.metrics.names(), is_there);
         self.unlogged = next;
         for missing in missing {
-            self.run.note(RunNotice::WouldRefuse(missing));
+            self.run.note(RunNotice::PlanProblem(missing));
         }
     }
 
@@ -108,7 +108,7 @@ impl<M: Module> Call<'_, M> {
         } else {
             return Ok(());
         };
-        self.run.at(Who::Trainer, "settings");
+        self.run.enter(Callee::Trainer, "settings");
         let error =
             format!("`{ignored}` has no effect with manual optimization; unset it, and let the module do it");
         Err(self.run.failed(error.into(), false))
@@ -143,10 +143,10 @@ impl<M: Module> Call<'_, M> {
                 fix: "give validation data, or raise `limit_val_batches`".to_owned(),
             })
         };
-        let per_epoch = training.feed.length();
+        let per_epoch = training.stream.length();
         let batches =
             per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
-        let steps = self.horizon(&training.feed).steps;
+        let steps = self.horizon(&training.stream).steps;
         let metrics = self.module.metrics().map(|metrics| self.with_loaders(metrics));
         let mut world = RunFacts { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Tick, Verification};
+use tenterhook::neutral::{self, Finding, NeutralError, NeutralityReport, RunProgress, Verification};
 use tenterhook::run::Interrupt;
 
 use super::{Done, accept, print, print_data, resolve, tell};
@@ -15,7 +15,7 @@ use crate::progress::{LINES, bar};
 use crate::signals;
 
 /// Nothing was judged, which must not be taken for a difference that was found.
-const NOT_JUDGED: u8 = WRONG_INPUT;
+const NOT_COMPARED: u8 = WRONG_INPUT;
 
 pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Done {
     let resolved = resolve(app, arguments.configured.config.as_deref(), &arguments.configured.changes)?;
@@ -32,8 +32,8 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Done {
         .with_interrupt(interrupt)
         .on_progress(move |tick| shown.show(tick))
         .run(|| Ok((resolved.bare_trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
-    let judgement = match judged {
-        Ok(judgement) => judgement,
+    let report = match judged {
+        Ok(report) => report,
         Err(error) => {
             if arguments.json {
                 print_data(&why_not(&error).to_string());
@@ -42,18 +42,18 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Done {
         }
     };
     if arguments.json {
-        print_data(&serde_json::to_string(&judgement)?);
+        print_data(&serde_json::to_string(&report)?);
     } else {
-        print(&for_people(app, &judgement));
+        print(&for_people(app, &report));
     }
-    Ok(match judgement.finding {
-        Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
-        Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
+    Ok(match report.finding {
+        Finding::Neutral | Finding::NothingToTest => ExitCode::SUCCESS,
+        Finding::NothingExercised => ExitCode::from(NOT_COMPARED),
         Finding::NotDeterministic { .. } | Finding::Differs { .. } => ExitCode::from(FAILED),
     })
 }
 
-/// Why nothing was judged, for programs.
+/// Why nothing was compared, for programs.
 fn why_not(error: &NeutralError) -> serde_json::Value {
     match error {
         NeutralError::Interrupted { signal } => {
@@ -63,23 +63,23 @@ fn why_not(error: &NeutralError) -> serde_json::Value {
     }
 }
 
-/// Why nothing was judged, for people.
+/// Why nothing was compared, for people.
 fn told(error: NeutralError) -> Done {
     match error {
-        NeutralError::Run { trial, error } => {
-            tell(format_args!("the run {trial} failed, so nothing was judged"));
-            Err(CommandError::of_run(*error).code(NOT_JUDGED))
+        NeutralError::Run { kind, error } => {
+            tell(format_args!("the run {kind} failed, so nothing was compared"));
+            Err(CommandError::of_run(*error).code(NOT_COMPARED))
         }
         NeutralError::Interrupted { signal } => Ok(ExitCode::from(signals::exit_code(&signal))),
-        error => Err(CommandError::new(error).code(NOT_JUDGED)),
+        error => Err(CommandError::new(error).code(NOT_COMPARED)),
     }
 }
 
-fn for_people(app: &App, judgement: &Judgement) -> String {
-    let mut lines = vec![judgement.to_string()];
-    let hint = match &judgement.finding {
+fn for_people(app: &App, report: &NeutralityReport) -> String {
+    let mut lines = vec![report.to_string()];
+    let hint = match &report.finding {
         Finding::Neutral => &[][..],
-        Finding::NothingToJudge => &[
+        Finding::NothingToTest => &[
             "Controllers, update hooks and checkpoints are not judged: they are meant to change training, or only save.",
             "Add an observer to [[hooks]], such as `use = \"gradient_monitor\"`, to have it judged.",
         ],
@@ -102,7 +102,7 @@ fn for_people(app: &App, judgement: &Judgement) -> String {
         lines.push(String::new());
     }
     lines.extend(hint.iter().map(|line| (*line).to_owned()));
-    if matches!(judgement.finding, Finding::NothingToJudge) {
+    if matches!(report.finding, Finding::NothingToTest) {
         lines.push(format!("`{} hooks` lists what there is.", app.command));
     }
     lines.join("\n")
@@ -117,23 +117,23 @@ struct Shown {
 }
 
 impl Shown {
-    fn show(&mut self, tick: &Tick<'_>) {
+    fn show(&mut self, tick: &RunProgress<'_>) {
         if !std::mem::replace(&mut self.began, true) {
             self.bar = bar();
         }
-        let Tick { run, trial, step, steps, ended } = tick;
+        let RunProgress { run, kind, step, steps, ended } = tick;
         let Some(bar) = &self.bar else {
             let told = *self.told.get_or_insert_with(Instant::now);
             if *ended || told.elapsed() >= LINES {
                 self.told = Some(Instant::now());
                 let how = if *ended { "done after" } else { "at" };
-                tell(format_args!("run {run}, {trial}: {how} step {step}"));
+                tell(format_args!("run {run}, {kind}: {how} step {step}"));
             }
             return;
         };
         bar.set_length(*steps);
         bar.set_position(*step);
-        bar.set_message(format!("run {run}, {trial}: step {step}"));
+        bar.set_message(format!("run {run}, {kind}: step {step}"));
         if *ended {
             bar.set_message("");
         }

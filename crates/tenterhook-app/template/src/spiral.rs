@@ -7,7 +7,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::{Batches, Loading};
+use tenterhook::data::{Batches, DataLoaders};
 use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
@@ -141,7 +141,7 @@ impl Default for ModelOptions {
 impl Task for Spiral {
     type Options = Options;
     type Module = Burn<Net>;
-    type Data = Loading<Points>;
+    type Data = DataLoaders<Points>;
 
     fn name(&self) -> &str {
         "spiral"
@@ -155,7 +155,7 @@ impl Task for Spiral {
         "[trainer]\nmax_epochs = 30\n"
     }
 
-    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
+    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Burn<Net>, DataLoaders<Points>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
         if options.model.hidden == 0 {
             return Err(vec![Problem::new("model.hidden", "must be at least 1")]);
@@ -168,7 +168,7 @@ impl Task for Spiral {
             let device = device.clone();
             Batches::new(name, spirals(first), move |samples| Ok(collate(samples, &device))).size(32)
         };
-        let data = Loading::new()
+        let data = DataLoaders::new()
             .train(batches("train", 0).shuffled(build.seed))
             .validate(batches("val", 1))
             .test(batches("test", 2))

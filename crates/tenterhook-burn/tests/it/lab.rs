@@ -8,7 +8,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::optim::SgdConfig;
 use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::{ModuleResult, Settings, TensorMap, Trainer};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Points as _, Step};
 pub use tenterhook_testkit::recording::Seen;
@@ -51,13 +51,13 @@ impl Bench {
     }
 
     /// Four batches to train on and two to validate.
-    pub fn pairs(&self) -> Loading<Pairs> {
+    pub fn pairs(&self) -> DataLoaders<Pairs> {
         let batches = |name, samples: u32, from: u32| {
             let device = self.device.clone();
             let samples: Vec<_> = (from..from + samples).collect();
             Batches::new(name, samples, move |samples| Ok(Pairs::new(&samples, &device))).size(5)
         };
-        Loading::new().train(batches("train", 20, 0).shuffled(1)).validate(batches("val", 10, 20))
+        DataLoaders::new().train(batches("train", 20, 0).shuffled(1)).validate(batches("val", 10, 20))
     }
 
     pub fn slope(&self) -> Burn<Slope> {
@@ -189,13 +189,13 @@ impl BurnModule for Slope {
 }
 
 /// One batch after the other, the same in every epoch, to train on and to validate.
-pub fn numbers(batches: &[Numbers]) -> Loading<Numbers> {
+pub fn numbers(batches: &[Numbers]) -> DataLoaders<Numbers> {
     to_train_on(batches).validate(one_by_one("val", batches))
 }
 
 /// The same for models that have no validation.
-pub fn to_train_on(batches: &[Numbers]) -> Loading<Numbers> {
-    Loading::new().train(one_by_one("train", batches))
+pub fn to_train_on(batches: &[Numbers]) -> DataLoaders<Numbers> {
+    DataLoaders::new().train(one_by_one("train", batches))
 }
 
 fn one_by_one(name: &str, batches: &[Numbers]) -> Batches<Numbers> {

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
-use tenterhook::data::{Batches, Loading};
+use tenterhook::data::{Batches, DataLoaders};
 use tenterhook::prelude::*;
 use tenterhook_burn::burn::{
     self,
@@ -122,7 +122,7 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
         Ok(Pairs { x: Tensor::from_data(TensorData::new(numbers, [samples.len(), INPUTS]), &device) })
     };
     let mut data =
-        Loading::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
+        DataLoaders::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
     let steps = WARM_UP + SAVES * APART;
     let settings = Settings {
         max_steps: i64::try_from(steps)?,

@@ -83,14 +83,14 @@ fn an_observer_that_draws_from_the_engine_is_caught_with_step_and_parameter() {
 fn among_innocent_observers_the_guilty_one_is_named() {
     let ran = intruder(&[INNOCENT, GUILTY].concat(), &["--steps", "3", "--json"]);
     assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
-    let judgement = json(&ran.stdout);
-    assert_eq!(judgement["finding"]["result"], "differs");
-    assert_eq!(judgement["finding"]["causes"], serde_json::json!([["intruder"]]));
-    let difference = &judgement["finding"]["difference"];
+    let report = json(&ran.stdout);
+    assert_eq!(report["finding"]["result"], "differs");
+    assert_eq!(report["finding"]["causes"], serde_json::json!([["intruder"]]));
+    let difference = &report["finding"]["difference"];
     assert_eq!((&difference["step"], &difference["tensors"][0]["kind"]), (&1.into(), &"parameter".into()));
     assert_eq!(difference["tensors"][0]["name"], "conv1.weight");
     assert!(difference["tensors"][0]["largest"].as_f64().is_some_and(|size| size > 0.0), "{difference}");
-    assert_eq!(judgement["judged"].as_array().map(Vec::len), Some(4), "{judgement}");
+    assert_eq!(report["tested"].as_array().map(Vec::len), Some(4), "{report}");
 }
 
 #[test]
@@ -128,11 +128,11 @@ fn the_built_in_observers_are_neutral_and_nothing_is_left_behind() {
         "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"checkpoint\"\n";
     place.write("c.toml", ["task = \"toy\"\n", &hooks, rest].concat());
     let ran = place.run(&["verify-neutral", "c.toml", "--steps", "12", "--json"]).succeeded();
-    let judgement = json(&ran.stdout);
-    assert_eq!((&judgement["finding"]["result"], &judgement["steps"]), (&"neutral".into(), &12.into()));
-    assert_eq!(judgement["judged"].as_array().map(Vec::len), Some(observers.len()), "{judgement}");
+    let report = json(&ran.stdout);
+    assert_eq!((&report["finding"]["result"], &report["steps"]), (&"neutral".into(), &12.into()));
+    assert_eq!(report["tested"].as_array().map(Vec::len), Some(observers.len()), "{report}");
     assert_eq!(
-        judgement["not_judged"],
+        report["excluded"],
         serde_json::json!([{ "hook": "checkpoint", "reason": "saves_checkpoints" }])
     );
     assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 1, "only the configuration");
@@ -142,7 +142,7 @@ fn the_built_in_observers_are_neutral_and_nothing_is_left_behind() {
 fn a_configuration_without_observers_is_told_that_nothing_was_compared() {
     let place = Place::new();
     let ran = place.run(&["verify-neutral", "--set", "task=toy"]).succeeded();
-    assert!(ran.stdout.starts_with("nothing was compared: there is no observer to judge"), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with("nothing was compared: there is no observer to test"), "{}", ran.stdout);
     assert!(ran.stdout.contains("`tenter hooks` lists what there is"), "{}", ran.stdout);
 }
 
@@ -176,7 +176,7 @@ fn a_run_that_fails_is_told_apart_from_a_difference() {
     let ran = place.run(&["verify-neutral", "c.toml", "--json"]);
     assert_eq!(ran.code, 2, "{}{}", ran.stdout, ran.stderr);
     assert!(
-        ran.stderr.contains("the run with all observers failed, so nothing was judged"),
+        ran.stderr.contains("the run with all observers failed, so nothing was compared"),
         "{}",
         ran.stderr
     );

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
-use tenterhook::data::{Batches, Loading};
+use tenterhook::data::{Batches, DataLoaders};
 use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::task::{Build, Problem, Task};
 use tenterhook_burn::{Burn, OptimizerTable, device};
@@ -37,7 +37,7 @@ pub struct DigitsOptions {
 impl Task for Digits {
     type Options = DigitsOptions;
     type Module = Burn<Classifier>;
-    type Data = Loading<Images>;
+    type Data = DataLoaders<Images>;
 
     fn name(&self) -> &'static str {
         "digits"
@@ -55,7 +55,7 @@ impl Task for Digits {
         &self,
         options: DigitsOptions,
         build: &Build<'_>,
-    ) -> Result<(Burn<Classifier>, Loading<Images>), Vec<Problem>> {
+    ) -> Result<(Burn<Classifier>, DataLoaders<Images>), Vec<Problem>> {
         let DigitsOptions { model, data, loader, optimizer, schedulers } = options;
         let mut problems: Vec<_> = model
             .problems()
@@ -87,7 +87,7 @@ impl Task for Digits {
             let device = device.clone();
             Batches::new(name, images, move |samples| Ok(Images::new(samples, size, &device)))
         };
-        let data = Loading::new()
+        let data = DataLoaders::new()
             .train(loader.training(batches("train", splits.train), build.seed))
             .validate(loader.evaluating(batches("val", splits.validate)))
             .test(loader.evaluating(batches("test", splits.test.clone())))

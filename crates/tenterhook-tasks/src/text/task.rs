@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
-use tenterhook::data::{Batches, Dataset, Loading};
+use tenterhook::data::{Batches, DataLoaders, Dataset};
 use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::task::{Build, Problem, Task};
 use tenterhook_burn::{Burn, OptimizerTable, device};
@@ -76,7 +76,7 @@ impl GenerateOptions {
 impl Task for Text {
     type Options = TextTaskOptions;
     type Module = Burn<Gpt>;
-    type Data = Loading<TextBatch>;
+    type Data = DataLoaders<TextBatch>;
 
     fn name(&self) -> &'static str {
         "text"
@@ -94,7 +94,7 @@ impl Task for Text {
         &self,
         options: TextTaskOptions,
         build: &Build<'_>,
-    ) -> Result<(Burn<Gpt>, Loading<TextBatch>), Vec<Problem>> {
+    ) -> Result<(Burn<Gpt>, DataLoaders<TextBatch>), Vec<Problem>> {
         let TextTaskOptions { model, data, loader, optimizer, schedulers, generate } = options;
         let mut problems: Vec<_> = model
             .problems()
@@ -147,7 +147,7 @@ impl Task for Text {
         let prompts = Batches::new("prompts", prompts, |mut prompts: Vec<Prompt>| {
             prompts.pop().map(TextBatch::Prompt).ok_or_else(|| "there is no prompt".into())
         });
-        let mut data = Loading::new().turns(turns).predict(prompts.size(1));
+        let mut data = DataLoaders::new().interleave(turns).predict(prompts.size(1));
         for (at, (name, splits)) in texts.into_iter().enumerate() {
             // Each shuffles in its own way.
             let seed = build.seed.wrapping_add(at as u64);

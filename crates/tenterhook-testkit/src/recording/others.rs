@@ -1,6 +1,6 @@
 //! The data and the strategy, recording everything that is asked of them.
 
-use tenterhook::data::{Loaders, Turns};
+use tenterhook::data::{Interleave, Loaders};
 use tenterhook::toy::{ToyBatch, ToyData};
 use tenterhook::{BoxError, DataModule, Failure, Loader, Progress, Split, Stage, Strategy};
 
@@ -42,8 +42,8 @@ impl DataModule<ToyBatch> for RecordingData {
         };
         Ok(loaders.map(recording).collect())
     }
-    fn turns(&self) -> Turns {
-        self.data.turns()
+    fn interleave(&self) -> Interleave {
+        self.data.interleave()
     }
     fn setup(&mut self, _: Stage) -> Result<(), BoxError> {
         self.tape.note(DATA, "setup")

@@ -12,7 +12,7 @@ use super::disk;
 use super::roots::{CheckpointPath, Roots};
 use super::store::{self, Disk, RealDisk, largest_number, tidy};
 use crate::journal::RunNotice;
-use crate::loops::{Loop, Who};
+use crate::loops::{Callee, Loop};
 use crate::module::Module;
 
 /// What comes after a checkpoint.
@@ -107,7 +107,7 @@ impl<M: Module> Loop<M> {
     /// Counts on from what is there.
     pub(crate) fn count_on(&mut self) -> Result<(), Failure> {
         let largest = largest_number(&self.shared.run.checkpoints);
-        self.at(Who::Trainer, "begin");
+        self.enter(Callee::Trainer, "begin");
         self.checkpointer.number =
             self.checkpointer.number.max(self.checked(largest.map_err(BoxError::from))?);
         Ok(())
@@ -120,7 +120,7 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         let roots = self.roots();
-        self.at(Who::Trainer, "begin");
+        self.enter(Callee::Trainer, "begin");
         let aside = self.checked(roots.set_aside(&RealDisk, unreadable))?;
         self.count_on()?;
         let left_open = self.checkpointer.left_open.take();

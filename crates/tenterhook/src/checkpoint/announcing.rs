@@ -12,7 +12,7 @@ use super::roots::CheckpointPath;
 use super::writer::Done;
 use crate::call::Call;
 use crate::journal::RunNotice;
-use crate::loops::{Loop, Who};
+use crate::loops::{Callee, Loop};
 use crate::module::Module;
 use crate::run::Happening;
 use crate::settings::OnSaveError;
@@ -112,10 +112,10 @@ impl<M: Module> Loop<M> {
         self.shared.run.unsaved_checkpoints.push(path.clone());
         if self.limits.on_save_error == OnSaveError::Stop {
             self.record_happening(Happening::CheckpointFailed { path, error: error.to_string() });
-            self.at(Who::Trainer, "save");
+            self.enter(Callee::Trainer, "save");
             return Err(self.failed(error, false));
         }
-        self.note(RunNotice::Unsaved { path, error });
+        self.note(RunNotice::SaveFailed { path, error });
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use crate::data::DataState;
 use crate::loops::Loop;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
-use crate::resume::{Loops, ResumePoint};
+use crate::resume::{ResumePoint, SavedLoopState};
 use crate::run::{FilePosition, Identity};
 use crate::tensors::TensorMap;
 
@@ -36,7 +36,7 @@ pub struct Contents {
     pub progress: Progress,
     /// Where a resumed run continues.
     pub resume_point: ResumePoint,
-    pub(crate) loops: Loops,
+    pub(crate) loops: SavedLoopState,
     /// How long the run had taken.
     pub elapsed: Duration,
     /// The weights.
@@ -118,7 +118,7 @@ impl<M: Module> Loop<M> {
             weights_only: false,
             progress: self.state.progress,
             resume_point,
-            loops: self.loops(),
+            loops: self.saved_state(),
             elapsed: self.shared.elapsed(),
             weights: TensorMap::default(),
             gradients: TensorMap::default(),

@@ -30,7 +30,7 @@ pub(crate) struct Emergency {
 impl<M: Module> Loop<M> {
     /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
     pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
-        self.ending.cut_short |= point.is_within_epoch();
+        self.ending.epoch_interrupted |= point.is_within_epoch();
         let nothing = self.state.progress.total_batches == 0 || !self.checkpointer.kept;
         if nothing || std::mem::replace(&mut self.checkpointer.emergency.taken, true) {
             return Ok(());

@@ -14,7 +14,7 @@ use super::emergency::Emergency;
 use super::roots::{CheckpointPath, Save};
 use super::writer::{Job, Places, Weights, Writer};
 use crate::data::DataState;
-use crate::loops::{Loop, Who, Window};
+use crate::loops::{Callee, Loop, Window};
 use crate::module::{Module, Snapshot, Wanted};
 use crate::resume::ResumePoint;
 use crate::settings::OnSaveError;
@@ -155,7 +155,7 @@ impl<M: Module> Loop<M> {
     fn save(&mut self, module: &mut M, request: &Save, point: ResumePoint) -> Result<(), Failure> {
         let hooks =
             if request.weights_only { HookStates::new() } else { self.hooks.states(&self.state.progress)? };
-        self.at(Who::Trainer, "save");
+        self.enter(Callee::Trainer, "save");
         self.checkpointer.number += 1;
         let contents = self.contents(hooks, point);
         let contents = self.checked(contents)?;
@@ -175,7 +175,7 @@ impl<M: Module> Loop<M> {
         if !weights_only {
             emit!(self, module, SaveCheckpoint { entries: &entries });
         }
-        self.at(Who::Module, "on_save_checkpoint");
+        self.enter(Callee::Module, "on_save_checkpoint");
         let told = module.on_save_checkpoint(&entries);
         self.checked(told)?;
         contents.entries = entries.into_map();
@@ -185,7 +185,7 @@ impl<M: Module> Loop<M> {
             self.weights.own.clone().map_or_else(Weights::modules, Weights::Own)
         };
         let snapshot = self.snapshot(module, weights_only, &weights)?;
-        self.at(Who::Trainer, "save");
+        self.enter(Callee::Trainer, "save");
         let (name, replaces) = self.checked(self.names(request))?;
         let places = self.checked(self.places(&name, &replaces, request))?;
         contents.afterwards = Afterwards { replaces, link: request.link.clone() };
@@ -224,7 +224,7 @@ impl<M: Module> Loop<M> {
         let gradients = !weights_only && self.keeps_gradients(module)?;
         let wanted =
             Wanted { weights: !matches!(weights, Weights::Own(_)), optimizers: !weights_only, gradients };
-        self.at(Who::Module, "snapshot");
+        self.enter(Callee::Module, "snapshot");
         let snapshot = module.snapshot(wanted);
         self.checked(snapshot)
     }
@@ -273,7 +273,7 @@ impl<M: Module> Loop<M> {
     fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
         let within_window = self.is_within_window(module);
         if within_window && !module.saves_gradients() {
-            self.at(Who::Module, "gradients_state");
+            self.enter(Callee::Module, "gradients_state");
             let error = "this module cannot save gradients, so no checkpoint can be taken before an accumulation \
                          window ends; implement `saves_gradients`, `gradients_state` and `load_gradients`";
             return Err(self.failed(error.into(), false));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Cost, HookCost};
 
-use crate::accounts::Spent;
+use crate::accounts::TimeSpent;
 
 /// What the hooks of a run cost, of the process that wrote it: a run that went on begins to count anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub struct HandedOver {
 }
 
 impl HookCosts {
-    pub(crate) fn of(costs: &[HookCost], spent: Spent) -> HookCosts {
+    pub(crate) fn of(costs: &[HookCost], spent: TimeSpent) -> HookCosts {
         let trained = !spent.steps.is_zero();
         let seconds = if trained { spent.steps } else { spent.calls }.as_secs_f64();
         let part = |calls: CostOfCalls| if trained { calls.in_steps_s } else { calls.total_s };

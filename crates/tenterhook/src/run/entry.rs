@@ -9,8 +9,8 @@ use tenterhook_core::{
 };
 
 use super::Introduction;
+use crate::journal::Consequence;
 use crate::journal::RunNotice;
-use crate::journal::Then;
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,7 +175,7 @@ impl From<&RunNotice> for Happening {
     fn from(notice: &RunNotice) -> Happening {
         match notice {
             RunNotice::Contained(contained) => {
-                Happening::failed(&contained.failure, contained.count, Then::of(contained))
+                Happening::failed(&contained.failure, contained.count, Consequence::of(contained))
             }
             RunNotice::Changed(changed) => {
                 Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
@@ -187,9 +187,9 @@ impl From<&RunNotice> for Happening {
                 disabled: *disabled,
             },
             RunNotice::Refused(error) => Happening::Refused { error: error.to_string() },
-            RunNotice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
+            RunNotice::PlanProblem(error) => Happening::Accepted { problem: error.to_string() },
             RunNotice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
-            RunNotice::Began(introduction) => Happening::Run(introduction.clone()),
+            RunNotice::Started(introduction) => Happening::Run(introduction.clone()),
             RunNotice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
             RunNotice::Decided { decided, .. } => decision(decided),
             RunNotice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
@@ -198,17 +198,17 @@ impl From<&RunNotice> for Happening {
                 Happening::Stall { loader: loader.clone(), seconds: waited.as_secs_f64(), over: *over }
             }
             RunNotice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
-            RunNotice::Unsaved { path, error } => {
+            RunNotice::SaveFailed { path, error } => {
                 Happening::CheckpointFailed { path: path.clone(), error: error.to_string() }
             }
-            RunNotice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
+            RunNotice::WriteFailed(error) => Happening::Unwritten { error: error.to_string() },
         }
     }
 }
 
 impl Happening {
     /// A failure, how often its hook has failed, and what it led to.
-    pub(crate) fn failed(failure: &Failure, count: u32, then: Then) -> Happening {
+    pub(crate) fn failed(failure: &Failure, count: u32, then: Consequence) -> Happening {
         Happening::Failure {
             by: failure.origin.to_string(),
             at: failure.place.to_owned(),
@@ -216,7 +216,7 @@ impl Happening {
             panicked: failure.panicked,
             count,
             disabled: then.disables(),
-            aborted: then == Then::Aborts,
+            aborted: then == Consequence::Aborts,
             afterwards: then.is_afterwards(),
             backtrace: failure.trace.as_ref().map(ToString::to_string),
         }

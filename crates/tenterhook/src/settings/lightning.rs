@@ -95,7 +95,7 @@ const SETTINGS: &[Answer] = &[
     no(&["inferencemode"], "not needed: evaluation always runs without a graph of gradients"),
     no(
         &["reloaddataloaderseverynepochs", "multipletrainloadermode", "preparedatapernode"],
-        "not supported: loaders are made once per call; how several take turns is said in the data module (`Turns`)",
+        "not supported: loaders are made once per call; how several take turns is said in the data module (`Interleave`)",
     ),
     no(
         &["enableautologhparams", "modelregistry"],

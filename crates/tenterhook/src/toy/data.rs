@@ -1,10 +1,10 @@
-//! The toy's data: a few fixed points of a plane.
+//! The data of the toy: a few fixed points of a plane.
 
 use tenterhook_core::{BoxError, NamedTensors, TensorSource, World};
 
 use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 
-/// Samples of the toy's problem: two inputs and the output.
+/// A batch of the toy's data: samples of two inputs and one output.
 #[derive(Clone, Debug, Default)]
 pub struct ToyBatch {
     pub(super) samples: Vec<([f32; 2], f32)>,
@@ -45,7 +45,7 @@ pub struct ToyData {
     pub predict: Vec<u64>,
     /// Whether the training loaders know their length.
     pub sized: bool,
-    /// Which part of each batch it gives.
+    /// The rank, and the number of ranks.
     pub world: World,
 }
 
@@ -112,7 +112,7 @@ impl Loader<ToyBatch> for ToyLoader {
         }
         let start = self.next * 4;
         self.next += 1;
-        // Each rank has as many of the four as the others, to within one.
+        // The four samples are split evenly among the ranks.
         let World { rank, size, .. } = self.world;
         let part = 4 * rank as u64 / size as u64..4 * (rank as u64 + 1) / size as u64;
         let samples = part.map(|i| start + i).map(|i| {

@@ -1,4 +1,4 @@
-//! The toy as a task that a configuration can name.
+//! The toy as a task: `task = "toy"`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,23 +15,23 @@ pub struct ToyTask;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToyOptions {
-    /// The toy's optimizers.
+    /// The optimizers.
     pub optimizer: ToyOptimizerOptions,
-    /// The toy's data: how many batches there are, of four samples each.
+    /// The data: the number of batches, of four samples each.
     pub data: ToyDataOptions,
 }
 
-/// How the toy is optimised.
+/// The optimizer options of [`ToyTask`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToyOptimizerOptions {
     /// The learning rate.
     pub lr: f64,
-    /// 1 for everything, or 2: one for the weights and one for the bias.
+    /// The number of optimizers: 1, or 2 (one for the weights and one for the bias).
     pub count: usize,
 }
 
-/// How much data the toy has.
+/// The data options of [`ToyTask`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToyDataOptions {

@@ -1,4 +1,4 @@
-//! The four calls: the loop is made from what the trainer holds, runs, and is taken apart again.
+//! The calls of the trainer. Each makes a loop of what the trainer holds, runs it, and takes it back.
 
 use tenterhook_core::moment::FixedClock;
 use tenterhook_core::{
@@ -17,29 +17,28 @@ use crate::settings::{Limits, Settings};
 use crate::strategy::Solo;
 
 impl Trainer {
-    /// What the plan would refuse before step 1 of a `fit`, and what it would only warn of
-    /// ([`PlanError::is_warning`]). Nothing is run; only the data is set up.
+    /// The problems that `fit` would refuse before step 1, and its warnings ([`PlanError::is_warning`]). Only the data is set up.
     pub fn refusals<M: Module>(
         &mut self,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Vec<PlanError>, RunError> {
         let mut refusals = Vec::new();
-        self.in_session(Stage::Fit, module, data, |session| {
-            refusals = session.refusals()?;
+        self.with_call(Stage::Fit, module, data, |call| {
+            refusals = call.refusals()?;
             Ok(())
         })?;
         Ok(refusals)
     }
 
-    /// Trains, from step 0: a second call goes on with the weights and the hooks as they are, and counts anew.
+    /// Trains from step 0. A second call continues with the current weights and hooks, and counts from 0 again.
     #[allow(clippy::redundant_closure_for_method_calls)] // the method itself is not general enough in its lifetime
     pub fn fit<M: Module>(
         &mut self,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Report, RunError> {
-        self.call(Stage::Fit, module, data, |session| session.fit()).map(|(report, _)| report)
+        self.run_call(Stage::Fit, module, data, |call| call.fit()).map(|(report, _)| report)
     }
 
     /// Evaluates on the validation data.
@@ -60,7 +59,7 @@ impl Trainer {
         self.evaluate(Stage::Test, Phase::Test, module, data).map(|(report, _)| report)
     }
 
-    /// Predicts: the predictions of every loader, in order.
+    /// Predicts. Returns the predictions of each loader, in order.
     pub fn predict<M: Module>(
         &mut self,
         module: &mut M,
@@ -76,18 +75,18 @@ impl Trainer {
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Predictions<M>, RunError> {
-        self.call(stage, module, data, |session| {
-            session.run.state.status = Status::Training;
-            session.announce_restored()?;
-            session.report_lacks();
-            session.prepare_evaluation()?;
-            session.identify_evaluation()?;
-            session.begin_recording()?;
-            session.evaluate(phase)
+        self.run_call(stage, module, data, |call| {
+            call.run.state.status = Status::Training;
+            call.announce_restored()?;
+            call.report_lacks();
+            call.prepare_evaluation()?;
+            call.identify_evaluation()?;
+            call.begin_recording()?;
+            call.evaluate(phase)
         })
     }
 
-    fn call<M: Module>(
+    fn run_call<M: Module>(
         &mut self,
         stage: Stage,
         module: &mut M,
@@ -99,20 +98,20 @@ impl Trainer {
         {
             place.set_in(&mut self.shared.run);
         }
-        self.in_session(stage, module, data, |session| {
-            let ran = session.run(body);
-            let ended = match (ran, session.run.end_recording()) {
+        self.with_call(stage, module, data, |call| {
+            let ran = call.run(body);
+            let ended = match (ran, call.run.end_recording()) {
                 (Ok(()), ended) => ended.map_err(|failure| (failure, Vec::new())),
                 (Err((first, mut later)), ended) => {
                     later.extend(ended.err());
                     Err((first, later))
                 }
             };
-            session.run.end_on_all(ended)
+            call.run.end_on_all(ended)
         })
     }
 
-    fn in_session<M: Module>(
+    fn with_call<M: Module>(
         &mut self,
         stage: Stage,
         module: &mut M,
@@ -121,13 +120,13 @@ impl Trainer {
     ) -> Result<Predictions<M>, RunError> {
         let _keeping = self.settings.debug.then(backtraces::keep);
         let run = self.begin(stage);
-        // A checkpoint is restored by the next call alone.
+        // Only the next call restores the checkpoint.
         let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
         let Settings { seed, deterministic, .. } = self.settings;
         let options = CallOptions { seed, deterministic, lenient: self.lenient };
-        let mut session = Call::new(run, (module, data), options, resume);
-        let ran = body(&mut session);
-        let Call { run, predictions, .. } = session;
+        let mut call = Call::new(run, (module, data), options, resume);
+        let ran = body(&mut call);
+        let Call { run, predictions, .. } = call;
         let report = self.end(run);
         match ran {
             Ok(()) => Ok((report, predictions)),
@@ -135,7 +134,7 @@ impl Trainer {
         }
     }
 
-    /// The loop of a call, which has what the trainer holds until the call ends.
+    /// Makes the loop of a call, and moves the trainer's parts into it.
     fn begin<M: Module>(&mut self, stage: Stage) -> Loop<M> {
         let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
@@ -150,16 +149,16 @@ impl Trainer {
             run.checkpointer.emergency.is_possible = true;
         }
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
-        let keeps = self.placed || is_recorded || run.hooks.list().iter().any(saves_some);
+        let keeps = self.has_checkpoint_root || is_recorded || run.hooks.list().iter().any(saves_some);
         run.checkpointer.kept = keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !rehearsal;
         if stage != Stage::Fit {
-            // An evaluation does not count; it happens where training stands.
+            // An evaluation has the progress of the last training.
             run.state.progress = self.progress;
         }
         run
     }
 
-    /// Takes back what the loop of a call had, and reports what it came to.
+    /// Moves the parts back into the trainer, and makes the report.
     fn end<M: Module>(&mut self, run: Loop<M>) -> Report {
         let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();

@@ -66,7 +66,7 @@ fn is_a_tenth(share: f64) -> bool {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_told_of_once_and_goes_on() {
+fn a_hook_over_its_budget_is_reported_once_and_continues() {
     let (told, calls) = judged(budget(5.0, OverBudget::Warn));
     assert_eq!((told.len(), calls), (1, 300), "{told:?}");
     assert!(told[0].hook == "slow" && is_a_tenth(told[0].share) && !told[0].disabled, "{told:?}");
@@ -91,14 +91,11 @@ fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it(
     assert!(is_a_tenth(lines[0]["share"].as_f64().unwrap()) && lines[0]["budget"] == 0.05, "{events}");
     assert_eq!((&lines[1]["change"]["disable"], &lines[1]["step"]), (&"slow".into(), &100.into()));
     let said = RunNotice::OverBudget(told[0].clone()).to_string();
-    assert_eq!(
-        said,
-        "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled from here on"
-    );
+    assert_eq!(said, "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled");
 }
 
 #[test]
-fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
+fn the_budgets_of_a_short_run_are_checked_at_its_end() {
     let (hand, calls) = (Hand::at(0), Seen::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
@@ -156,7 +153,7 @@ fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
 }
 
 #[test]
-fn what_a_gate_takes_and_reads_is_its_hooks_and_nobody_elses() {
+fn the_time_and_the_reads_of_a_gate_are_charged_to_its_hook() {
     let hand = Hand::at(0);
     let asks = hand.clone();
     let gated = closure::on_step_end("gated", |_| ()).when(move |moment| {
@@ -193,7 +190,7 @@ impl Controller for Steers {
 }
 
 #[test]
-fn a_controller_over_its_budget_is_only_told_of() {
+fn a_controller_over_its_budget_is_only_reported() {
     let hand = Hand::at(0);
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, Steers(hand.clone()), how);
@@ -233,7 +230,7 @@ fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
 }
 
 #[test]
-fn an_estimate_disables_nobody_who_may_have_kept_to_the_budget() {
+fn an_estimate_disables_no_hook_that_may_be_within_its_budget() {
     for every in [100, 150, 200, 250, 300, 350, 400, 450, 500] {
         let hand = Hand::at(0);
         let works = hand.clone();
@@ -250,7 +247,7 @@ fn an_estimate_disables_nobody_who_may_have_kept_to_the_budget() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_judged_by_its_first_batches() {
+fn budgets_of_a_resumed_run_are_not_checked_in_its_first_batches() {
     let root = tempfile::tempdir().unwrap();
     let fit = |resumes: bool| {
         let hand = Hand::at(0);
@@ -293,7 +290,7 @@ impl UpdateHook for Doubles {
 }
 
 #[test]
-fn an_update_hook_is_accounted_for_and_only_told_of() {
+fn an_update_hook_over_its_budget_is_only_reported() {
     let hand = Hand::at(0);
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, AnyHook::new(Doubles(hand.clone())), how);

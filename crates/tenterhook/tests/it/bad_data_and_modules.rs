@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
+use tenterhook::data::{Batches, DataLoaders, Dataset, LoadError, Sample, StreamLoader};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
@@ -72,7 +72,7 @@ impl Loader<ToyBatch> for Mute {
 }
 
 /// Trains on it, with everybody recorded: how it failed.
-fn failed(mut data: Loading<ToyBatch>, settings: Settings) -> Failure {
+fn failed(mut data: DataLoaders<ToyBatch>, settings: Settings) -> Failure {
     let tape = Tape::default();
     let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
     trainer.add_hook(Recorder::new("a", &tape)).unwrap();
@@ -87,16 +87,16 @@ fn failed(mut data: Loading<ToyBatch>, settings: Settings) -> Failure {
     failure
 }
 
-fn batches(bad: Bad, threads: usize) -> Loading<ToyBatch> {
-    Loading::new().train(Batches::new("numbers", bad, |_| Ok(batch())).size(1).threads(threads))
+fn batches(bad: Bad, threads: usize) -> DataLoaders<ToyBatch> {
+    DataLoaders::new().train(Batches::new("numbers", bad, |_| Ok(batch())).size(1).threads(threads))
 }
 
-fn stream(bad: Bad, prefetch: usize) -> Loading<ToyBatch> {
+fn stream(bad: Bad, prefetch: usize) -> DataLoaders<ToyBatch> {
     let open = move |_| {
         let bad = bad.clone();
         (0..4).map(move |at| if at == 2 { bad.go_wrong() } else { Ok(()) })
     };
-    Loading::new().train(StreamOf::new("numbers", open, |_| Ok(batch())).size(1).prefetch(prefetch))
+    DataLoaders::new().train(StreamLoader::new("numbers", open, |_| Ok(batch())).size(1).prefetch(prefetch))
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
 }
 
 #[test]
-fn a_loader_that_does_not_say_who_it_is_is_named_all_the_same() {
+fn an_error_without_the_loaders_name_gets_it() {
     for panics in [false, true] {
         let bad = Bad::new(1, panics);
-        let data = Loading::new().make(Split::Train, move || Ok(Mute(bad.clone(), 0)));
+        let data = DataLoaders::new().make(Split::Train, move || Ok(Mute(bad.clone(), 0)));
         let failure = failed(data, epochs(1));
         assert_eq!(
             (failure.panicked, failure.error.to_string().as_str()),
@@ -162,7 +162,7 @@ fn not_finite(notices: &[RunNotice]) -> Vec<String> {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
+fn a_loss_that_is_not_finite_is_reported_once_and_training_continues() {
     for (loss, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
         let root = tempfile::tempdir().unwrap();
         let mut trainer = recorded(root.path(), Settings { log_every_n_steps: 2, ..epochs(2) });
@@ -181,7 +181,7 @@ fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
 }
 
 #[test]
-fn a_loss_that_nobody_reads_is_told_of_at_the_end_of_the_epoch() {
+fn a_loss_that_no_hook_reads_is_reported_at_the_end_of_the_epoch() {
     let mut trainer = trainer(Settings { log_every_n_steps: 0, ..epochs(1) });
     let report = trainer.fit(&mut from_step(1, f64::NAN), &mut data(6, 0)).unwrap();
     assert_eq!(not_finite(&report.notices).len(), 1);

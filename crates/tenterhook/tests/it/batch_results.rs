@@ -44,7 +44,7 @@ fn the_end_of_an_evaluation_batch_has_its_loss_its_metrics_and_its_outputs() {
 }
 
 #[test]
-fn the_loss_is_there_in_every_step_under_its_plain_name_whoever_asks() {
+fn the_loss_is_available_in_every_step_under_its_plain_name() {
     let seen = Seen::new();
     let steps = seen.clone();
     // It is logged only now and then.

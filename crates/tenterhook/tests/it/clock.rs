@@ -83,7 +83,7 @@ fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
 }
 
 #[test]
-fn hooks_are_told_the_trainers_time() {
+fn hooks_see_the_time_of_the_trainers_clock() {
     let (mut trainer, _) = ten_seconds_a_batch(epochs(1));
     let seen = Seen::new();
     let (elapsed, forward) = (seen.clone(), seen.clone());

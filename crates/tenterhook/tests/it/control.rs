@@ -57,7 +57,7 @@ fn a_stop_completes_the_batch_validates_and_ends_the_epoch() {
 }
 
 #[test]
-fn the_outcome_is_told_at_the_end_of_training_and_at_teardown() {
+fn the_outcome_is_in_on_train_end_and_in_teardown() {
     let ends = |stop: Option<u64>| {
         let mut trainer = trainer(epochs(1));
         let seen = Seen::new();
@@ -99,7 +99,7 @@ fn a_stop_waits_for_the_least_steps_and_epochs() {
 }
 
 #[test]
-fn a_stop_that_was_never_heeded_is_not_the_outcome() {
+fn a_stop_that_never_took_effect_is_not_the_outcome() {
     let mut trainer = trainer(Settings { min_steps: Some(100), ..epochs(2) });
     stop_at(&mut trainer, 1);
     let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();

@@ -77,7 +77,7 @@ fn trained(root: &Path, until: i64, from: Option<&Path>, tape: &Tape) -> (Vec<u3
 }
 
 #[test]
-fn a_resumed_run_goes_on_with_the_data_modules_state_which_comes_after_the_module_and_before_the_hooks() {
+fn a_resumed_run_restores_the_state_of_the_data_module_after_the_module_and_before_the_hooks() {
     let root = tempfile::tempdir().unwrap();
     let whole = trained(&root.path().join("whole"), 4, None, &Tape::default());
     assert_eq!(whole.1, 5);

@@ -41,7 +41,7 @@ fn both(first: &Flow, second: &Flow) -> ((Outcome, u64), Vec<Value>) {
 }
 
 #[test]
-fn of_two_decisions_the_stronger_wins_whoever_comes_first_and_both_are_written_down() {
+fn the_stronger_of_two_decisions_wins_in_any_order_and_both_are_recorded() {
     let flows = flows();
     let alone: Vec<_> = flows.iter().map(|(flow, _)| both(flow, &Flow::Continue).0).collect();
     let steps: Vec<_> = alone.iter().map(|(_, steps)| *steps).collect();

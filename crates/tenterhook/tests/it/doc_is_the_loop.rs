@@ -125,7 +125,7 @@ fn the_pseudocode_of_a_resumed_run_is_a_real_trace() {
 }
 
 #[test]
-fn every_event_of_fit_stands_in_the_pseudocode() {
+fn every_event_of_fit_is_in_the_pseudocode() {
     let documented = documented(&[]);
     let of_fit = Event::ALL.iter().filter(|event| {
         let name = event.handler();

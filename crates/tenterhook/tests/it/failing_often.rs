@@ -34,7 +34,7 @@ fn failing(settings: Settings, policy: Policy, panics: bool) -> (Trainer, Seen<S
     let tell = told.clone();
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
-            if !matches!(notice, RunNotice::Began(_)) {
+            if !matches!(notice, RunNotice::Started(_)) {
                 tell.push(notice.to_string());
             }
         });
@@ -50,11 +50,11 @@ fn failure_lines(root: &std::path::Path) -> Vec<Value> {
 }
 
 #[test]
-fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
+fn a_failure_in_every_step_is_reported_once_and_recorded_and_counted_every_time() {
     let (mut trainer, told, root) = failing(epochs(3), Policy::WARN, false);
     let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
-    let once = "hook `failing` failed in on_step_end (epoch 1, step 1): no step 1; the run goes on, and more of this \
-                kind are only counted";
+    let once = "hook `failing` failed in on_step_end (epoch 1, step 1): no step 1; the run continues, and further \
+                failures of this kind are only counted";
     assert_eq!(told.take(), [once]);
     let Failures { kinds, left_out: 0 } = &report.failures else { panic!("{:?}", report.failures) };
     let [FailureKind { by, at, count: 150, step: 1, error, panicked: false, disabled: false, .. }] =
@@ -72,12 +72,12 @@ fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
 }
 
 #[test]
-fn that_a_hook_is_disabled_is_told_although_its_kind_was_told() {
+fn disabling_a_hook_is_reported_even_if_its_kind_of_failure_was_reported() {
     let (mut trainer, told, _root) = failing(epochs(1), Policy::DISABLE, false);
     trainer.fit(&mut Toy::default(), &mut data(5, 0)).unwrap();
     let told = told.take();
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].contains("(failure number 3); the hook is disabled from here on"), "{told:?}");
+    assert!(told[1].contains("(failure number 3); the hook is disabled"), "{told:?}");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
 }
 
 #[test]
-fn an_error_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+fn an_error_anywhere_in_fit_is_reported_once_and_all_are_torn_down_once() {
     let places = places(Entry::Fit);
     assert!(places.len() > 100, "{}", places.len());
     for (source, place) in places {
@@ -125,14 +125,14 @@ fn an_error_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
 }
 
 #[test]
-fn a_panic_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+fn a_panic_anywhere_in_fit_is_reported_once_and_all_are_torn_down_once() {
     for (source, place) in places(Entry::Fit) {
         check(Entry::Fit, &source, place, true);
     }
 }
 
 #[test]
-fn an_error_or_panic_anywhere_in_validate_is_told_once_and_everybody_is_torn_down_once() {
+fn an_error_or_panic_anywhere_in_validate_is_reported_once_and_all_are_torn_down_once() {
     let places = places(Entry::Validate);
     assert!(places.len() > 30, "{}", places.len());
     for (source, place) in places {
@@ -179,7 +179,7 @@ fn what_fails_while_telling_and_tearing_down_comes_later() {
 }
 
 #[test]
-fn a_teardown_that_fails_goes_on_with_whoever_is_left() {
+fn a_failing_teardown_continues_with_the_rest() {
     let mut bench = Bench::new();
     for source in ["hook:a", "hook:b", "module"] {
         bench.tape.fails_at(source, "teardown");
@@ -192,7 +192,7 @@ fn a_teardown_that_fails_goes_on_with_whoever_is_left() {
 }
 
 #[test]
-fn nobody_is_passed_over_when_a_hook_leaves_in_a_teardown_that_fails() {
+fn no_hook_is_skipped_when_another_is_removed_in_a_failing_teardown() {
     let mut bench = Bench::with_policy(Policy::WARN);
     bench.trainer.add_hook(Recorder::new("c", &bench.tape)).unwrap();
     // The first is disabled for its panic; that takes effect only when the teardown has reached everyone.
@@ -460,5 +460,5 @@ fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
     assert_eq!((kind.afterwards, kind.disabled, kind.aborted), (true, true, false));
     let told = told.take();
     let said = told.iter().find(|said| said.contains("cannot say so")).unwrap();
-    assert!(said.ends_with("the run is ending already, and clean-up goes on"), "{said}");
+    assert!(said.ends_with("the run is already ending, and the clean-up continues"), "{said}");
 }

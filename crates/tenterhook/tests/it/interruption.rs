@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use tenterhook::data::{Batches, Dataset, Loading, Sample, StreamOf};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Sample, StreamLoader};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::module::SchedulerPlan;
 use tenterhook::run::Interrupt;
@@ -70,7 +70,7 @@ fn the_batch_completes_and_all_ends_happen_without_a_validation() {
     assert_eq!(count(&tape, "on_validation_start"), 0);
     assert_eq!(tape.sources("teardown"), ["strategy", "data", "hook:all", "module"]);
     let told: Vec<_> = report.notices.iter().map(RunNotice::to_string).collect();
-    assert_eq!(told, ["SIGINT: the run ends in good order when the current batch is done"]);
+    assert_eq!(told, ["SIGINT: the run ends after the current batch"]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn after_the_last_batch_of_an_epoch_its_validation_is_left_out() {
 }
 
 #[test]
-fn a_validation_is_cut_short_and_its_ends_happen() {
+fn an_interrupted_validation_ends_early_with_its_end_events() {
     let (report, tape) = interrupted_at("validation_step", 2, epochs(3), Toy::default(), |_| ());
     assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 4));
     assert_eq!(count(&tape, "on_validation_batch_start"), 2, "of three");
@@ -121,7 +121,7 @@ fn those_that_wait_for_the_missing_validation_do_not_fail() {
 }
 
 #[test]
-fn what_was_not_judged_is_not_kept_as_the_best() {
+fn a_checkpoint_of_an_interrupted_validation_is_not_the_best() {
     for (place, time) in [("training_step", 6), ("training_step", 8), ("validation_step", 4)] {
         let root = tempfile::tempdir().unwrap();
         let (report, _) = interrupted_at(place, time, epochs(3), Toy::default(), |trainer| {
@@ -160,7 +160,7 @@ fn the_end_events_say_interrupted() {
 }
 
 #[test]
-fn an_evaluation_by_itself_is_cut_short_too() {
+fn an_evaluation_without_training_can_be_interrupted_too() {
     let handle = Interrupt::new();
     let mut trainer = trainer(epochs(1)).with_interrupt(handle.clone());
     let (tape, asked) = (Tape::default(), handle.clone());
@@ -228,20 +228,20 @@ impl Dataset for Stuck {
 }
 
 /// Batches of two, loaded ahead: by number, or as a stream.
-fn ahead(train: Stuck, val: Stuck, stream: bool) -> Loading<ToyBatch> {
+fn ahead(train: Stuck, val: Stuck, stream: bool) -> DataLoaders<ToyBatch> {
     let collate = |samples| Ok(ToyBatch::of(samples));
     if !stream {
         let batches = |name, stuck| Batches::new(name, stuck, collate).size(2).threads(1).prefetch(1);
-        return Loading::new().train(batches("train", train)).validate(batches("val", val));
+        return DataLoaders::new().train(batches("train", train)).validate(batches("val", val));
     }
     let stream = |name, stuck: Stuck| {
         let open = move |_| {
             let stuck = stuck.clone();
             (0..8).map(move |index| stuck.load(Sample { index, seed: 0 }))
         };
-        StreamOf::new(name, open, collate).size(2).prefetch(1)
+        StreamLoader::new(name, open, collate).size(2).prefetch(1)
     };
-    Loading::new().train(stream("train", train)).validate(stream("val", val))
+    DataLoaders::new().train(stream("train", train)).validate(stream("val", val))
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn never<S>(_: &str) -> S {
 }
 
 #[test]
-fn while_nobody_listens_neither_names_nor_values_are_made() {
+fn without_a_receiver_neither_names_nor_values_are_made() {
     let step = |lab: &mut Lab, batch: &_, cx: &mut tenterhook::Cx<'_, Lab>| {
         assert!(!cx.listens());
         cx.show(Never, never::<NamedTensors>);
@@ -52,7 +52,7 @@ fn while_nobody_listens_neither_names_nor_values_are_made() {
 }
 
 #[test]
-fn a_point_that_nobody_chose_has_its_values_made_for_nobody() {
+fn values_of_an_activation_that_no_hook_selects_are_not_made() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("chosen");
     let names = hook.names.clone();
@@ -148,7 +148,7 @@ fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
 }
 
 #[test]
-fn a_module_that_steps_itself_is_asked_anew_after_each_step() {
+fn with_manual_optimization_receivers_are_determined_after_each_step() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("**");
     let names = hook.names.clone();

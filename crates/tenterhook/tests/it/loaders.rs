@@ -1,6 +1,6 @@
 //! Several loaders: where a batch came from, and what becomes of the metrics.
 
-use tenterhook::data::{Loading, Turns};
+use tenterhook::data::{DataLoaders, Interleave};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
@@ -51,10 +51,13 @@ fn train_batches_say_which_loader_they_came_from() {
 }
 
 /// The several training loaders, taking turns like this.
-fn taking(turns: Turns, sized: bool) -> Loading<ToyBatch> {
+fn taking(turns: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
     let loader =
         move |index| ToyData { sized, ..several() }.loaders(Split::Train).map(|mut all| all.remove(index));
-    Loading::new().make(Split::Train, move || loader(0)).make(Split::Train, move || loader(1)).turns(turns)
+    DataLoaders::new()
+        .make(Split::Train, move || loader(0))
+        .make(Split::Train, move || loader(1))
+        .interleave(turns)
 }
 
 /// Notes which loader each batch came from, and whether it was the epoch's last.
@@ -69,10 +72,10 @@ fn watched(trainer: &mut Trainer) -> Seen<(usize, bool)> {
 }
 
 #[test]
-fn loaders_take_turns_as_the_data_module_says() {
+fn loaders_are_interleaved_as_the_data_module_says() {
     let last = |loaders: [usize; 4]| loaders.map(|loader| (loader, false));
     for sized in [true, false] {
-        let order = |turns: Turns| {
+        let order = |turns: Interleave| {
             let mut trainer = trainer(epochs(1));
             let batches = watched(&mut trainer);
             trainer.fit(&mut Toy::default(), &mut taking(turns, sized)).unwrap();
@@ -80,19 +83,23 @@ fn loaders_take_turns_as_the_data_module_says() {
             assert!(batches.pop().unwrap().1, "the last is known");
             batches
         };
-        assert_eq!(order(Turns::Sequential), last([0, 0, 0, 1])[..3]);
-        assert_eq!(order(Turns::RoundRobin), last([0, 1, 0, 0])[..3]);
-        assert_eq!(order(Turns::Alternating(vec![])), last([0, 1, 0, 0])[..2], "the second has only one");
-        assert_eq!(order(Turns::Alternating(vec![2, 1])), last([0, 0, 1, 0])[..3]);
-        assert_eq!(order(Turns::Weighted(vec![1e-9, 1e9])), last([1, 0, 0, 0])[..3]);
+        assert_eq!(order(Interleave::Sequential), last([0, 0, 0, 1])[..3]);
+        assert_eq!(order(Interleave::RoundRobin), last([0, 1, 0, 0])[..3]);
+        assert_eq!(
+            order(Interleave::Alternating(vec![])),
+            last([0, 1, 0, 0])[..2],
+            "the second has only one"
+        );
+        assert_eq!(order(Interleave::Alternating(vec![2, 1])), last([0, 0, 1, 0])[..3]);
+        assert_eq!(order(Interleave::Weighted(vec![1e-9, 1e9])), last([1, 0, 0, 0])[..3]);
     }
 }
 
 #[test]
-fn turns_that_do_not_fit_the_loaders_are_refused_before_step_1() {
+fn an_interleave_that_does_not_fit_the_loaders_is_refused_before_step_1() {
     let mut trainer = trainer(epochs(1));
     let batches = watched(&mut trainer);
-    let failed = trainer.fit(&mut Toy::default(), &mut taking(Turns::Weighted(vec![1.0]), true));
+    let failed = trainer.fit(&mut Toy::default(), &mut taking(Interleave::Weighted(vec![1.0]), true));
     let error = failed.unwrap_err().to_string();
     assert!(error.contains("`weights` holds 1, but there are 2 training loaders"), "{error}");
     assert!(batches.take().is_empty());
@@ -115,7 +122,7 @@ fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
             };
             trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
             let mut toy = Toy::default();
-            trainer.fit(&mut toy, &mut taking(Turns::Weighted(vec![1.0, 1.0]), sized)).unwrap();
+            trainer.fit(&mut toy, &mut taking(Interleave::Weighted(vec![1.0, 1.0]), sized)).unwrap();
             (bits(&toy), batches.take())
         };
         let (whole, order) = run(None);

@@ -49,7 +49,7 @@ fn at_the_end_of_an_epoch_the_mean_of_its_losses_is_logged() {
 }
 
 #[test]
-fn a_loss_is_not_read_before_somebody_asks_and_then_once() {
+fn a_loss_is_read_lazily_and_once() {
     let reads = Seen::new();
     let mut trainer = trainer(every(50));
     let mut line = Line::new(0.25);
@@ -136,7 +136,7 @@ fn it_does_so_also_when_it_joins_or_leaves_while_training_runs() {
 }
 
 #[test]
-fn a_monitor_of_the_loss_gets_every_one_only_if_it_judges_from_step_to_step() {
+fn a_monitor_receives_every_loss_only_if_it_compares_losses_of_steps() {
     let directory = tempfile::tempdir().unwrap();
     let checkpoint = |every_n_train_steps| {
         let options = CheckpointOptions {

@@ -33,7 +33,7 @@ fn with_reader(texts: &Texts) -> Trainer {
 }
 
 #[test]
-fn a_hook_receives_what_is_told_and_what_is_only_noted_once_and_in_order() {
+fn a_hook_receives_all_notices_once_and_in_order() {
     let texts = Texts::default();
     let mut trainer = with_reader(&texts);
     trainer.add_hook(closure::on_train_start("says", |cx| cx.say("hello"))).unwrap();
@@ -65,7 +65,7 @@ fn a_hook_that_receives_nothing_else_still_receives_notices() {
 }
 
 #[test]
-fn a_hook_that_fails_at_a_notice_is_judged_by_its_policy() {
+fn a_failure_in_on_notice_follows_the_policy() {
     for (policy, ends) in [(Policy::WARN, false), (Policy::DISABLE, false), (Policy::ABORT, true)] {
         let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_introduction();
         let fails = closure::on_notice("fails", |_| -> HookResult { Err("broken".into()) });

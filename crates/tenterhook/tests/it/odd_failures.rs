@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use tenterhook::data::{Batches, Dataset, Loading, Sample};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::{Happening, Run};
 use tenterhook::toy::{Toy, ToyBatch};
@@ -63,7 +63,7 @@ fn a_run_that_fails_or_ends_waits_for_no_sample_that_does_not_come() {
                 policy(Policy::ABORT),
             )
             .unwrap();
-        let ended = trainer.fit(&mut Toy::default(), &mut Loading::new().train(batches));
+        let ended = trainer.fit(&mut Toy::default(), &mut DataLoaders::new().train(batches));
         assert_eq!(ended.is_err(), fails);
         assert!(!CAME.load(Ordering::SeqCst), "it was waited for");
     }
@@ -187,7 +187,7 @@ impl Drop for Leaves {
 }
 
 #[test]
-fn a_hook_that_is_removed_is_torn_down_finishes_and_leaves_and_what_fails_is_told() {
+fn a_removed_hook_is_torn_down_and_finished_and_its_failures_are_reported() {
     for at in ["nowhere", "teardown", "finish", "sent", "drop"] {
         let (seen, tape) = (Seen::new(), Tape::default());
         let mut trainer = trainer(epochs(1));
@@ -236,7 +236,7 @@ impl Drop for Drops {
 }
 
 #[test]
-fn an_update_hook_that_panics_when_it_leaves_takes_nobody_along() {
+fn an_update_hook_that_panics_when_it_is_removed_affects_no_other_hook() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Drops).unwrap();
     trainer
@@ -324,7 +324,7 @@ fn looking_for_refusals_reports_what_failed_first_and_tears_down_whatever_fails(
 }
 
 #[test]
-fn who_panicked_in_an_event_gets_nothing_of_the_save_within_it_and_is_disabled_once() {
+fn a_hook_that_panicked_in_an_event_takes_no_part_in_its_save_and_is_disabled_once() {
     for at in ["on_train_epoch_end", "state_dict"] {
         let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
         let mut trainer = trainer(epochs(2)).with_checkpoints_in(root.path());
@@ -347,7 +347,7 @@ fn who_panicked_in_an_event_gets_nothing_of_the_save_within_it_and_is_disabled_o
 }
 
 #[test]
-fn who_fails_to_give_its_state_for_a_save_that_was_asked_for_gets_nothing_more() {
+fn a_hook_that_fails_to_give_its_state_for_a_save_receives_nothing_more() {
     let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(root.path());
     trainer.add_hook(Recorder::new("panics", &tape).with_policy(Policy::WARN)).unwrap();
@@ -363,7 +363,7 @@ fn who_fails_to_give_its_state_for_a_save_that_was_asked_for_gets_nothing_more()
 }
 
 #[test]
-fn every_kind_of_failure_is_told_however_many_there_are() {
+fn every_kind_of_failure_is_reported() {
     let told = Seen::new();
     let tell = told.clone();
     let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));

@@ -72,7 +72,7 @@ fn a_lenient_trainer_says_so_and_runs() {
     let told: Vec<_> = report
         .notices
         .iter()
-        .filter(|notice| matches!(notice, RunNotice::WouldRefuse(error) if !error.is_warning()))
+        .filter(|notice| matches!(notice, RunNotice::PlanProblem(error) if !error.is_warning()))
         .map(ToString::to_string)
         .collect();
     assert_eq!(told, REFUSALS);
@@ -94,12 +94,12 @@ impl Observer for Curious {
 
 fn warnings(trainer: &mut Trainer, module: &mut Lab) -> Vec<String> {
     let report = trainer.fit(module, &mut data(4, 1)).unwrap();
-    let told = report.notices.iter().filter(|notice| matches!(notice, RunNotice::WouldRefuse(_)));
+    let told = report.notices.iter().filter(|notice| matches!(notice, RunNotice::PlanProblem(_)));
     told.map(ToString::to_string).collect()
 }
 
 #[test]
-fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
+fn an_observer_that_never_fires_is_a_warning() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(2)).with_checkpoints_in(root.path().join("checkpoints"));
     trainer.add_json_logging(100).unwrap();
@@ -132,7 +132,7 @@ fn an_evaluation_names_hooks_that_cannot_work_before_it_begins() {
 }
 
 #[test]
-fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_first_validation() {
+fn a_metric_that_a_hook_reads_and_nothing_logs_is_named_after_the_first_validation() {
     let told = |name| {
         let mut trainer = trainer(epochs(3));
         trainer.add_hook(Curious(name)).unwrap();
@@ -147,7 +147,7 @@ fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_fir
 }
 
 #[test]
-fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_epoch() {
+fn a_metric_that_nothing_logs_is_named_after_the_first_of_two_validations_in_an_epoch() {
     use std::sync::{Arc, Mutex};
     let order = Arc::new(Mutex::new(Vec::new()));
     let noted = |what: &'static str| {
@@ -157,7 +157,7 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
     let (validated, ended, told) = (noted("validated"), noted("epoch ended"), order.clone());
     let settings = Settings { val_check_interval: Some(Check::Amount(Amount::Count(2))), ..epochs(2) };
     let mut trainer = trainer(settings).with_notices(move |notice: &RunNotice| {
-        if let RunNotice::WouldRefuse(refused) = notice {
+        if let RunNotice::PlanProblem(refused) = notice {
             told.lock().unwrap().push(refused.what.clone());
         }
     });

@@ -86,7 +86,7 @@ fn a_forward_hook_is_shown_nothing_it_did_not_want() {
 }
 
 #[test]
-fn a_failing_forward_hook_is_judged_by_its_policy() {
+fn a_failure_of_a_forward_hook_follows_its_policy() {
     let run = |policy| {
         let mut trainer = trainer(epochs(1));
         let hook = Points { error: Some("too bright"), policy, ..Points::named("line") };

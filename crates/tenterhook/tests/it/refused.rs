@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tenterhook::data::Loading;
+use tenterhook::data::DataLoaders;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Jsonl, JsonlOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::{Toy, ToyBatch};
@@ -71,7 +71,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
         .unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
     let resumed =
-        |config: Value, tape: &Tape, more: Option<Recorder>, mut data: Loading<ToyBatch>| -> Resumed {
+        |config: Value, tape: &Tape, more: Option<Recorder>, mut data: DataLoaders<ToyBatch>| -> Resumed {
             let told = said.clone();
             let trainer = recorded(root.path(), config, tape, true).restoring(&from);
             let mut trainer =

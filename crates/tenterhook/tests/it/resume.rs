@@ -188,7 +188,7 @@ fn from_the_end_of_the_last_epoch_only_the_ends_are_left() {
 }
 
 #[test]
-fn everybody_is_told_in_order_and_an_epoch_that_has_begun_does_not_begin_again() {
+fn events_of_a_resume_come_in_order_and_an_epoch_that_has_begun_does_not_begin_again() {
     let root = tempfile::tempdir().unwrap();
     run(&three_epochs(), &every_step(), 1, root.path(), None);
     let elsewhere = tempfile::tempdir().unwrap();

@@ -131,7 +131,7 @@ fn a_late_user_hook_still_comes_before_the_built_in_ones() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_noted_and_the_run_goes_on() {
+fn a_refused_change_of_the_hooks_is_noted_and_the_run_continues() {
     let mut trainer = trainer(epochs(1));
     counting(&mut trainer);
     at_step(&mut trainer, 1, |cx| {

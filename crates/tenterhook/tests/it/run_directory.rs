@@ -277,7 +277,7 @@ fn what_cannot_be_written_is_told_once_stops_no_training_and_is_an_error_at_its_
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);
     assert_eq!((report.progress.epochs_done, report.lines_lost), (2, 7));
     let told: Vec<_> = report.notices.iter().map(RunNotice::to_string).collect();
-    assert_eq!(told, ["the disk is full; the run goes on, and what cannot be written is counted"]);
+    assert_eq!(told, ["the disk is full; the run continues, and lost lines are counted"]);
     let mut alone = Toy::default();
     trainer(epochs(2)).fit(&mut alone, &mut data(4, 1)).unwrap();
     assert_eq!(bits(&toy), bits(&alone));
@@ -296,7 +296,7 @@ fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
 fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
     let (sender, told) = std::sync::mpsc::channel();
     let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {
-        if let RunNotice::Began(introduction) = notice {
+        if let RunNotice::Started(introduction) = notice {
             sender.send(introduction.to_string()).unwrap();
         }
     });

@@ -54,7 +54,7 @@ fn a_line_holds_what_was_logged_since_the_last_one() {
 }
 
 #[test]
-fn what_hooks_and_module_log_in_one_event_stands_on_one_line() {
+fn metrics_of_hooks_and_module_in_one_event_are_on_one_line() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), Settings { log_every_n_steps: 0, ..epochs(1) });
     trainer.add_hook(closure::on_fit_start("early", |cx| cx.log("early", 0.0))).unwrap();

@@ -68,7 +68,7 @@ fn with_warn_it_is_told_and_what_was_to_be_replaced_stays_until_a_later_one_is_d
     let told: Vec<_> = fitted.unwrap().notices.iter().map(RunNotice::to_string).collect();
     let unsaved = told.iter().filter(|notice| notice.contains("epoch=1-step=4")).collect::<Vec<_>>();
     assert_eq!(unsaved.len(), 1, "{told:?}");
-    assert!(unsaved[0].ends_with("the run goes on, and older checkpoints stay"), "{unsaved:?}");
+    assert!(unsaved[0].ends_with("the run continues, and older checkpoints are kept"), "{unsaved:?}");
     assert_eq!(between, [["epoch=0-step=2"]]);
     assert_eq!(names(&root), ["epoch=2-step=6"], "it made way in the end");
 }

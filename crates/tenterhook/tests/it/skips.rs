@@ -88,7 +88,7 @@ fn fitted(mut trainer: Trainer, train: Vec<Points>) -> (f32, Report) {
 }
 
 #[test]
-fn training_goes_on_as_if_the_skipped_batch_had_not_been() {
+fn training_continues_as_if_the_skipped_batch_did_not_exist() {
     let (expected, _) = fitted(trainer(epochs(1)), vec![first(), third()]);
     for skip in SKIPS {
         let mut trainer = trainer(epochs(1));

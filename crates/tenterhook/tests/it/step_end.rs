@@ -171,7 +171,7 @@ impl Observer for Leaves {
 }
 
 #[test]
-fn the_norm_is_there_for_all_where_one_of_them_may_read_it_and_for_nobody_where_none_does() {
+fn the_norm_is_computed_for_all_hooks_if_one_may_read_it_and_otherwise_not() {
     for another_reads in [false, true] {
         let seen = Seen::new();
         let mut trainer = trainer(epochs(1));

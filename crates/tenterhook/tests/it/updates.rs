@@ -55,7 +55,7 @@ fn an_update_hook_changes_what_the_optimizer_uses() {
 }
 
 #[test]
-fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
+fn trace_updates_without_a_run_directory_is_reported_once() {
     let notices = |trace_updates: bool| {
         let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let tell = told.clone();
@@ -147,7 +147,7 @@ fn around_updates(tape: &Tape) -> Vec<&'static str> {
 }
 
 #[test]
-fn it_stands_between_the_event_before_the_step_and_clipping() {
+fn update_hooks_run_between_on_before_optimizer_step_and_clipping() {
     let tape = Tape::default();
     let settings = Settings { gradient_clip_val: Some(1.0), accumulate_grad_batches: 2, ..epochs(1) };
     let mut trainer = trainer(settings);

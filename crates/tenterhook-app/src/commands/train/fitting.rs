@@ -166,7 +166,7 @@ fn prepared(
     let bar = progress.bar();
     trainer.add_hook(progress)?;
     Ok(trainer.with_notices(move |notice| {
-        if matches!(notice, RunNotice::Began(_)) {
+        if matches!(notice, RunNotice::Started(_)) {
             began.store(true, Ordering::Relaxed);
         }
         match &bar {

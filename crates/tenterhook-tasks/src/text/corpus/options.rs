@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::TurnsOptions;
+use tenterhook::data::InterleaveOptions;
 
 use super::{CorpusError, TextSource};
 
@@ -30,11 +30,11 @@ pub struct TextOptions {
     /// How the training batches of several texts take turns.
     // What nobody set is not written, so that configurations from before it existed are the same as now.
     #[serde(skip_serializing_if = "is_unset")]
-    pub mix: TurnsOptions,
+    pub mix: InterleaveOptions,
 }
 
-fn is_unset(mix: &TurnsOptions) -> bool {
-    *mix == TurnsOptions::default()
+fn is_unset(mix: &InterleaveOptions) -> bool {
+    *mix == InterleaveOptions::default()
 }
 
 impl Default for TextOptions {

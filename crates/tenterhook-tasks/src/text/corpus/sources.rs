@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::{Turns, TurnsOptions};
+use tenterhook::data::{Interleave, InterleaveOptions};
 use tenterhook::task::Problem;
 
 use super::{TextOptions, TextSplits, load};
@@ -27,7 +27,7 @@ pub struct Texts {
     /// The texts; a name for each, where there are several to be told apart.
     pub texts: Vec<(Option<String>, TextSplits)>,
     /// How their training batches take turns.
-    pub turns: Turns,
+    pub turns: Interleave,
 }
 
 /// Opens all texts that the options name.
@@ -35,12 +35,12 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
     let TextOptions { path, sources, mix, .. } = options;
     let problem = |key: &str, text: String| Problem::new(format!("data.{key}"), text);
     if sources.is_empty() {
-        if *mix != TurnsOptions::default() {
+        if *mix != InterleaveOptions::default() {
             let fix = "name several as `[[data.sources]]`, or remove `data.mix`";
             return Err(vec![problem("mix", "one text has nobody to take turns with".into()).fix(fix)]);
         }
         let splits = load(options, context).map_err(|error| vec![problem(error.key(), error.to_string())])?;
-        return Ok(Texts { texts: vec![(None, splits)], turns: Turns::default() });
+        return Ok(Texts { texts: vec![(None, splits)], turns: Interleave::default() });
     }
     let mut problems: Vec<_> = options
         .check(context)
@@ -52,7 +52,7 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
         let fix = "make it one of `[[data.sources]]`, or remove them";
         problems.push(problem("path", "there are `sources`, too".into()).fix(fix));
     }
-    let turns = mix.turns(sources.len());
+    let turns = mix.interleave(sources.len());
     let turns =
         turns.map_err(|error| problems.push(problem(&format!("mix.{}", error.key()), error.to_string())));
     let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The beginning of a call on several ranks: rank 0 decides what only one can, and everything else must be the same.
+//! The start of a call on several ranks: rank 0 broadcasts run id, directory and seed, and everything else must be equal.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use tenterhook_core::{Failure, Stage};
 
 use crate::call::Call;
 use crate::config::{ChangeRules, Difference};
-use crate::loops::Who;
+use crate::loops::Callee;
 use crate::module::Module;
 use crate::run::processor;
 
-/// What rank 0 decides.
+/// What rank 0 broadcasts.
 #[derive(Serialize, Deserialize)]
-struct Decided {
+struct Start {
     id: String,
     directory: Option<PathBuf>,
     checkpoints: PathBuf,
@@ -24,7 +24,7 @@ struct Decided {
     checkpoint: Option<PathBuf>,
 }
 
-/// What must be the same on all ranks before any hook is called.
+/// What must be equal on all ranks before any hook is called.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     call: Stage,
@@ -33,7 +33,7 @@ struct Plan {
     processor: String,
 }
 
-/// What must be the same once the module is built and the data is known.
+/// What must be equal when the module is built and the data is known.
 #[derive(Serialize, Deserialize)]
 struct Built {
     parameters: Vec<String>,
@@ -48,15 +48,15 @@ impl<M: Module> Call<'_, M> {
             return Ok(());
         }
         let run = &self.run.shared.run;
-        let own = Decided {
+        let own = Start {
             id: run.id.clone(),
             directory: run.directory.clone(),
             checkpoints: run.checkpoints.clone(),
             seed: self.options.seed,
             checkpoint: self.resume.options.checkpoint.clone(),
         };
-        let decided = self.run.collective("start", |ranks| ranks.broadcast("start", &own))?;
-        self.follow(decided);
+        let start = self.run.collective("start", |ranks| ranks.broadcast("start", &own))?;
+        self.adopt(start);
         let plan = Plan {
             call: self.run.state.stage,
             config: without_seed(&self.run.shared.run.config),
@@ -70,9 +70,9 @@ impl<M: Module> Call<'_, M> {
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
 
-    /// Does what rank 0 decided. Rank 0 alone writes to the run directory.
-    fn follow(&mut self, decided: Decided) {
-        let Decided { id, directory, checkpoints, seed, checkpoint } = decided;
+    /// Adopts what rank 0 has broadcast. Only rank 0 writes to the run directory.
+    fn adopt(&mut self, start: Start) {
+        let Start { id, directory, checkpoints, seed, checkpoint } = start;
         if self.run.ranks.world.is_main() {
             return;
         }
@@ -83,7 +83,7 @@ impl<M: Module> Call<'_, M> {
         }
         self.resume.options.checkpoint = checkpoint;
         self.run.ranks.unused_recording = self.run.journal.recording.take();
-        self.run.journal.notices.introduces = false;
+        self.run.journal.notices.announces_start = false;
     }
 
     fn hook_lines(&self) -> Vec<String> {
@@ -94,7 +94,7 @@ impl<M: Module> Call<'_, M> {
         lines.collect()
     }
 
-    /// Call site `parameters`. Also refuses what several ranks cannot train.
+    /// Call site `parameters`. Also refuses modules and hooks that do not support several ranks.
     pub(crate) fn compare_modules(&mut self) -> Result<(), Failure> {
         if !self.run.ranks.several {
             return Ok(());
@@ -137,8 +137,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn differs(&mut self, text: String) -> Result<(), Failure> {
-        self.run.at(Who::Trainer, "ranks");
-        Err(self.run.failed(text.into(), false))
+        self.run.fail(Callee::Trainer, "ranks", text)
     }
 }
 
@@ -149,7 +148,7 @@ impl Plan {
             return Some(format!("rank 0 calls `{:?}`, and rank {rank} calls `{:?}`", self.call, other.call));
         }
         let differences = rules.differences(&self.config, &other.config);
-        // Each process has a device of its own, and rank 0 says where the run goes.
+        // Each process has its own device, and rank 0 determines the run directory.
         let mut differences = differences.into_iter().filter(|it| !matches!(&*it.key, "device" | "runs_dir"));
         if let Some(Difference { key, old, new, .. }) = differences.next() {
             let [main, other] =
@@ -163,7 +162,7 @@ impl Plan {
     }
 }
 
-/// Where two lists differ first.
+/// The first difference of two lists.
 fn listed(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
     let at = (0..main.len().max(other.len())).find(|at| main.get(*at) != other.get(*at))?;
     let [main, other] = [main, other].map(|list| list.get(at).map_or("none", String::as_str));
@@ -171,7 +170,7 @@ fn listed(what: &str, main: &[String], other: &[String], rank: usize) -> Option<
     Some(format!("{what}{place} is {main} on rank 0, and {other} on rank {rank}"))
 }
 
-/// The seed is what rank 0 has.
+/// The configuration without the seed, which rank 0 broadcasts.
 fn without_seed(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(trainer) = config.get_mut("trainer").and_then(Value::as_object_mut) {

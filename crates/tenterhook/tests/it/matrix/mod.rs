@@ -304,7 +304,7 @@ fn a_failure_of_one_hook_of_any_kind_in_any_event_does_what_its_policy_says() {
 }
 
 #[test]
-fn failures_of_two_hooks_in_the_same_event_are_judged_each_by_itself() {
+fn failures_of_two_hooks_in_the_same_event_follow_their_own_policies() {
     for kind in Kind::ALL {
         Matrix::new(kind, &["x", "y"]).check_all(&POLICIES);
     }
@@ -319,7 +319,7 @@ fn a_failure_that_is_contained_in_the_event_that_ends_the_run_comes_before_its_e
 }
 
 #[test]
-fn who_steers_aborts_and_who_watches_is_disabled_unless_it_says_otherwise() {
+fn by_default_a_failing_controller_aborts_and_a_failing_observer_is_disabled() {
     use tenterhook::hooks::{Scale, ScaleOptions};
     use tenterhook::{Decision, closure};
     let mut trainer = trainer(Settings::default());

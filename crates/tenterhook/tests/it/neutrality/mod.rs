@@ -200,7 +200,7 @@ fn every_built_in_observer_at_once_in_both_directions_changes_nothing() {
 }
 
 #[test]
-fn an_observer_that_reads_the_loss_changes_nothing_for_who_decides_by_it() {
+fn an_observer_that_reads_the_loss_does_not_influence_decisions_about_it() {
     for steering in Steering::ALL {
         let training = Training { steering, log_every: 7, ..Training::full() };
         let (alone, _) = training.run([]);

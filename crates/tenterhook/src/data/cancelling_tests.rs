@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tenterhook_core::BoxError;
 
 use super::*;
-use crate::feed::Feed;
+use crate::train_stream::TrainStream;
 
 /// Numbers, each of which comes when the test lets it.
 struct Held {
@@ -40,13 +40,13 @@ impl Dataset for Held {
     }
 }
 
-fn stream_of(held: Held) -> StreamOf<Vec<usize>> {
+fn stream_of(held: Held) -> StreamLoader<Vec<usize>> {
     let held = Arc::new(held);
     let open = move |_| {
         let held = held.clone();
         (0..held.len).map(move |number| held.wait().map(|()| number))
     };
-    StreamOf::new("held", open, Ok).size(1).prefetch(1)
+    StreamLoader::new("held", open, Ok).size(1).prefetch(1)
 }
 
 /// Gives up when it was asked more often than this.
@@ -57,32 +57,32 @@ fn impatient(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool +
     }
 }
 
-fn a_batch_given_up_comes_later(mut loader: impl Loader<Vec<usize>>, let_go: &Sender<()>) {
+fn a_cancelled_batch_comes_later(mut loader: impl Loader<Vec<usize>>, let_go: &Sender<()>) {
     loader.seek(0, 0, true).unwrap();
     for _ in 0..2 {
         let asked = std::cell::Cell::new(0);
-        assert_eq!(loader.next_unless(&impatient(&asked, 2)).unwrap(), Waited::GaveUp);
+        assert_eq!(loader.next_unless(&impatient(&asked, 2)).unwrap(), Fetch::Cancelled);
         assert_eq!(asked.get(), 3, "it waited between the questions");
     }
     for _ in 0..3 {
         let_go.send(()).unwrap();
     }
-    assert_eq!(loader.next_unless(&|| false).unwrap(), Waited::Batch(vec![0]));
+    assert_eq!(loader.next_unless(&|| false).unwrap(), Fetch::Batch(vec![0]));
     assert_eq!(loader.next().unwrap(), Some(vec![1]));
-    assert_eq!(loader.next_unless(&|| false).unwrap(), Waited::Batch(vec![2]));
-    assert_eq!(loader.next_unless(&|| false).unwrap(), Waited::Ended);
+    assert_eq!(loader.next_unless(&|| false).unwrap(), Fetch::Batch(vec![2]));
+    assert_eq!(loader.next_unless(&|| false).unwrap(), Fetch::End);
 }
 
 #[test]
-fn a_batch_that_was_not_waited_for_comes_when_it_is_asked_for_again() {
+fn a_cancelled_fetch_loses_no_batch() {
     let (dataset, let_go) = held(3);
-    a_batch_given_up_comes_later(Batches::new("held", dataset, Ok).size(1).threads(2), &let_go);
+    a_cancelled_batch_comes_later(Batches::new("held", dataset, Ok).size(1).threads(2), &let_go);
     let (dataset, let_go) = held(3);
-    a_batch_given_up_comes_later(Box::new(stream_of(dataset)), &let_go);
+    a_cancelled_batch_comes_later(Box::new(stream_of(dataset)), &let_go);
 }
 
 #[test]
-fn nobody_is_asked_about_a_batch_that_is_there() {
+fn a_batch_that_is_ready_is_not_cancelled() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let collate = move |numbers: Vec<u8>| {
@@ -96,21 +96,21 @@ fn nobody_is_asked_about_a_batch_that_is_there() {
     // It was collated, and lies on the desk an instant later.
     let asked = std::cell::Cell::new(0);
     let waited = loader.next_unless(&impatient(&asked, 10_000)).unwrap();
-    assert_eq!(waited, Waited::Batch(vec![2]));
+    assert_eq!(waited, Fetch::Batch(vec![2]));
     assert!(asked.get() <= 1, "asked {} times", asked.get());
 }
 
 #[test]
-fn a_loader_that_was_given_up_can_be_dropped_while_its_sample_does_not_come() {
+fn a_loader_whose_fetch_was_cancelled_can_be_dropped_while_its_sample_does_not_come() {
     let (dataset, let_go) = held(1);
     let mut loader = Batches::new("held", dataset, Ok).size(1).threads(1);
-    assert_eq!(loader.next_unless(&|| true).unwrap(), Waited::GaveUp);
+    assert_eq!(loader.next_unless(&|| true).unwrap(), Fetch::Cancelled);
     drop(loader);
     let_go.send(()).unwrap_or(());
 }
 
 #[test]
-fn a_loader_without_threads_leaves_its_batch_between_two_samples() {
+fn a_loader_without_threads_can_be_cancelled_between_two_samples() {
     let caller = std::thread::current().id();
     let seen: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let noted = seen.clone();
@@ -120,7 +120,7 @@ fn a_loader_without_threads_leaves_its_batch_between_two_samples() {
     };
     let mut loader = Batches::new("here", vec![1u8, 2, 3, 4], collate).size(2);
     let asked = std::cell::Cell::new(0);
-    assert_eq!(loader.next_unless(&impatient(&asked, 1)).unwrap(), Waited::GaveUp);
+    assert_eq!(loader.next_unless(&impatient(&asked, 1)).unwrap(), Fetch::Cancelled);
     assert!(seen.lock().unwrap().is_empty(), "the second sample was not loaded");
     assert_eq!(loader.next().unwrap(), Some(vec![1, 2]));
     assert_eq!(*seen.lock().unwrap(), [caller]);
@@ -147,37 +147,39 @@ impl Loader<Vec<u64>> for Halting {
     fn next(&mut self) -> Result<Option<Vec<u64>>, BoxError> {
         self.inner.next()
     }
-    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<Vec<u64>>, BoxError> {
+    fn next_unless(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<Vec<u64>>, BoxError> {
         self.calls += 1;
         if self.calls.is_multiple_of(self.every) {
-            return Ok(Waited::GaveUp);
+            return Ok(Fetch::Cancelled);
         }
-        self.inner.next_unless(given_up)
+        self.inner.next_unless(cancelled)
     }
 }
 
-/// All that a feed of such loaders yields from a batch on, asked again wherever it gave up.
+/// All that a stream of such loaders yields from a batch on, fetched again after each cancelled fetch.
 fn fed(lengths: &[u64], sized: bool, every: u64, from: u64) -> Vec<(usize, Vec<u64>, bool)> {
     let loaders = lengths.iter().map(|length| {
         let inner = Batches::new("inner", (0..*length).collect::<Vec<_>>(), Ok).size(1);
         Box::new(Halting { inner, sized, every, calls: 0 }) as Box<dyn Loader<Vec<u64>>>
     });
     let limits: Vec<_> = lengths.iter().map(|length| sized.then_some(*length)).collect();
-    let mut feed = Feed::new(loaders.collect(), &limits, Turns::RoundRobin, true, 3).expect("the turns fit");
-    feed.begin(0, from).expect("it begins");
+    let mut stream =
+        TrainStream::new(loaders.collect(), &limits, Interleave::RoundRobin, true, 3, Arc::default())
+            .expect("the turns fit");
+    stream.begin(0, from).expect("it begins");
     let mut all = Vec::new();
     loop {
-        match feed.next(&|| false).expect("it yields") {
-            Waited::Batch(fetched) => all.push((fetched.loader, fetched.batch, fetched.is_last)),
-            Waited::Ended => return all,
-            Waited::GaveUp => {}
+        match stream.next(&|| false).expect("it yields") {
+            Fetch::Batch(fetched) => all.push((fetched.loader, fetched.batch, fetched.is_last)),
+            Fetch::End => return all,
+            Fetch::Cancelled => {}
         }
     }
 }
 
 proptest! {
     #[test]
-    fn giving_up_anywhere_changes_nothing_of_what_is_fed(
+    fn cancelling_anywhere_does_not_change_the_batches(
         lengths in proptest::collection::vec(0u64..7, 1..4),
         sized: bool,
         every in 2u64..5,

@@ -1,63 +1,63 @@
-//! A data module put together from loaders.
+//! The data module made of loaders.
 
 use tenterhook_core::BoxError;
 
-use super::{DataModule, DataState, Loader, Loaders, Split, Turns};
+use super::{DataModule, DataState, Interleave, Loader, Loaders, Split};
 
 type Make<B> = Box<dyn FnMut() -> Result<Box<dyn Loader<B>>, BoxError>>;
 
-/// A data module put together from loaders, for those who need no set-up of their own.
+/// A data module made of loaders, for data that needs no set-up.
 ///
 /// ```
-/// use tenterhook::data::{Batches, DataModule, Loading, Split};
+/// use tenterhook::data::{Batches, DataModule, DataLoaders, Split};
 ///
 /// let samples = |from: u32, to: u32| (from..to).collect::<Vec<_>>();
-/// let mut data = Loading::new()
+/// let mut data = DataLoaders::new()
 ///     .train(Batches::new("train", samples(0, 80), |batch| Ok(batch)).size(16).shuffled(1))
 ///     .validate(Batches::new("val", samples(80, 100), |batch| Ok(batch)).size(20));
 /// assert_eq!(data.loaders(Split::Train)?[0].batches(), Some(5));
 /// # Ok::<(), tenterhook::BoxError>(())
 /// ```
 ///
-/// Several loaders of a split are added one by one, and need different names.
-pub struct Loading<B> {
+/// A split may have several loaders, with different names.
+pub struct DataLoaders<B> {
     makes: Vec<(Split, Make<B>)>,
-    turns: Turns,
+    interleave: Interleave,
     state: Option<DataState>,
 }
 
-impl<B> Loading<B> {
+impl<B> DataLoaders<B> {
     /// No data yet.
     #[must_use]
-    pub fn new() -> Loading<B> {
-        Loading { makes: Vec::new(), turns: Turns::default(), state: None }
+    pub fn new() -> DataLoaders<B> {
+        DataLoaders { makes: Vec::new(), interleave: Interleave::default(), state: None }
     }
 
-    /// Adds a loader to train on.
+    /// Adds a training loader.
     #[must_use]
     pub fn train(self, loader: impl Loader<B> + Clone + 'static) -> Self {
         self.split(Split::Train, loader)
     }
 
-    /// Adds a loader to choose by.
+    /// Adds a validation loader.
     #[must_use]
     pub fn validate(self, loader: impl Loader<B> + Clone + 'static) -> Self {
         self.split(Split::Validate, loader)
     }
 
-    /// Adds a loader to report on.
+    /// Adds a test loader.
     #[must_use]
     pub fn test(self, loader: impl Loader<B> + Clone + 'static) -> Self {
         self.split(Split::Test, loader)
     }
 
-    /// Adds a loader to predict.
+    /// Adds a prediction loader.
     #[must_use]
     pub fn predict(self, loader: impl Loader<B> + Clone + 'static) -> Self {
         self.split(Split::Predict, loader)
     }
 
-    /// Adds a loader that is made when it is needed, as often as it is needed.
+    /// Adds a loader that is made by a function, once per call.
     #[must_use]
     pub fn make<L: Loader<B> + 'static>(
         mut self,
@@ -68,14 +68,14 @@ impl<B> Loading<B> {
         self
     }
 
-    /// How several training loaders take turns.
+    /// Sets how several training loaders are interleaved.
     #[must_use]
-    pub fn turns(mut self, turns: Turns) -> Self {
-        self.turns = turns;
+    pub fn interleave(mut self, interleave: Interleave) -> Self {
+        self.interleave = interleave;
         self
     }
 
-    /// A state that checkpoints keep, which loaders and hooks may share.
+    /// Sets the state that is saved in checkpoints. Loaders and hooks may share it.
     #[must_use]
     pub fn state(mut self, state: DataState) -> Self {
         self.state = Some(state);
@@ -87,19 +87,19 @@ impl<B> Loading<B> {
     }
 }
 
-impl<B> Default for Loading<B> {
-    fn default() -> Loading<B> {
-        Loading::new()
+impl<B> Default for DataLoaders<B> {
+    fn default() -> DataLoaders<B> {
+        DataLoaders::new()
     }
 }
 
-impl<B> DataModule<B> for Loading<B> {
+impl<B> DataModule<B> for DataLoaders<B> {
     fn loaders(&mut self, split: Split) -> Result<Loaders<B>, BoxError> {
         self.makes.iter_mut().filter(|(of, _)| *of == split).map(|(_, make)| make()).collect()
     }
 
-    fn turns(&self) -> Turns {
-        self.turns.clone()
+    fn interleave(&self) -> Interleave {
+        self.interleave.clone()
     }
 
     fn state(&self) -> Option<DataState> {
