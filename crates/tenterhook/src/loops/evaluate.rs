@@ -67,9 +67,8 @@ impl<M: Module> Call<'_, M> {
         evaluation_event!(self, phase, ValidationStart TestStart PredictStart {});
         evaluation_event!(self, phase, ValidationEpochStart TestEpochStart PredictEpochStart {});
         for (loader, batches) in batches.into_iter().enumerate() {
-            let is_sanity_check = phase == Phase::SanityCheck;
-            let batches = if is_sanity_check { batches.min(self.run.limits.sanity_steps) } else { batches };
-            self.evaluate_loader(phase, loader, batches)?;
+            let most = if phase == Phase::SanityCheck { self.run.limits.sanity_steps } else { u64::MAX };
+            self.evaluate_loader(phase, loader, batches.min(most))?;
         }
         self.run.shared.metrics.set_loader(None);
         // An interrupted evaluation has no results.
@@ -152,7 +151,11 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn evaluate_batch(&mut self, phase: Phase, batch: &M::Batch, name: &str) -> Result<(), Failure> {
-        evaluation_event!(self, phase, ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) });
+        evaluation_event!(
+            self,
+            phase,
+            ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) }
+        );
         let BatchPlace { index, loader, .. } = self.run.state.batch;
         let seed = self.run.step_seed(phase, index ^ (loader as u64) << 32);
         self.run.enter(Callee::Module, "reseed");
@@ -166,27 +169,24 @@ impl<M: Module> Call<'_, M> {
         self.run.shared.metrics.begin_batch(wanted);
         self.run.values.outputs = wanted.then(Outputs::default);
 
+        let (run, module) = (&mut self.run, &mut *self.module);
         let mut prediction = None;
-        macro_rules! module_step {
-            ($step:ident) => {
-                call!(
-                    self.run,
-                    Module,
-                    stringify!($step),
-                    self.module.$step(batch, &mut Cx::new(&mut self.run))
-                )?
-            };
-        }
         match phase {
-            Phase::Test => module_step!(test_step),
-            Phase::Predict => prediction = Some(module_step!(predict_step)),
-            Phase::Train | Phase::Validate | Phase::SanityCheck => module_step!(validation_step),
+            Phase::Test => call!(run, Module, "test_step", module.test_step(batch, &mut Cx::new(run)))?,
+            Phase::Predict => {
+                let predicted =
+                    call!(run, Module, "predict_step", module.predict_step(batch, &mut Cx::new(run)))?;
+                prediction = Some(predicted);
+            }
+            Phase::Train | Phase::Validate | Phase::SanityCheck => {
+                call!(run, Module, "validation_step", module.validation_step(batch, &mut Cx::new(run)))?;
+            }
         }
-        self.run.after_module(self.module)?;
+        run.after_module(module)?;
 
-        let metrics = self.run.shared.metrics.take_batch();
+        let metrics = run.shared.metrics.take_batch();
         let loss = metrics.get(phase.loss_metric()).copied();
-        let outputs = self.run.values.outputs.take().unwrap_or_default();
+        let outputs = run.values.outputs.take().unwrap_or_default();
         macro_rules! batch_end {
             ($Event:ident $($prediction:ident)?) => {
                 event!(

@@ -103,7 +103,7 @@ impl<M: Module> Call<'_, M> {
             self.run.state.progress.epoch += 1;
             self.run.state.progress.batches = 0;
             self.announce_checkpoints()?;
-            // A finished run that was extended: `on_train_end` fires anew, for all.
+            // More was trained after the checkpoint of `on_train_end`, so the event fires again in full.
             resumed = None;
         }
         if self.run.ending.signal.is_some() {

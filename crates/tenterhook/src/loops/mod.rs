@@ -8,7 +8,7 @@
 //! - Checkpoints hold the module's own weights while others are swapped in.
 //! - Training loaders are made before `configure_optimizers`, because schedules need the length of training.
 //! - A checkpoint after a failure is of the last point from which the run can be resumed. The accumulation window of the failed
-//!   batch starts anew.
+//!   batch starts again.
 
 #[macro_use]
 pub(crate) mod event;

@@ -1,5 +1,7 @@
 //! The data of the toy: a few fixed points of a plane.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, NamedTensors, TensorSource, World};
 
 use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
@@ -33,7 +35,8 @@ impl BatchData for ToyBatch {
 }
 
 /// Data for the toy: `y = 2·x0 − 3·x1 + 0.5` on a few fixed points.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct ToyData {
     /// Batches of each training loader.
     pub train: Vec<u64>,
@@ -44,8 +47,10 @@ pub struct ToyData {
     /// Batches of each prediction loader.
     pub predict: Vec<u64>,
     /// Whether the training loaders know their length.
+    #[serde(skip)]
     pub sized: bool,
     /// The rank, and the number of ranks.
+    #[serde(skip)]
     pub world: World,
 }
 

@@ -15,7 +15,7 @@ use tenterhook_core::{
 };
 
 pub use data::{ToyBatch, ToyData};
-pub use task::{ToyDataOptions, ToyOptimizerOptions, ToyOptions, ToyTask};
+pub use task::{ToyOptimizerOptions, ToyOptions, ToyTask};
 
 use crate::cx::Cx;
 use crate::module::{

@@ -18,7 +18,7 @@ pub struct ToyOptions {
     /// The optimizers.
     pub optimizer: ToyOptimizerOptions,
     /// The data: the number of batches, of four samples each.
-    pub data: ToyDataOptions,
+    pub data: ToyData,
 }
 
 /// The optimizer options of [`ToyTask`].
@@ -31,30 +31,9 @@ pub struct ToyOptimizerOptions {
     pub count: usize,
 }
 
-/// The data options of [`ToyTask`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ToyDataOptions {
-    /// Batches of each training loader.
-    pub train: Vec<u64>,
-    /// Batches of each validation loader.
-    pub validate: Vec<u64>,
-    /// Batches of each test loader.
-    pub test: Vec<u64>,
-    /// Batches of each prediction loader.
-    pub predict: Vec<u64>,
-}
-
 impl Default for ToyOptimizerOptions {
     fn default() -> ToyOptimizerOptions {
         ToyOptimizerOptions { lr: 0.1, count: 1 }
-    }
-}
-
-impl Default for ToyDataOptions {
-    fn default() -> ToyDataOptions {
-        let ToyData { train, validate, test, predict, .. } = ToyData::default();
-        ToyDataOptions { train, validate, test, predict }
     }
 }
 
@@ -91,9 +70,7 @@ impl Task for ToyTask {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let ToyDataOptions { train, validate, test, predict } = options.data;
-        let data = ToyData { train, validate, test, predict, ..ToyData::default() };
-        Ok((Toy::new(options.optimizer.count).with_lr(lr), data))
+        Ok((Toy::new(options.optimizer.count).with_lr(lr), options.data))
     }
 
     fn show(&self, prediction: &Vec<f32>) -> Vec<serde_json::Value> {

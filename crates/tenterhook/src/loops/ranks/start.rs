@@ -37,7 +37,8 @@ struct Plan {
 #[derive(Serialize, Deserialize)]
 struct Built {
     parameters: Vec<String>,
-    epoch: Vec<String>,
+    /// The number of batches of an epoch.
+    epoch: String,
 }
 
 impl<M: Module> Call<'_, M> {
@@ -107,13 +108,13 @@ impl<M: Module> Call<'_, M> {
             .map(|index| format!("`{}` of shape {:?}", params.name(index), params.shape(index)))
             .collect();
         let length = self.run.shared.run.epoch_batches;
-        let epoch = vec![length.map_or("an unknown number".to_owned(), |length| length.to_string())];
+        let epoch = length.map_or("an unknown number".to_owned(), |length| length.to_string());
         let built = Built { parameters, epoch };
         let all = self.run.collective("parameters", |ranks| ranks.gather("parameters", &built))?;
         let mut others = all.iter().enumerate().skip(1);
         let difference = others.find_map(|(rank, other)| {
-            let parameters = listed("parameter", &all[0].parameters, &other.parameters, rank);
-            parameters.or_else(|| listed("number of batches", &all[0].epoch, &other.epoch, rank))
+            let parameters = list_difference("parameter", &all[0].parameters, &other.parameters, rank);
+            parameters.or_else(|| difference("number of batches", &all[0].epoch, &other.epoch, rank))
         });
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
@@ -153,21 +154,23 @@ impl Plan {
         if let Some(Difference { key, old, new, .. }) = differences.next() {
             let [main, other] =
                 [old, new].map(|value| value.map_or("unset".to_owned(), |value| value.to_string()));
-            return Some(format!("`{key}` is {main} on rank 0, and {other} on rank {rank}"));
+            return difference(&format!("`{key}`"), &main, &other, rank);
         }
-        listed("hook", &self.hooks, &other.hooks, rank).or_else(|| {
-            let processors = [&self.processor, &other.processor].map(|it| vec![it.clone()]);
-            listed("processor", &processors[0], &processors[1], rank)
-        })
+        list_difference("hook", &self.hooks, &other.hooks, rank)
+            .or_else(|| difference("processor", &self.processor, &other.processor, rank))
     }
 }
 
-/// The first difference of two lists.
-fn listed(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
+/// The difference of a value from that of rank 0.
+fn difference(what: &str, main: &str, other: &str, rank: usize) -> Option<String> {
+    (main != other).then(|| format!("{what} is {main} on rank 0, and {other} on rank {rank}"))
+}
+
+/// The first difference of a list from that of rank 0.
+fn list_difference(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
     let at = (0..main.len().max(other.len())).find(|at| main.get(*at) != other.get(*at))?;
     let [main, other] = [main, other].map(|list| list.get(at).map_or("none", String::as_str));
-    let place = if what == "hook" || what == "parameter" { format!(" {}", at + 1) } else { String::new() };
-    Some(format!("{what}{place} is {main} on rank 0, and {other} on rank {rank}"))
+    difference(&format!("{what} {}", at + 1), main, other, rank)
 }
 
 /// The configuration without the seed, which rank 0 broadcasts.
@@ -181,20 +184,20 @@ fn without_seed(config: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::list_difference;
 
     #[test]
     fn the_first_difference_of_two_lists_is_named_with_both_values() {
         let list = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         let main = list(&["`weight` of shape [2]", "`bias` of shape [1]"]);
-        assert_eq!(listed("parameter", &main, &main, 1), None);
+        assert_eq!(list_difference("parameter", &main, &main, 1), None);
         let other = list(&["`weight` of shape [2]", "`bias` of shape [3]"]);
         assert_eq!(
-            listed("parameter", &main, &other, 3).as_deref(),
+            list_difference("parameter", &main, &other, 3).as_deref(),
             Some("parameter 2 is `bias` of shape [1] on rank 0, and `bias` of shape [3] on rank 3")
         );
         assert_eq!(
-            listed("parameter", &main, &main[..1], 1).as_deref(),
+            list_difference("parameter", &main, &main[..1], 1).as_deref(),
             Some("parameter 2 is `bias` of shape [1] on rank 0, and none on rank 1")
         );
     }
