@@ -1,4 +1,5 @@
-//! Accounting of hooks in the loop: measures calls and steps, checks budgets, and charges hooks for work on their behalf.
+//! Accounting of hooks in the loop: measures calls and steps, checks budgets, and charges hooks for work on
+//! their behalf.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::run::{HookCosts, SentByHook};
 /// The number of training batches between two checks of the budgets.
 const CHECK_EVERY: u64 = 100;
 
-/// The time of a trainer's calls, and of the training steps in them: without set-up, validations, and the ends of epochs and of
-/// training.
+/// The time of a trainer's calls, and of the training steps in them: without set-up, validations, and the
+/// ends of epochs and of training.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeSpent {
     pub(crate) calls: Duration,
@@ -114,7 +115,8 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Does work that a hook requested at an event, and charges the hook for its time, without that of other hooks.
+    /// Does work that a hook requested at an event, and charges the hook for its time, without that of other
+    /// hooks.
     pub(crate) fn charging<T>(
         &mut self,
         asked: Option<(String, Event)>,

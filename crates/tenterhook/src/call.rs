@@ -1,4 +1,5 @@
-//! One call of the trainer (`fit`, `validate`, `test`, `predict`): set-up, body and teardown, and the clean-up after a failure.
+//! One call of the trainer (`fit`, `validate`, `test`, `predict`): set-up, body and teardown, and the
+//! clean-up after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -79,8 +80,9 @@ impl<'t, M: Module> Call<'t, M> {
         }
     }
 
-    /// Runs the call. After a failure, `on_exception` and then the rest of teardown run exactly once. Returns the first failure and
-    /// those that followed it. If the checkpoint is refused, only the data module has been set up, and only it is torn down.
+    /// Runs the call. After a failure, `on_exception` and then the rest of teardown run exactly once. Returns
+    /// the first failure and those that followed it. If the checkpoint is refused, only the data module has
+    /// been set up, and only it is torn down.
     pub(crate) fn run(
         &mut self,
         body: impl FnOnce(&mut Call<'t, M>) -> Result<(), Failure>,
@@ -159,8 +161,8 @@ impl<'t, M: Module> Call<'t, M> {
         failures
     }
 
-    /// A hook's failure within a step of the module is deferred until the step returns, and precedes a failure of the step. The
-    /// step's failure is dropped if it only passes the hook's on.
+    /// A hook's failure within a step of the module is deferred until the step returns, and precedes a
+    /// failure of the step. The step's failure is dropped if it only passes the hook's on.
     fn first_failure(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
         let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
         later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
@@ -296,7 +298,8 @@ impl<'t, M: Module> Call<'t, M> {
         });
     }
 
-    /// Runs a part of the clean-up. Its failure or panic is collected and stops nothing. Returns `false` after a panic.
+    /// Runs a part of the clean-up. Its failure or panic is collected and stops nothing. Returns `false`
+    /// after a panic.
     pub(crate) fn shielded(
         &mut self,
         later: &mut Vec<Failure>,

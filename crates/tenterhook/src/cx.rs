@@ -115,8 +115,8 @@ impl<M: Module> Cx<'_, M> {
         self.listening
     }
 
-    /// Shows an activation to hooks. `values` makes it under the full name that it receives, if a hook wants it; otherwise this costs
-    /// a branch. Engines provide a method for their tensors on top of this one.
+    /// Shows an activation to hooks. `values` makes it under the full name that it receives, if a hook wants
+    /// it; otherwise this costs a branch. Engines provide a method for their tensors on top of this one.
     #[inline]
     pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
         if self.listening {
@@ -128,9 +128,9 @@ impl<M: Module> Cx<'_, M> {
         }
     }
 
-    /// Shows an output of a validation, test or prediction step, such as the logits. `values` makes it under the name that it
-    /// receives, if a hook receives the event at the end of the batch. It is not called in training. Engines provide a method for
-    /// their tensors on top of this one.
+    /// Shows an output of a validation, test or prediction step, such as the logits. `values` makes it under
+    /// the name that it receives, if a hook receives the event at the end of the batch. It is not called in
+    /// training. Engines provide a method for their tensors on top of this one.
     #[inline]
     pub fn show_output<S: TensorSource + 'static>(&mut self, name: &str, values: impl FnOnce(&str) -> S) {
         if let Some(outputs) = &mut self.run.values.outputs {
@@ -196,7 +196,8 @@ impl<M: Module> Cx<'_, M> {
         self.manually(|run| run.manual_backward(module, loss))
     }
 
-    /// Manual optimization: steps one optimizer, with its events. Every call counts as a step and fires `on_step_end`.
+    /// Manual optimization: steps one optimizer, with its events. Every call counts as a step and fires
+    /// `on_step_end`.
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
         self.manually(|run| run.manual_step(module, optimizer))?;
         // The next step may be one in which hooks receive activations.
@@ -209,8 +210,8 @@ impl<M: Module> Cx<'_, M> {
         self.manually(|run| run.manual_zero_grad(module, optimizer))
     }
 
-    /// Runs a part of a step for the module. A hook's failure that ends the run is kept for the loop, because the module might
-    /// ignore the error that it receives.
+    /// Runs a part of a step for the module. A hook's failure that ends the run is kept for the loop, because
+    /// the module might ignore the error that it receives.
     fn manually(&mut self, work: impl FnOnce(&mut Loop<M>) -> Result<(), Failure>) -> ModuleResult {
         if let Some(failure) = self.run.hooks.aborted() {
             return Err(Aborting::of(failure).into());

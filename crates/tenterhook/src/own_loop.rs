@@ -13,9 +13,9 @@ use crate::trainer::WallClock;
 
 /// The hooks of a custom training loop.
 ///
-/// Make one, [`emit`](OwnLoop::emit) events where they happen, and act on the [`Verdict`]. The events count epochs, batches and
-/// steps; the clock runs from the start. Messages of hooks and failures that do not end the run are printed, unless
-/// [`with_notices`](OwnLoop::with_notices) takes them.
+/// Make one, [`emit`](OwnLoop::emit) events where they happen, and act on the [`Verdict`]. The events count
+/// epochs, batches and steps; the clock runs from the start. Messages of hooks and failures that do not end
+/// the run are printed, unless [`with_notices`](OwnLoop::with_notices) takes them.
 ///
 /// ```
 /// use tenterhook::prelude::*;
@@ -101,8 +101,8 @@ impl OwnLoop {
         self.progress.set(progress);
     }
 
-    /// Delivers an event to the hooks. The context is built only if a hook receives the event. An error is the failure of a hook
-    /// whose policy is to abort the run.
+    /// Delivers an event to the hooks. The context is built only if a hook receives the event. An error is
+    /// the failure of a hook whose policy is to abort the run.
     pub fn emit<'a, C: Context>(&'a self, make: impl FnOnce(Moment<'a>) -> C) -> Result<Verdict, Failure> {
         self.count(C::EVENT);
         let result = if self.hooks.borrow().wants(C::EVENT) {

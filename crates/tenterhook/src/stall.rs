@@ -1,7 +1,7 @@
 //! Stall warnings: a thread reports loaders that keep the loop waiting.
 //!
-//! The loop only stores that it waits, and for which loader, without a lock or a clock read. So the watch sees loaders that block the
-//! loop's own thread as well as those that load ahead.
+//! The loop only stores that it waits, and for which loader, without a lock or a clock read. So the watch
+//! sees loaders that block the loop's own thread as well as those that load ahead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

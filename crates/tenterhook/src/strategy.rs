@@ -1,8 +1,9 @@
 //! The strategy: how training is distributed over processes. The default is [`Solo`], one process.
 //!
-//! A strategy receives events and implements the collectives of the loop. All ranks call the same collectives in the same order. Each
-//! has the name of its call site, so that a strategy can detect ranks at different ones ([`RankError::Apart`]). The strategy fixes
-//! the order of summation, which must not depend on which rank comes first.
+//! A strategy receives events and implements the collectives of the loop. All ranks call the same collectives
+//! in the same order. Each has the name of its call site, so that a strategy can detect ranks at different
+//! ones ([`RankError::Apart`]). The strategy fixes the order of summation, which must not depend on which
+//! rank comes first.
 //!
 //! | call site | collective | purpose |
 //! |---|---|---|
@@ -26,15 +27,16 @@ macro_rules! define_strategy {
     ($($handler:ident)*) => {
         /// Receives events after hooks and module, and implements the collectives of the loop.
         ///
-        /// The defaults do nothing, which is right for one process. A strategy with a larger [`world`](Strategy::world)
-        /// implements all collectives. An error of a collective ends the call.
+        /// The defaults do nothing, which is right for one process. A strategy with a larger
+        /// [`world`](Strategy::world) implements all collectives. An error of a collective ends the call.
         pub trait Strategy: Send {
             /// The rank of this process, and the number of ranks. Called first in every call of the trainer.
             fn world(&self) -> World {
                 World::SOLO
             }
 
-            /// Replaces the values by their sums over all ranks. The sums are the same on all ranks, to the bit.
+            /// Replaces the values by their sums over all ranks. The sums are the same on all ranks, to the
+            /// bit.
             fn sum_f32(&mut self, _site: &str, _values: &mut [f32]) -> Result<(), BoxError> {
                 alone(self.world(), "sum_f32")
             }
@@ -59,8 +61,8 @@ macro_rules! define_strategy {
                 alone(self.world(), "wait")
             }
 
-            /// Aborts the other ranks after a failure of this one: the current or next collective of each must return
-            /// [`RankError::Failed`]. Called once, before `on_exception`; no collective follows.
+            /// Aborts the other ranks after a failure of this one: the current or next collective of each
+            /// must return [`RankError::Failed`]. Called once, before `on_exception`; no collective follows.
             fn abort(&mut self, _reason: &str) {}
 
             /// Called when hooks and module are set up and the checkpoint's weights are restored.

@@ -24,8 +24,8 @@ pub(crate) struct TrainStream<B> {
     length: Option<u64>,
     /// The loaders of all batches before a position can be computed.
     is_computable: bool,
-    /// Without a known length, one batch is fetched ahead to detect the last. A limit counts as a length, as in Lightning, even if
-    /// the loader ends before it.
+    /// Without a known length, one batch is fetched ahead to detect the last. A limit counts as a length, as
+    /// in Lightning, even if the loader ends before it.
     ahead: VecDeque<(B, usize)>,
     /// Batches before this position are fetched and dropped.
     first: u64,
@@ -67,8 +67,9 @@ impl<B> TrainStream<B> {
         self.loaders.get(loader).map_or("", |loader| loader.name())
     }
 
-    /// Goes to a batch of an epoch. The number of batches that each loader has given before it is computed, so that each loader
-    /// seeks directly. With several loaders of unknown length, the first fetch reads and drops the batches before it.
+    /// Goes to a batch of an epoch. The number of batches that each loader has given before it is computed,
+    /// so that each loader seeks directly. With several loaders of unknown length, the first fetch reads and
+    /// drops the batches before it.
     pub(crate) fn begin(&mut self, epoch: u64, batch: u64) -> Result<(), BoxError> {
         self.interleaver.begin(epoch);
         self.interleaver.advance(if self.is_computable { batch } else { 0 });

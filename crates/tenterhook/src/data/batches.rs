@@ -15,7 +15,8 @@ use crate::data::dataset::contained;
 /// Domain separator of the samples' seeds.
 const PURPOSE: u64 = 0x5b;
 
-/// A loader over a [`Dataset`]. The order is a function of seed and epoch; threads and prefetching do not change it.
+/// A loader over a [`Dataset`]. The order is a function of seed and epoch; threads and prefetching do not
+/// change it.
 ///
 /// ```
 /// use tenterhook::Loader;
@@ -34,8 +35,8 @@ const PURPOSE: u64 = 0x5b;
 /// # Ok::<(), tenterhook::BoxError>(())
 /// ```
 ///
-/// An error or a panic while loading is returned by `next`, with the loader and the samples. The next call returns the next batch.
-/// Seeking and dropping do not wait for samples that worker threads are loading.
+/// An error or a panic while loading is returned by `next`, with the loader and the samples. The next call
+/// returns the next batch. Seeking and dropping do not wait for samples that worker threads are loading.
 ///
 /// A clone shares the dataset and starts at the beginning.
 pub struct Batches<B> {

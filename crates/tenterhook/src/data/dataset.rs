@@ -12,8 +12,8 @@ use tenterhook_files::Fingerprint;
 pub struct Sample {
     /// The index in the dataset.
     pub index: usize,
-    /// The seed of this sample in this epoch, for augmentation. It does not depend on the worker thread. Without shuffling it is
-    /// the same in every epoch.
+    /// The seed of this sample in this epoch, for augmentation. It does not depend on the worker thread.
+    /// Without shuffling it is the same in every epoch.
     pub seed: u64,
 }
 
@@ -33,8 +33,8 @@ pub trait Dataset: Send + Sync + 'static {
     /// Loads a sample.
     fn load(&self, sample: Sample) -> Result<Self::Item, BoxError>;
 
-    /// A fingerprint of the contents, for example [`Fingerprint::of_file`], so that a run is not resumed with other data. Computed
-    /// once when a run starts. The default is `None`: unknown.
+    /// A fingerprint of the contents, for example [`Fingerprint::of_file`], so that a run is not resumed with
+    /// other data. Computed once when a run starts. The default is `None`: unknown.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
         Ok(None)
     }

@@ -11,11 +11,11 @@ pub enum Interleave {
     RoundRobin,
     /// All batches of the first loader, then all of the next.
     Sequential,
-    /// Each batch comes from a random loader that is not exhausted, with a probability proportional to its weight. One weight per
-    /// loader. The draw is a function of the run's seed, the epoch and the position.
+    /// Each batch comes from a random loader that is not exhausted, with a probability proportional to its
+    /// weight. One weight per loader. The draw is a function of the run's seed, the epoch and the position.
     Weighted(Vec<f64>),
-    /// A repeated pattern: the number of batches per turn of each loader; empty means one each. The epoch ends when the loader of
-    /// the current turn is exhausted.
+    /// A repeated pattern: the number of batches per turn of each loader; empty means one each. The epoch
+    /// ends when the loader of the current turn is exhausted.
     Alternating(Vec<u64>),
 }
 
@@ -44,7 +44,8 @@ pub enum InterleaveMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterleaveOptions {
-    /// How several training loaders are interleaved: `round_robin`, `sequential`, `weighted` or `alternating`.
+    /// How several training loaders are interleaved: `round_robin`, `sequential`, `weighted` or
+    /// `alternating`.
     pub turns: InterleaveMode,
     /// With `weighted`: the relative probability of each loader.
     #[serde(skip_serializing_if = "Option::is_none")]

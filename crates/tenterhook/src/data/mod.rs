@@ -1,11 +1,13 @@
 //! Data: datasets, loaders, data modules, and the interleaving of several loaders.
 //!
-//! Most programs need a [`Dataset`] (a `Vec` is one) in a [`Batches`] loader, and [`DataLoaders`] as the data module. What a loader
-//! yields is a function of its seed, the epoch and the position, so a resumed run gets the same batches.
+//! Most programs need a [`Dataset`] (a `Vec` is one) in a [`Batches`] loader, and [`DataLoaders`] as the data
+//! module. What a loader yields is a function of its seed, the epoch and the position, so a resumed run gets
+//! the same batches.
 //!
-//! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles by computing a permutation ([`Order`]) instead of storing
-//! one. Worker threads load ahead and deliver in order. With several loaders the number of batches that each has given is computed,
-//! and each seeks directly. The state of a data module is a [`DataState`], which it shares with the trainer.
+//! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles by computing a permutation
+//! ([`Order`]) instead of storing one. Worker threads load ahead and deliver in order. With several loaders
+//! the number of batches that each has given is computed, and each seeks directly. The state of a data module
+//! is a [`DataState`], which it shares with the trainer.
 
 mod batches;
 #[cfg(test)]
@@ -76,14 +78,16 @@ impl Split {
     }
 }
 
-/// A source of batches, epoch after epoch. The order is a function of the epoch and a fixed seed, and the position is a number.
-/// Dropping a loader must not wait for a batch, because it may be dropped when none comes.
+/// A source of batches, epoch after epoch. The order is a function of the epoch and a fixed seed, and the
+/// position is a number. Dropping a loader must not wait for a batch, because it may be dropped when none
+/// comes.
 pub trait Loader<B> {
     /// The name, which events contain.
     fn name(&self) -> &str;
     /// The number of batches of an epoch, if known.
     fn batches(&self) -> Option<u64>;
-    /// A fingerprint of the data, if known. A run resumes only with the same data. Computed once when a run starts.
+    /// A fingerprint of the data, if known. A run resumes only with the same data. Computed once when a run
+    /// starts.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
         Ok(None)
     }
@@ -92,10 +96,11 @@ pub trait Loader<B> {
     /// The next batch; `None` after the last.
     fn next(&mut self) -> Result<Option<B>, BoxError>;
 
-    /// The next batch, unless the fetch is cancelled. Nothing is lost by cancelling: the next fetch returns the same batch.
+    /// The next batch, unless the fetch is cancelled. Nothing is lost by cancelling: the next fetch returns
+    /// the same batch.
     ///
-    /// A loader that waits for threads or a service calls `cancelled` now and then while it waits, so that a run can be ended
-    /// meanwhile. A loader that does all the work itself implements only `next`.
+    /// A loader that waits for threads or a service calls `cancelled` now and then while it waits, so that a
+    /// run can be ended meanwhile. A loader that does all the work itself implements only `next`.
     fn next_unless(&mut self, _cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
         self.next().map(Fetch::from)
     }
@@ -135,8 +140,8 @@ pub trait DataModule<B> {
         Interleave::RoundRobin
     }
 
-    /// Receives the rank of this process in a distributed run, whose part of each batch the loaders must yield. Called before
-    /// `setup`. All ranks must yield the same number of batches.
+    /// Receives the rank of this process in a distributed run, whose part of each batch the loaders must
+    /// yield. Called before `setup`. All ranks must yield the same number of batches.
     fn join(&mut self, _world: World) {}
 
     /// Called before anything else.
@@ -144,14 +149,14 @@ pub trait DataModule<B> {
         Ok(())
     }
 
-    /// The state that checkpoints save, such as a random split or the level of a curriculum. Called after `setup`. The position in
-    /// the data is saved by the trainer.
+    /// The state that checkpoints save, such as a random split or the level of a curriculum. Called after
+    /// `setup`. The position in the data is saved by the trainer.
     fn state(&self) -> Option<DataState> {
         None
     }
 
-    /// Restores the state of a checkpoint, after the module's and before that of hooks, and before loaders are made. By default it
-    /// replaces the value of [`state`](DataModule::state).
+    /// Restores the state of a checkpoint, after the module's and before that of hooks, and before loaders
+    /// are made. By default it replaces the value of [`state`](DataModule::state).
     fn load_state(&mut self, saved: &State) -> Result<(), BoxError> {
         Ok(self.state().map_or(Ok(()), |state| state.restore(saved))?)
     }

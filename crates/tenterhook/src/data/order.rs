@@ -10,12 +10,12 @@ const ROUNDS: usize = 8;
 /// The smallest side of the grid. A smaller grid has too few orders and shows patterns.
 const SIDE: u64 = 16;
 
-/// A permutation of the numbers below `len`. It is a pure function of seed and epoch and is evaluated in constant time and space, so
-/// any position of any epoch can be reached directly.
+/// A permutation of the numbers below `len`. It is a pure function of seed and epoch and is evaluated in
+/// constant time and space, so any position of any epoch can be reached directly.
 ///
-/// It is a Feistel network with cycle walking. The numbers are the cells of a `rows × columns` grid. Each round rotates every row by
-/// an offset drawn for the row, then every column by an offset drawn for the column. A number that lands outside `len` goes through
-/// the network again.
+/// It is a Feistel network with cycle walking. The numbers are the cells of a `rows × columns` grid. Each
+/// round rotates every row by an offset drawn for the row, then every column by an offset drawn for the
+/// column. A number that lands outside `len` goes through the network again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     len: u64,

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::State;
 use tenterhook_core::state::StateError;
 
-/// The state of a data module, saved in checkpoints. Clones share the value, so that the data module, its loaders and hooks can read
-/// and change it. A checkpoint holds the value at the time of the save.
+/// The state of a data module, saved in checkpoints. Clones share the value, so that the data module, its
+/// loaders and hooks can read and change it. A checkpoint holds the value at the time of the save.
 ///
 /// ```
 /// use tenterhook::data::DataState;

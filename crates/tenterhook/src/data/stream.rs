@@ -15,10 +15,11 @@ type Items<I> = Box<dyn Iterator<Item = Result<I, BoxError>> + Send>;
 type Read<B> = Box<dyn FnMut() -> Result<Option<B>, BoxError> + Send>;
 type Open<B> = dyn Fn(&StreamLoader<B>) -> Read<B> + Send + Sync;
 
-/// A loader over a stream of items of unknown length: lines of a log, responses of a service, generated numbers.
+/// A loader over a stream of items of unknown length: lines of a log, responses of a service, generated
+/// numbers.
 ///
-/// A function opens the stream of an epoch. Seeking reads and drops the items before the position, so a resumed run gets the same
-/// batches if the stream of an epoch is always the same.
+/// A function opens the stream of an epoch. Seeking reads and drops the items before the position, so a
+/// resumed run gets the same batches if the stream of an epoch is always the same.
 ///
 /// ```
 /// use tenterhook::Loader;
@@ -200,7 +201,8 @@ impl<B: Send + 'static> Loader<B> for StreamLoader<B> {
     }
 }
 
-/// Receives the next batch of the reading thread. A batch that is ready is returned even if the fetch is cancelled.
+/// Receives the next batch of the reading thread. A batch that is ready is returned even if the fetch is
+/// cancelled.
 fn received<B>(
     batches: &Receiver<Result<B, BoxError>>,
     cancelled: &dyn Fn() -> bool,

@@ -13,8 +13,8 @@ use super::fetch::POLL;
 /// Loads the batch of this number. Returns early when the second argument returns `true`.
 pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
 
-/// The worker threads of an epoch. Batches are claimed and delivered in order, so the number of threads does not change what is
-/// delivered.
+/// The worker threads of an epoch. Batches are claimed and delivered in order, so the number of threads does
+/// not change what is delivered.
 pub(super) struct Workers<B> {
     queue: Arc<BatchQueue<B>>,
 }

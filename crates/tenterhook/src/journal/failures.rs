@@ -9,7 +9,8 @@ use crate::run::{Entry, Happening};
 /// The largest number of kinds. Failures of further kinds are only counted.
 const KINDS: usize = 100;
 
-/// Failures of one kind: of the same hook (or module, data, strategy) in the same event, all errors or all panics.
+/// Failures of one kind: of the same hook (or module, data, strategy) in the same event, all errors or all
+/// panics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

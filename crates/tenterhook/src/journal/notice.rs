@@ -175,7 +175,8 @@ fn in_percent(share: f64) -> String {
 /// The longest line of a notice on a terminal, in characters.
 const LONGEST: usize = 2000;
 
-/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a run.
+/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not
+/// end a run.
 #[allow(clippy::disallowed_methods)] // the default reader
 pub(crate) fn print(notice: &RunNotice) {
     let text = printable::text(&notice.to_string(), LONGEST);
@@ -190,8 +191,8 @@ const KEPT: usize = 1000;
 
 type Reader = Box<dyn FnMut(&RunNotice) + Send>;
 
-/// The readers of notices besides hooks and the recorder: the terminal, or what replaces it, and others. Shared with the thread
-/// that reports stalls.
+/// The readers of notices besides hooks and the recorder: the terminal, or what replaces it, and others.
+/// Shared with the thread that reports stalls.
 #[derive(Clone)]
 pub(crate) struct Readers(Arc<Mutex<Vec<Reader>>>);
 
@@ -234,8 +235,9 @@ impl Notices {
         }
     }
 
-    /// Whether readers receive the notice. Decisions and changes of the list of hooks are only recorded. A failure of a hook is
-    /// counted; of each kind readers receive the first, with its backtrace, and the one that disables the hook.
+    /// Whether readers receive the notice. Decisions and changes of the list of hooks are only recorded. A
+    /// failure of a hook is counted; of each kind readers receive the first, with its backtrace, and the one
+    /// that disables the hook.
     pub(crate) fn is_told(&mut self, notice: &mut RunNotice) -> bool {
         let contained = match notice {
             RunNotice::Contained(contained) => contained,

@@ -44,8 +44,8 @@ impl Recording {
 }
 
 impl<M: Module> Loop<M> {
-    /// Records the metrics that were logged since the last line, and delivers `on_log`. Called when all receivers have the event,
-    /// so that its metrics are on one line.
+    /// Records the metrics that were logged since the last line, and delivers `on_log`. Called when all
+    /// receivers have the event, so that its metrics are on one line.
     #[inline]
     pub(crate) fn record_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
         let is_wanted = self.journal.recording.is_some() || self.hooks.wants(Event::Log);
@@ -57,8 +57,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Records the metrics and histograms that were logged since the last line, and returns them. Both lines have the same time,
-    /// by which readers join them.
+    /// Records the metrics and histograms that were logged since the last line, and returns them. Both lines
+    /// have the same time, by which readers join them.
     fn record_line(&mut self, stage: Phase) -> Option<Logged> {
         let metrics = self.shared.metrics.take_changes();
         let has_histograms = self.shared.metrics.has_histograms();
@@ -142,8 +142,8 @@ impl<M: Module> Loop<M> {
         self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
     }
 
-    /// Calls the recorder. An error during the run is reported once and does not end it; [`Loop::end_recording`] makes it a
-    /// failure.
+    /// Calls the recorder. An error during the run is reported once and does not end it;
+    /// [`Loop::end_recording`] makes it a failure.
     pub(crate) fn record(&mut self, write: impl FnOnce(&mut dyn Recorder) -> Result<(), BoxError>) {
         let Some(recording) = &mut self.journal.recording else { return };
         let written = write(&mut **recording.recorder());

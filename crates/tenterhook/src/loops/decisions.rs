@@ -1,4 +1,5 @@
-//! After hooks or the module have run: applies their decisions, and reports failures and changes of the list of hooks.
+//! After hooks or the module have run: applies their decisions, and reports failures and changes of the list
+//! of hooks.
 
 use tenterhook_core::{
     BoxError, Changed, Decided, Event, Failure, Flow, Lr, Origin, Progress, Request, RosterRequest, Status,
@@ -15,7 +16,8 @@ use crate::run::Happening;
 const MODULE: &str = "module";
 
 impl<M: Module> Loop<M> {
-    /// After an event was delivered to the hooks: applies their decisions, and reports their messages and failures.
+    /// After an event was delivered to the hooks: applies their decisions, and reports their messages and
+    /// failures.
     #[inline]
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
@@ -66,8 +68,8 @@ impl<M: Module> Loop<M> {
         delivered
     }
 
-    /// Holds `on_hook_disabled` and `on_notice` back until `work` is done. Between the moment at which a checkpoint takes the
-    /// states of hooks and the end of the save, hooks receive neither.
+    /// Holds `on_hook_disabled` and `on_notice` back until `work` is done. Between the moment at which a
+    /// checkpoint takes the states of hooks and the end of the save, hooks receive neither.
     pub(crate) fn with_news_held(
         &mut self,
         module: &mut M,
@@ -101,8 +103,8 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that says something about each
-    /// notice would never end.
+    /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that says
+    /// something about each notice would never end.
     fn deliver_pending(&mut self, module: &mut M) -> Result<(), Failure> {
         for notice in std::mem::take(&mut self.journal.pending) {
             let (text, told, entry) = (notice.text.as_str(), notice.told, &notice.entry);
@@ -111,8 +113,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Delivers `on_hook_disabled`, also for hooks that are disabled by its handlers. The rounds are bounded, because hooks may
-    /// enable each other again and again.
+    /// Delivers `on_hook_disabled`, also for hooks that are disabled by its handlers. The rounds are bounded,
+    /// because hooks may enable each other again and again.
     fn deliver_disabled(&mut self, module: &mut M) -> Result<(), Failure> {
         for _ in 0..=self.hooks.list().len() {
             for (hook, reason) in std::mem::take(&mut self.journal.disabled) {
@@ -124,7 +126,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// After the module has run: applies its decisions. A hook's failure within a step of the module was deferred until here.
+    /// After the module has run: applies its decisions. A hook's failure within a step of the module was
+    /// deferred until here.
     #[inline]
     pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
         if let Some(failure) = self.hooks.take_aborted() {
@@ -148,8 +151,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Notes a decision. Two kinds are too frequent for notices: swaps of weights are only written to `events.jsonl`, and saves of
-    /// checkpoint hooks have entries of their own there.
+    /// Notes a decision. Two kinds are too frequent for notices: swaps of weights are only written to
+    /// `events.jsonl`, and saves of checkpoint hooks have entries of their own there.
     fn note_decision(&mut self, decided: &Decided) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
@@ -234,7 +237,8 @@ impl<M: Module> Loop<M> {
         Some(format!("there are only {optimizers} optimizers, counted from 0; {missing} is none of them"))
     }
 
-    /// Refuses a decision that cannot be carried out. For a hook its policy applies; for the module it is a failure.
+    /// Refuses a decision that cannot be carried out. For a hook its policy applies; for the module it is a
+    /// failure.
     pub(super) fn refuse_decision(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
         if decided.hook != MODULE {

@@ -1,7 +1,8 @@
 //! How training ends: by its limits, by a requested stop, or by a signal.
 //!
-//! Signals are checked once per batch. The current batch completes; then training ends without a further validation, regardless of
-//! `min_epochs` and `min_steps`. The library installs no signal handler; `tenter` does.
+//! Signals are checked once per batch. The current batch completes; then training ends without a further
+//! validation, regardless of `min_epochs` and `min_steps`. The library installs no signal handler; `tenter`
+//! does.
 
 use std::sync::atomic::Ordering;
 

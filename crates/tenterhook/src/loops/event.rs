@@ -1,10 +1,10 @@
-//! How an event is delivered: to the hooks, whose decisions are applied and whose saves are taken, then to the module and the
-//! strategy, in the order of the table of events (`tenterhook_core::event`).
+//! How an event is delivered: to the hooks, whose decisions are applied and whose saves are taken, then to
+//! the module and the strategy, in the order of the table of events (`tenterhook_core::event`).
 //!
 //! `event!(self, TrainStart { .. })` delivers an event to all of them. The other macros are its parts.
 
-/// Calls user code: `call!(self, Module, "backward", module.backward(..))?`. Its error, or its panic, becomes a failure of this
-/// callee at this place.
+/// Calls user code: `call!(self, Module, "backward", module.backward(..))?`. Its error, or its panic, becomes
+/// a failure of this callee at this place.
 macro_rules! call {
     ($run:expr, $Callee:ident, $place:expr, $called:expr) => {{
         $run.enter($crate::loops::Callee::$Callee, $place);
@@ -26,7 +26,8 @@ macro_rules! moment {
     };
 }
 
-/// Delivers an event to the hooks alone, and applies their decisions. The context is built only if a hook receives the event.
+/// Delivers an event to the hooks alone, and applies their decisions. The context is built only if a hook
+/// receives the event.
 macro_rules! emit {
     ($run:expr, $module:expr, $Event:ident $fields:tt) => {
         emit!($run, $module, All, $Event $fields)
@@ -91,8 +92,9 @@ macro_rules! deliver {
     };
 }
 
-/// The part of a delivery after the hooks: the saves that they requested, then module and strategy. Events whose receivers have
-/// no rule here are delivered by hand: set-up, teardown, failure and those of checkpoints.
+/// The part of a delivery after the hooks: the saves that they requested, then module and strategy. Events
+/// whose receivers have no rule here are delivered by hand: set-up, teardown, failure and those of
+/// checkpoints.
 macro_rules! deliver_rest {
     ($parts:tt $handler:ident $Event:ident [hooks module]) => {
         deliver!(@saves $parts $Event);

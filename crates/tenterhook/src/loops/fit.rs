@@ -1,7 +1,7 @@
 //! `fit`, from its first event to its last, in the order in which they fire.
 //!
-//! [`Call::fit`] → [`Call::train`] → [`Call::epoch`] → [`Call::batches`] → [`Call::batch`]. Forward, backward and the optimizer
-//! step of a batch are in `update.rs`, validation is in `evaluate.rs`.
+//! [`Call::fit`] → [`Call::train`] → [`Call::epoch`] → [`Call::batches`] → [`Call::batch`]. Forward, backward
+//! and the optimizer step of a batch are in `update.rs`, validation is in `evaluate.rs`.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ impl<M: Module> Call<'_, M> {
         self.train(restored)
     }
 
-    /// Runs a few validation batches to find mistakes early. Metrics, blackboard and random streams are reset afterwards; only a
-    /// request to stop remains in effect, as in Lightning.
+    /// Runs a few validation batches to find mistakes early. Metrics, blackboard and random streams are reset
+    /// afterwards; only a request to stop remains in effect, as in Lightning.
     fn sanity_check(&mut self) -> Result<(), Failure> {
         let resumed = self.resume.point.is_some();
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
@@ -64,8 +64,8 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// All epochs. `restored` is the shared state of the checkpoint: on a resume the events up to `on_train_start` fire again,
-    /// and their effects on it are undone.
+    /// All epochs. `restored` is the shared state of the checkpoint: on a resume the events up to
+    /// `on_train_start` fire again, and their effects on it are undone.
     fn train(&mut self, restored: Option<SharedSnapshot>) -> Result<(), Failure> {
         let mut training = self.training()?;
         self.run.agree(self.module, "decisions")?;
@@ -258,7 +258,8 @@ impl<M: Module> Call<'_, M> {
         self.run.deliver_notices(self.module)
     }
 
-    /// After a batch: records its metrics, and validates if that is due. Returns `true` when the epoch ends here.
+    /// After a batch: records its metrics, and validates if that is due. Returns `true` when the epoch ends
+    /// here.
     pub(crate) fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
         self.run.record_metrics(self.module, Phase::Train)?;
         if self.validation_is_due(training) {
@@ -287,7 +288,8 @@ impl<M: Module> Call<'_, M> {
         Ok(ends)
     }
 
-    /// Whether training can be interrupted here. Where gradients cannot be saved, the accumulation window is completed first.
+    /// Whether training can be interrupted here. Where gradients cannot be saved, the accumulation window is
+    /// completed first.
     fn can_interrupt(&self) -> bool {
         self.module.saves_gradients()
             || !self.run.checkpointer.kept

@@ -1,14 +1,16 @@
-//! The loops. `fit.rs` is training from the first event to the last, `update.rs` forward, backward and optimizer step,
-//! `evaluate.rs` validation, test and prediction, `event.rs` how an event is delivered, `decisions.rs` how the decisions of hooks
-//! are applied, and `ranks/` the collectives of several ranks.
+//! The loops. `fit.rs` is training from the first event to the last, `update.rs` forward, backward and
+//! optimizer step, `evaluate.rs` validation, test and prediction, `event.rs` how an event is delivered,
+//! `decisions.rs` how the decisions of hooks are applied, and `ranks/` the collectives of several ranks.
 //!
-//! - A skipped update skips its whole accumulation window, because the sum of the gradients contains those that must not be used.
+//! - A skipped update skips its whole accumulation window, because the sum of the gradients contains those
+//!   that must not be used.
 //! - A decision may hold several flows. Each takes effect, and the strongest determines how the run ends.
-//! - Gradient norms that only hooks with a cadence read are computed in the steps of these hooks (`HookRunner::wants_at`).
+//! - Gradient norms that only hooks with a cadence read are computed in the steps of these hooks
+//!   (`HookRunner::wants_at`).
 //! - Checkpoints hold the module's own weights while others are swapped in.
 //! - Training loaders are made before `configure_optimizers`, because schedules need the length of training.
-//! - A checkpoint after a failure is of the last point from which the run can be resumed. The accumulation window of the failed
-//!   batch starts again.
+//! - A checkpoint after a failure is of the last point from which the run can be resumed. The accumulation
+//!   window of the failed batch starts again.
 
 #[macro_use]
 pub(crate) mod event;
@@ -216,8 +218,8 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Reads and logs the loss every `log_every_n_steps`, or in every step if a hook reads every loss. A loss that is read for
-    /// observers alone is shown to observers alone, so that they cannot influence decisions.
+    /// Reads and logs the loss every `log_every_n_steps`, or in every step if a hook reads every loss. A loss
+    /// that is read for observers alone is shown to observers alone, so that they cannot influence decisions.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.state.progress.step.is_multiple_of(self.limits.log_every);
         let for_all = due || self.hooks.judges_every_loss();

@@ -1,6 +1,8 @@
-//! What training does with a batch: forward, backward and, at the end of an accumulation window, the optimizer step.
+//! What training does with a batch: forward, backward and, at the end of an accumulation window, the
+//! optimizer step.
 //!
-//! [`Loop::train_on`] shows the order. The functions below it are its parts, each with the events before and after it.
+//! [`Loop::train_on`] shows the order. The functions below it are its parts, each with the events before and
+//! after it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -27,8 +29,9 @@ pub(crate) fn purpose(phase: Phase) -> u64 {
 }
 
 impl<M: Module> Loop<M> {
-    /// Forward, backward and, when the window ends, the optimizer step. Returns the learning rate that the optimizer used, or
-    /// `None` without a step. With manual optimization the module does backward and step itself, in its `training_step`.
+    /// Forward, backward and, when the window ends, the optimizer step. Returns the learning rate that the
+    /// optimizer used, or `None` without a step. With manual optimization the module does backward and step
+    /// itself, in its `training_step`.
     pub(crate) fn train_on(
         &mut self,
         module: &mut M,
@@ -132,8 +135,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Steps these optimizers, in order. Returns the learning rate that the first of them used, or `None` when a controller
-    /// skipped the update.
+    /// Steps these optimizers, in order. Returns the learning rate that the first of them used, or `None`
+    /// when a controller skipped the update.
     pub(crate) fn update(
         &mut self,
         module: &mut M,
@@ -179,7 +182,8 @@ impl<M: Module> Loop<M> {
         Ok(used_lr)
     }
 
-    /// Reports once per optimizer the parameters that got no gradient, usually because of a mistake in the model.
+    /// Reports once per optimizer the parameters that got no gradient, usually because of a mistake in the
+    /// model.
     fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
         if self.update.gradients_seen.contains(&optimizer) {
             return;
@@ -255,8 +259,8 @@ impl<M: Module> Loop<M> {
         started.map_or(Duration::ZERO, |started| self.shared.clock.elapsed().saturating_sub(started))
     }
 
-    /// Steps the schedulers of this interval. Plateau schedulers are stepped apart from the others, after the validation that
-    /// logs their metric.
+    /// Steps the schedulers of this interval. Plateau schedulers are stepped apart from the others, after the
+    /// validation that logs their metric.
     pub(crate) fn step_schedulers(
         &mut self,
         module: &mut M,
@@ -286,7 +290,8 @@ impl<M: Module> Loop<M> {
                 if metric.is_none() {
                     let known = self.shared.metrics.names().join("`, `");
                     let error = format!(
-                        "a scheduler waits for a plateau of `{name}`, which was not logged; the logged metrics are: `{known}`"
+                        "a scheduler waits for a plateau of `{name}`, which was not logged; there are: \
+                         `{known}`"
                     );
                     return self.fail(Callee::Trainer, "lr_scheduler_step", error);
                 }

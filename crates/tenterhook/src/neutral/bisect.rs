@@ -10,8 +10,8 @@ use super::runs::{RunKind, Runs};
 use super::{NeutralError, Training};
 
 impl<T: Training, F: FnMut() -> Result<T, BoxError>> Runs<'_, F> {
-    /// Explains a difference between the runs without and with all observers: either the program is not deterministic, or some
-    /// observers cause it.
+    /// Explains a difference between the runs without and with all observers: either the program is not
+    /// deterministic, or some observers cause it.
     pub(super) fn explain(
         &mut self,
         all: &[String],
@@ -52,8 +52,8 @@ fn not_deterministic(run: &RunKind, difference: Difference) -> Finding {
     Finding::NotDeterministic { run: run.to_string(), difference }
 }
 
-/// The sets of hooks each of which is sufficient for a difference, given that all together are. `differs` tests a set, which is
-/// expensive.
+/// The sets of hooks each of which is sufficient for a difference, given that all together are. `differs`
+/// tests a set, which is expensive.
 fn causes<E>(
     all: &[String],
     differs: &mut impl FnMut(&[String]) -> Result<bool, E>,

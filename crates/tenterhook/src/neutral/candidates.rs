@@ -63,8 +63,8 @@ impl Candidates {
         others.chain(&self.removed).map(String::as_str)
     }
 
-    /// The tested observers that the run with all of them did not exercise: they failed, the run was too short, or nothing that they
-    /// wait for happened.
+    /// The tested observers that the run with all of them did not exercise: they failed, the run was too
+    /// short, or nothing that they wait for happened.
     pub(super) fn not_exercised(&self, ran: &Ran) -> Vec<NotExercised> {
         let why = |hook: &String, received: Received| {
             if ran.hooks.iter().any(|info| info.name == *hook && info.failures > 0) {
@@ -100,7 +100,8 @@ fn first_failure(hook: &str, report: &Report) -> Option<String> {
     })
 }
 
-/// The cadences by which a hook fires, each with a description and the steps, batches or epochs that it needs beyond it.
+/// The cadences by which a hook fires, each with a description and the steps, batches or epochs that it needs
+/// beyond it.
 fn cadences(spec: &HookSpec) -> impl Iterator<Item = (Cadence, u64, String)> {
     let paced = spec.paced.filter(|cadence| !is_never(*cadence));
     let every = spec.every.iter().map(|cadence| (*cadence, 0, format!("it fires every {cadence}")));
@@ -139,8 +140,8 @@ fn is_never(cadence: Cadence) -> bool {
     cadence == Cadence::Steps(u64::MAX)
 }
 
-/// Why a hook has done nothing: none of the events that it waits for was delivered to it. For a hook that receives events of every
-/// epoch, events that fire once per run do not count.
+/// Why a hook has done nothing: none of the events that it waits for was delivered to it. For a hook that
+/// receives events of every epoch, events that fire once per run do not count.
 fn idle(spec: &HookSpec, received: Received) -> Option<String> {
     let Received { wanted, in_training, in_evaluations } = received;
     let looks_at_steps = !spec.paced.is_some_and(is_never);

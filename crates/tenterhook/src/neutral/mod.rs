@@ -1,9 +1,10 @@
 //! The proof that observers are neutral: training with and without them, compared bit for bit.
 //!
-//! An observer cannot change training through its interface, but it can through the engine: for example by drawing from a random
-//! generator that the model draws from, too. [`verify`] trains once without the observers and once with all of them, and compares
-//! the loss, all parameters, the optimizers' state and their learning rates at every step, the metrics after each validation, and
-//! everything again at the end. It reports the first difference, its size, and the hooks that cause it.
+//! An observer cannot change training through its interface, but it can through the engine: for example by
+//! drawing from a random generator that the model draws from, too. [`verify`] trains once without the
+//! observers and once with all of them, and compares the loss, all parameters, the optimizers' state and
+//! their learning rates at every step, the metrics after each validation, and everything again at the end. It
+//! reports the first difference, its size, and the hooks that cause it.
 //!
 //! ```
 //! use tenterhook::toy::{Toy, ToyData};
@@ -18,22 +19,24 @@
 //! # Ok::<(), neutral::NeutralError>(())
 //! ```
 //!
-//! Controllers and update hooks are in all runs, because they may change training, and so is every observer that one of them declares
-//! to read from. Hooks that save checkpoints and disabled hooks are in none. Hooks write to a temporary run directory that is
-//! removed.
+//! Controllers and update hooks are in all runs, because they may change training, and so is every observer
+//! that one of them declares to read from. Hooks that save checkpoints and disabled hooks are in none. Hooks
+//! write to a temporary run directory that is removed.
 //!
-//! Values are compared as hooks see them, as 32-bit floats; differences below this precision are not seen. Of several observers that
-//! change training, the report names those whose difference shows at the earliest step. The others are found when these are removed.
+//! Values are compared as hooks see them, as 32-bit floats; differences below this precision are not seen. Of
+//! several observers that change training, the report names those whose difference shows at the earliest
+//! step. The others are found when these are removed.
 //!
-//! By the clock of the runs a training batch takes one second, so that time-based cadences fire at the same step in all of them;
-//! `max_time` is ignored.
+//! By the clock of the runs a training batch takes one second, so that time-based cadences fire at the same
+//! step in all of them; `max_time` is ignored.
 //!
 //! 1. `candidates.rs` selects the observers to test.
-//! 2. `recorder.rs`, an observer that runs last, hashes every item before the first step, after each step and at the end. Only the run
-//!    without observers is kept, as 16 bytes per item and step. Every other run is compared with it and ends where it first differs.
-//!    Runs end by an interrupt, because `max_steps` would change schedules and plan.
-//! 3. After a difference, `bisect.rs` repeats the run without observers, to check that the program is deterministic, and finds the
-//!    observers that cause the difference.
+//! 2. `recorder.rs`, an observer that runs last, hashes every item before the first step, after each step and
+//!    at the end. Only the run without observers is kept, as 16 bytes per item and step. Every other run is
+//!    compared with it and ends where it first differs. Runs end by an interrupt, because `max_steps` would
+//!    change schedules and plan.
+//! 3. After a difference, `bisect.rs` repeats the run without observers, to check that the program is
+//!    deterministic, and finds the observers that cause the difference.
 
 mod bisect;
 mod candidates;
@@ -127,8 +130,8 @@ pub enum NeutralError {
     },
 }
 
-/// Tests the observers of a training in its first `steps` optimizer steps, or in all of them if it is shorter. Every call of `make`
-/// must make the same training, with the same seed.
+/// Tests the observers of a training in its first `steps` optimizer steps, or in all of them if it is
+/// shorter. Every call of `make` must make the same training, with the same seed.
 pub fn verify<T: Training>(
     steps: u64,
     make: impl FnMut() -> Result<T, BoxError>,
@@ -204,8 +207,8 @@ impl Verification {
     }
 }
 
-/// The number of steps in which every observer of this trainer fires once, as far as it declares how often: at least 50; observers
-/// that need more than 200 are ignored.
+/// The number of steps in which every observer of this trainer fires once, as far as it declares how often:
+/// at least 50; observers that need more than 200 are ignored.
 #[must_use]
 pub fn usual_steps(trainer: &Trainer) -> u64 {
     let accumulate = trainer.run_info().accumulate_grad_batches;

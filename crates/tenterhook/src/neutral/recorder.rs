@@ -1,6 +1,7 @@
 //! The recorder: an observer that compares training at every step, at validations and at the end.
 //!
-//! Of a run it keeps one digest per item and step. Values are kept only for the items that differ, at the first step that differs.
+//! Of a run it keeps one digest per item and step. Values are kept only for the items that differ, at the
+//! first step that differs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -286,8 +287,8 @@ fn measure(item: &ComparedItem, values: &Values, sought: &Mismatch, measured: &m
     measured.tensors[index].largest = other.and_then(|other| values.distance(other));
 }
 
-/// Calls `with` for every item at this point: parameters in the module's order, then optimizer state and rates; for a validation,
-/// its metrics.
+/// Calls `with` for every item at this point: parameters in the module's order, then optimizer state and
+/// rates; for a validation, its metrics.
 fn for_each_item(cx: &Moment<'_>, point: ComparePoint, mut with: impl FnMut(ComparedItem, &[usize], Values)) {
     if point == ComparePoint::Validation {
         let metrics = cx.metrics().to_map().into_iter().filter(|(name, _)| name.starts_with("val/"));

@@ -9,7 +9,8 @@ use serde::Serialize;
 pub struct NeutralityReport {
     /// The observers that were tested, in registration order.
     pub tested: Vec<String>,
-    /// The hooks that were not tested. Controllers and update hooks are not listed: they may change training, and were in all runs.
+    /// The hooks that were not tested. Controllers and update hooks are not listed: they may change training,
+    /// and were in all runs.
     pub excluded: Vec<ExcludedHook>,
     /// The tested observers that did nothing in the runs, or too little.
     pub not_exercised: Vec<NotExercised>,
@@ -65,8 +66,8 @@ pub enum Finding {
     Differs {
         /// The first difference.
         difference: Difference,
-        /// The hooks that cause it: each of these sets is sufficient. Hooks that change training only in later steps are not among
-        /// them.
+        /// The hooks that cause it: each of these sets is sufficient. Hooks that change training only in
+        /// later steps are not among them.
         causes: Vec<Vec<String>>,
     },
 }
@@ -156,7 +157,8 @@ pub struct Difference {
     pub place: ComparePoint,
     /// The losses of the step, if they differ.
     pub losses: Option<LossPair>,
-    /// The items that differ: parameters in the module's order, then optimizer state; for a validation, metrics.
+    /// The items that differ: parameters in the module's order, then optimizer state; for a validation,
+    /// metrics.
     pub tensors: Vec<ChangedItem>,
     /// The number of steps without and with the observers, if one of the runs ended before this step.
     pub ended: Option<[u64; 2]>,

@@ -11,8 +11,8 @@ use crate::loops::Callee;
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
-    /// Reads the checkpoint. Refuses a resume with another configuration, other hooks or other data, with states that hooks cannot
-    /// load, or in a run that cannot be resumed.
+    /// Reads the checkpoint. Refuses a resume with another configuration, other hooks or other data, with
+    /// states that hooks cannot load, or in a run that cannot be resumed.
     ///
     /// Only the data module has been set up. After a refusal no hook is called and nothing is written.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
@@ -58,8 +58,8 @@ impl<M: Module> Call<'_, M> {
         call!(self.run, Trainer, "begin", admitted)
     }
 
-    /// Checks that the directories of checkpoints are usable. A checkpoint that no longer exists is not announced; one that cannot be
-    /// read is an error.
+    /// Checks that the directories of checkpoints are usable. A checkpoint that no longer exists is not
+    /// announced; one that cannot be read is an error.
     fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
         let roots = self.run.roots();
         let saves = self.run.journal.recording.is_some() && !self.run.shared.run.fast_dev_run;

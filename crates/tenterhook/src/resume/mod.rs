@@ -2,15 +2,15 @@
 //!
 //! A run that was killed and resumed ends with the same bits as one that was not.
 //!
-//! 1. `admit.rs` reads the checkpoint and compares configuration, hooks and their states, data, and files of the run. A refused resume
-//!    tears down the data module and changes nothing else.
-//! 2. `restore.rs` loads the weights before the strategy's set-up, and the optimizers after `on_fit_start`, when they exist. The
-//!    events from `setup` to `on_train_start` are delivered again, and their effects on metrics, blackboard and random streams are
-//!    undone.
+//! 1. `admit.rs` reads the checkpoint and compares configuration, hooks and their states, data, and files of
+//!    the run. A refused resume tears down the data module and changes nothing else.
+//! 2. `restore.rs` loads the weights before the strategy's set-up, and the optimizers after `on_fit_start`,
+//!    when they exist. The events from `setup` to `on_train_start` are delivered again, and their effects on
+//!    metrics, blackboard and random streams are undone.
 //! 3. `epoch.rs` continues at the checkpoint's [`ResumePoint`]: pending saves, then module and strategy.
 //!
-//! A run counts as running until its test is done. A run that was killed in its test resumes from its newest checkpoint, because
-//! hooks that write files need their state at the end of training.
+//! A run counts as running until its test is done. A run that was killed in its test resumes from its newest
+//! checkpoint, because hooks that write files need their state at the end of training.
 
 mod admit;
 mod epoch;

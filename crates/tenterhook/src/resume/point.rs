@@ -9,11 +9,12 @@ use crate::checkpoint::Requested;
 use crate::loops::{BatchPlace, Loop, Window};
 use crate::module::Module;
 
-/// A point of the loop at which a checkpoint can be taken. A save that is requested elsewhere waits for the next point, because a run
-/// cannot be resumed in the middle of a batch.
+/// A point of the loop at which a checkpoint can be taken. A save that is requested elsewhere waits for the
+/// next point, because a run cannot be resumed in the middle of a batch.
 ///
-/// At a point with the name of an event, all hooks have received the event and their decisions are applied; module and strategy have
-/// not received it yet. A resumed run takes the pending saves, and continues with the module.
+/// At a point with the name of an event, all hooks have received the event and their decisions are applied;
+/// module and strategy have not received it yet. A resumed run takes the pending saves, and continues with
+/// the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumePoint {
@@ -25,7 +26,8 @@ pub enum ResumePoint {
     BatchEnd,
     /// After a batch, and after the validation that follows it, if any.
     BatchDone,
-    /// After a batch, before the end of the validation that follows it. The validation runs again from its start.
+    /// After a batch, before the end of the validation that follows it. The validation runs again from its
+    /// start.
     ValidationDue,
     /// `on_validation_end`
     ValidationEnd,

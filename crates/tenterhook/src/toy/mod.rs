@@ -1,4 +1,5 @@
-//! A toy module, the linear model `y = w·x + b` in plain numbers, for examples and tests of hooks. It needs no tensor engine.
+//! A toy module, the linear model `y = w·x + b` in plain numbers, for examples and tests of hooks. It needs
+//! no tensor engine.
 
 // Settings are 64-bit, the toy's numbers 32-bit.
 #![allow(clippy::cast_possible_truncation)]

@@ -30,7 +30,8 @@ impl Trainer {
         self.add_hook_type::<Jsonl>(options.into())
     }
 
-    /// Saves a checkpoint every n epochs and keeps all of them, unless the options limit their number (hook `checkpoint`).
+    /// Saves a checkpoint every n epochs and keeps all of them, unless the options limit their number (hook
+    /// `checkpoint`).
     pub fn add_checkpointing(&mut self, options: impl Into<CheckpointOptions>) -> Result<(), AddError> {
         self.add_hook_type::<Checkpoint>(options.into())
     }

@@ -17,7 +17,8 @@ use crate::settings::{Limits, Settings};
 use crate::strategy::Solo;
 
 impl Trainer {
-    /// The problems that `fit` would refuse before step 1, and its warnings ([`PlanError::is_warning`]). Only the data is set up.
+    /// The problems that `fit` would refuse before step 1, and its warnings ([`PlanError::is_warning`]). Only
+    /// the data is set up.
     pub fn refusals<M: Module>(
         &mut self,
         module: &mut M,
@@ -31,7 +32,8 @@ impl Trainer {
         Ok(refusals)
     }
 
-    /// Trains from step 0. A second call continues with the current weights and hooks, and counts from 0 again.
+    /// Trains from step 0. A second call continues with the current weights and hooks, and counts from 0
+    /// again.
     #[allow(clippy::redundant_closure_for_method_calls)] // the method itself is not general enough in its lifetime
     pub fn fit<M: Module>(
         &mut self,

@@ -28,7 +28,8 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock by which every training batch takes one second, so that time-based cadences fire at the same batch in every rehearsal.
+/// A clock by which every training batch takes one second, so that time-based cadences fire at the same batch
+/// in every rehearsal.
 #[derive(Clone, Default)]
 pub(crate) struct BatchClock(Arc<AtomicU64>);
 

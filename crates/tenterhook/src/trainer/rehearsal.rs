@@ -7,9 +7,9 @@ use crate::journal::{Readers, Recording};
 use crate::run::{Interrupt, RunDirectory, RunDirectoryPlan};
 
 impl Trainer {
-    /// Makes the next call a rehearsal: hooks write below this directory, notices are dropped, received events are counted, time comes
-    /// from `clock`, `max_time` is ignored, and a resume accepts missing hooks. Both `interrupt` and the returned handle end the
-    /// call.
+    /// Makes the next call a rehearsal: hooks write below this directory, notices are dropped, received
+    /// events are counted, time comes from `clock`, `max_time` is ignored, and a resume accepts missing
+    /// hooks. Both `interrupt` and the returned handle end the call.
     pub(crate) fn rehearse_in(
         &mut self,
         directory: &Path,

@@ -33,8 +33,8 @@ impl Trainer {
         self
     }
 
-    /// Sets the configuration of the whole run, of which the trainer's settings are a part. Hooks see it and checkpoints contain it,
-    /// so it must hold no secrets.
+    /// Sets the configuration of the whole run, of which the trainer's settings are a part. Hooks see it and
+    /// checkpoints contain it, so it must hold no secrets.
     #[must_use]
     pub fn with_config(mut self, config: serde_json::Value) -> Trainer {
         self.shared.run.config = config;
@@ -55,24 +55,25 @@ impl Trainer {
         self
     }
 
-    /// Adds a reader of all notices, besides the terminal (or its replacement by [`with_notices`](Trainer::with_notices)),
-    /// `events.jsonl`, and hooks that receive `on_notice`.
+    /// Adds a reader of all notices, besides the terminal (or its replacement by
+    /// [`with_notices`](Trainer::with_notices)), `events.jsonl`, and hooks that receive `on_notice`.
     #[must_use]
     pub fn with_notice_reader(self, reader: impl FnMut(&RunNotice) + Send + 'static) -> Trainer {
         self.journal.readers.add(reader);
         self
     }
 
-    /// Disables the notice at the start of `fit` with id, commit, configuration hash, seed, versions, machine, command and hooks of
-    /// the run ([`RunNotice::Started`]). `events.jsonl` contains it in any case.
+    /// Disables the notice at the start of `fit` with id, commit, configuration hash, seed, versions,
+    /// machine, command and hooks of the run ([`RunNotice::Started`]). `events.jsonl` contains it in any
+    /// case.
     #[must_use]
     pub fn without_introduction(mut self) -> Trainer {
         self.journal.announces_start = false;
         self
     }
 
-    /// Writes a run directory. It is created right before `on_train_start`; later evaluations write to it, too. Checkpoints are put
-    /// below it.
+    /// Writes a run directory. It is created right before `on_train_start`; later evaluations write to it,
+    /// too. Checkpoints are put below it.
     #[must_use]
     pub fn with_run_directory(mut self, plan: RunDirectoryPlan) -> Trainer {
         if let Some(device) = &plan.device {
@@ -117,23 +118,24 @@ impl Trainer {
         self
     }
 
-    /// Restores a checkpoint of a run with other hooks. Hooks that it lacks start without a state; the state of unknown hooks is
-    /// ignored.
+    /// Restores a checkpoint of a run with other hooks. Hooks that it lacks start without a state; the state
+    /// of unknown hooks is ignored.
     #[must_use]
     pub fn accepting_other_hooks(mut self) -> Trainer {
         self.resume.accept_other_hooks = true;
         self
     }
 
-    /// Restores a checkpoint of a run with other data, or with another model, optimizer, seed or option that changes results.
+    /// Restores a checkpoint of a run with other data, or with another model, optimizer, seed or option that
+    /// changes results.
     #[must_use]
     pub fn accepting_changes(mut self) -> Trainer {
         self.resume.accept_changes = true;
         self
     }
 
-    /// Makes this a dry run. All files go below a scratch directory, which the caller removes. Hooks run no commands, send no requests
-    /// and write nothing elsewhere, whatever their options are.
+    /// Makes this a dry run. All files go below a scratch directory, which the caller removes. Hooks run no
+    /// commands, send no requests and write nothing elsewhere, whatever their options are.
     #[must_use]
     pub fn rehearsing_in(mut self, scratch: &Path) -> Trainer {
         self.shared.run.rehearsal = true;

@@ -7,8 +7,8 @@ use crate::module::{Module, ModuleResult};
 use crate::tensors::TensorMap;
 
 impl<M: Module> Loop<M> {
-    /// Call site `gradients`: backward on all ranks. The gradients are summed over the ranks before they are added to the
-    /// accumulation window, so that the window does not depend on how a batch is split.
+    /// Call site `gradients`: backward on all ranks. The gradients are summed over the ranks before they are
+    /// added to the accumulation window, so that the window does not depend on how a batch is split.
     pub(crate) fn backward_on_all(
         &mut self,
         module: &mut M,
@@ -26,8 +26,8 @@ impl<M: Module> Loop<M> {
     }
 }
 
-/// The gradients of a micro-batch as one list, in the order of the parameters, followed by the number of ranks that have a
-/// gradient for each parameter. A gradient that no rank has remains absent.
+/// The gradients of a micro-batch as one list, in the order of the parameters, followed by the number of
+/// ranks that have a gradient for each parameter. A gradient that no rank has remains absent.
 struct FlatGradients(Vec<f32>);
 
 impl FlatGradients {

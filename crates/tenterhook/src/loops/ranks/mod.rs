@@ -1,11 +1,12 @@
 //! The collectives of several ranks: one method per call site.
 //!
-//! All ranks run through the same events in the same order, and so through the same call sites. With one rank each call site is one
-//! branch. After a failure of this rank no collective follows: the strategy aborts, which ends the other ranks.
+//! All ranks run through the same events in the same order, and so through the same call sites. With one rank
+//! each call site is one branch. After a failure of this rank no collective follows: the strategy aborts,
+//! which ends the other ranks.
 //!
-//! Decisions are deferred until the ranks [agree](Loop::agree). Then all ranks apply the decisions of all ranks in the same order;
-//! a decision that several ranks made alike is applied once. Swaps of weights are not deferred: each rank swaps its own copy, so a
-//! hook that requests a swap must run on all ranks.
+//! Decisions are deferred until the ranks [agree](Loop::agree). Then all ranks apply the decisions of all
+//! ranks in the same order; a decision that several ranks made alike is applied once. Swaps of weights are
+//! not deferred: each rank swaps its own copy, so a hook that requests a swap must run on all ranks.
 
 mod gradients;
 mod start;
@@ -144,8 +145,8 @@ impl<M: Module> Loop<M> {
         Ok(result)
     }
 
-    /// Call sites `skipped batches`, `skipped updates`, `optimizer step` and `decisions`: applies the decisions of all ranks, and
-    /// the changes of the list of hooks that they requested.
+    /// Call sites `skipped batches`, `skipped updates`, `optimizer step` and `decisions`: applies the
+    /// decisions of all ranks, and the changes of the list of hooks that they requested.
     #[inline]
     pub(crate) fn agree(&mut self, module: &mut M, site: &'static str) -> Result<(), Failure> {
         if self.ranks.several { self.agree_on_decisions(module, site) } else { Ok(()) }
@@ -222,8 +223,8 @@ impl<M: Module> Loop<M> {
         self.apply_decision(module, &decided)
     }
 
-    /// Call site `batch`: all ranks have a batch, or none has. `describe` returns the batch of what was fetched, and whether it is
-    /// known to be the last.
+    /// Call site `batch`: all ranks have a batch, or none has. `describe` returns the batch of what was
+    /// fetched, and whether it is known to be the last.
     #[inline]
     pub(crate) fn agree_on_batch<T>(
         &mut self,
@@ -288,8 +289,8 @@ impl<M: Module> Loop<M> {
         own as f64 / all.max(1) as f64
     }
 
-    /// Call site `loss`: the mean over the samples of all ranks, which hooks read. The scalar itself remains this rank's, for
-    /// `backward`.
+    /// Call site `loss`: the mean over the samples of all ranks, which hooks read. The scalar itself remains
+    /// this rank's, for `backward`.
     pub(crate) fn loss_of_all(
         &mut self,
         loss: Option<LazyScalar<M::Scalar>>,
@@ -310,7 +311,8 @@ impl<M: Module> Loop<M> {
         Ok(loss.map(|loss| loss.known_as(mean)))
     }
 
-    /// Call sites `metric names` and `metrics`: reduces the metrics of the epoch or evaluation over all ranks.
+    /// Call sites `metric names` and `metrics`: reduces the metrics of the epoch or evaluation over all
+    /// ranks.
     pub(crate) fn reduce_metrics(&mut self) -> Result<(), Failure> {
         if !self.ranks.several {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The start of a call on several ranks: rank 0 broadcasts run id, directory and seed, and everything else must be equal.
+//! The start of a call on several ranks: rank 0 broadcasts run id, directory and seed, and everything else
+//! must be equal.
 
 use std::path::PathBuf;
 
