@@ -71,9 +71,9 @@ impl Ranks {
         message: &T,
     ) -> Result<Vec<T>, BoxError> {
         let messages = self.strategy.gather(site, serde_json::to_vec(message)?)?;
-        let (count, size) = (messages.len(), self.world.size);
-        if count != size {
-            return Err(format!("`{site}` gathered {count} messages of {size} ranks").into());
+        let (count, ranks) = (messages.len(), self.world.size);
+        if count != ranks {
+            return Err(format!("`{site}` gathered {count} messages of {ranks} ranks").into());
         }
         messages.iter().map(|message| Ok(serde_json::from_slice(message)?)).collect()
     }
