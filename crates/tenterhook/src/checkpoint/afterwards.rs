@@ -2,7 +2,7 @@
 //! from that checkpoint.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, Failure, Progress};
@@ -11,7 +11,6 @@ use tenterhook_files::cannot;
 use super::disk;
 use super::roots::{CheckpointPath, Roots};
 use super::store::{self, Disk, RealDisk, largest_number, tidy};
-use crate::journal::RunNotice;
 use crate::loops::{Loop, Who};
 use crate::module::Module;
 
@@ -85,8 +84,8 @@ pub(super) fn unrecorded_removals(roots: &Roots, recorded: &[PathBuf]) -> Vec<Pa
 #[derive(Default)]
 pub(super) struct Removed {
     pub(super) removed: Vec<PathBuf>,
-    /// Why others stay. One checkpoint too many is no reason to fail.
-    pub(super) kept: Vec<BoxError>,
+    /// Why others stay, or are set aside instead. One checkpoint too many is no reason to fail.
+    pub(super) notices: Vec<String>,
 }
 
 impl Removed {
@@ -94,13 +93,24 @@ impl Removed {
     pub(super) fn of(disk: &dyn Disk, paths: impl IntoIterator<Item = PathBuf>) -> Removed {
         let mut all = Removed::default();
         for path in paths {
-            match store::remove(disk, &path) {
-                Ok(()) => all.removed.push(path),
-                Err(error) => all.kept.push(error),
+            let aside = set_aside_damaged(disk, &path);
+            match aside.and_then(|aside| store::remove(disk, &path).map(|()| aside)) {
+                Ok(aside) => {
+                    all.notices.extend(aside);
+                    all.removed.push(path);
+                }
+                Err(error) => all.notices.push(error.to_string()),
             }
         }
         all
     }
+}
+
+/// Sets aside a damaged checkpoint without a manifest, which is neither replaced nor removed. Returns what was done.
+pub(super) fn set_aside_damaged(disk: &dyn Disk, path: &Path) -> Result<Option<String>, BoxError> {
+    let aside = store::set_aside_damaged(disk, path)?;
+    let path = path.display();
+    Ok(aside.map(|aside| format!("{path} is damaged: it has no manifest of a checkpoint, and was set aside as {}", aside.display())))
 }
 
 impl<M: Module> Loop<M> {
@@ -134,9 +144,7 @@ impl<M: Module> Loop<M> {
         finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
         let Progress { step, epoch, .. } = self.state.progress;
         self.note_removed(step, epoch, finished);
-        for text in aside {
-            self.note(RunNotice::Said { hook: "trainer".into(), text });
-        }
+        self.note_texts(aside);
         Ok(())
     }
 }

@@ -66,13 +66,18 @@ impl Announcements {
 
 impl<M: Module> Loop<M> {
     /// Records what was removed, and reports what could not be.
-    pub(super) fn note_removed(&mut self, step: u64, epoch: u64, Removed { removed, kept }: Removed) {
+    pub(super) fn note_removed(&mut self, step: u64, epoch: u64, Removed { removed, notices }: Removed) {
         for path in removed {
             self.shared.run.removed_checkpoints.push(path.clone());
             self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
         }
-        for error in kept {
-            self.note(RunNotice::Said { hook: "trainer".into(), text: error.to_string() });
+        self.note_texts(notices);
+    }
+
+    /// Says something that has no notice of its own.
+    pub(super) fn note_texts(&mut self, texts: Vec<String>) {
+        for text in texts {
+            self.note(RunNotice::Said { hook: "trainer".into(), text });
         }
     }
 
@@ -91,7 +96,9 @@ impl<M: Module> Loop<M> {
         first
     }
 
-    fn judge(&mut self, Done { saved, path, weights_only, result }: Done) -> Result<(), Failure> {
+    fn judge(&mut self, done: Done) -> Result<(), Failure> {
+        let Done { saved, path, weights_only, set_aside, result } = done;
+        self.note_texts(set_aside);
         let Announcement { step, epoch, .. } = saved;
         let is_it = |other: &Announcement| other.step == step && other.path == saved.path;
         self.checkpointer.announcements.in_flight.retain(|other| !is_it(other));

@@ -24,7 +24,7 @@ struct Told {
 
 impl Told {
     fn of(done: &Done) -> Told {
-        let Done { saved, path, weights_only, result } = done;
+        let Done { saved, path, weights_only, result, .. } = done;
         Told {
             saved: saved.clone(),
             path: path.clone(),
@@ -38,9 +38,9 @@ impl Told {
         let Told { saved, path, weights_only, error, removed } = self;
         let result = match error {
             Some(error) => Err(BoxError::from(format!("rank 0 could not save a checkpoint: {error}"))),
-            None => Ok(Removed { removed, kept: Vec::new() }),
+            None => Ok(Removed { removed, notices: Vec::new() }),
         };
-        Done { saved, path, weights_only, result }
+        Done { saved, path, weights_only, set_aside: Vec::new(), result }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tenterhook_core::{BoxError, NamedTensors, backtraces};
 use tenterhook_files::{Backoff, cannot};
 
-use super::afterwards::Removed;
+use super::afterwards::{Removed, set_aside_damaged};
 use super::announcing::Announcement;
 use super::contents::Contents;
 use super::disk;
@@ -75,6 +75,8 @@ pub(super) struct Done {
     pub(super) saved: Announcement,
     pub(super) path: PathBuf,
     pub(super) weights_only: bool,
+    /// What was set aside because it had the name of the checkpoint or of a link to it.
+    pub(super) set_aside: Vec<String>,
     /// What was removed for it.
     pub(super) result: Result<Removed, BoxError>,
 }
@@ -90,6 +92,7 @@ impl Job {
         // Lengths that are asked for no more.
         buffers.give_back();
         first();
+        let mut set_aside = Vec::new();
         let write = || -> Result<(), BoxError> {
             let Saved { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
@@ -105,6 +108,9 @@ impl Job {
             };
             let hook_tensors = hook_tensors::take(&mut contents.hooks);
             let attempt = || -> Result<(), BoxError> {
+                for name in [Some(&path), latest.as_ref(), link.as_ref()].into_iter().flatten() {
+                    set_aside.extend(set_aside_damaged(disk, name)?);
+                }
                 sync_marks(disk, &contents, run.as_deref())?;
                 disk::write(disk, &path, &contents, &hook_tensors)?;
                 latest.iter().chain(&link).try_for_each(|link| store::point(disk, link, &path))
@@ -119,7 +125,7 @@ impl Job {
             backoff.retry(attempt, pause).map_err(|(error, _)| error)
         };
         let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
-        Done { saved, path, weights_only, result }
+        Done { saved, path, weights_only, set_aside, result }
     }
 }
 
@@ -184,7 +190,8 @@ impl Writer {
                 let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
                 // The next one would not wait for those before this one.
                 self.done = self.finished(true);
-                self.done.push(Done { saved, path, weights_only, result: Err(error.into()) });
+                let result = Err(error.into());
+                self.done.push(Done { saved, path, weights_only, set_aside: Vec::new(), result });
             }
         }
     }

@@ -197,6 +197,43 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     assert!(found.finished.is_some() && found.skipped.is_empty(), "the next resume finds nothing unreadable");
 }
 
+#[test]
+fn a_damaged_checkpoint_without_a_manifest_is_set_aside_when_its_name_is_needed() {
+    let root = tempfile::tempdir().unwrap();
+    let run = failed(root.path(), &[]);
+    let checkpoints = run.join("checkpoints");
+    let [needed, other] = ["epoch=0-step=2", "older"].map(|name| checkpoints.join(name));
+    fs::create_dir(&other).unwrap();
+    for file in fs::read_dir(&needed).unwrap().map(|entry| entry.unwrap().path()) {
+        fs::copy(&file, other.join(file.file_name().unwrap())).unwrap();
+    }
+    fs::remove_file(other.join("manifest.json")).unwrap();
+    fs::write(needed.join("manifest.json"), "{").unwrap();
+    let found = auto(root.path(), &[]);
+    assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
+    let plan = RunDirectoryPlan {
+        config: resolved(root.path(), &[]).to_toml(),
+        signer: Signer::Nobody,
+        resume: found.lock,
+        ..RunDirectoryPlan::below(root.path().join("runs"))
+    };
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&notices);
+    let trainer = trainer(root.path(), &[]).with_run_directory(plan).restoring(found.checkpoint.unwrap());
+    let mut trainer = trainer
+        .accepting_other_hooks()
+        .with_notices(move |notice| told.lock().unwrap().push(notice.to_string()));
+    trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
+    drop(trainer);
+    let aside = checkpoints.join(".epoch=0-step=2.unreadable");
+    assert_eq!(fs::read_to_string(aside.join("manifest.json")).unwrap(), "{", "it is kept");
+    let notices = notices.lock().unwrap().join("\n");
+    let told = format!("{} is damaged: it has no manifest", needed.display());
+    assert!(notices.contains(&told) && notices.contains(&format!("set aside as {}", aside.display())), "{notices}");
+    tenterhook::checkpoint::verify(&needed).expect("saved again");
+    assert!(other.join("state.json").is_file(), "no save needs its name");
+}
+
 /// Makes the manifest of a checkpoint something that cannot be read, whoever tries.
 fn make_unreadable(checkpoint: &Path) {
     fs::remove_file(checkpoint.join("manifest.json")).unwrap();

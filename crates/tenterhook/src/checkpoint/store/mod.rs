@@ -4,7 +4,7 @@
 //! to a whole checkpoint or to nothing; what is being written or removed has a hidden name beside it:
 //! `.<name>.unfinished` (also the one that was just replaced, until it is gone), `.<name>.removed`, and, where the
 //! system cannot exchange two directories, for a moment `.<name>.replaced`. `.<name>.unreadable` is a checkpoint that a
-//! resume has skipped; it is never removed.
+//! resume has skipped, or that had no manifest when its name was needed; it is never removed.
 
 mod disk;
 mod glance;
@@ -28,7 +28,7 @@ pub use list::{About, Condition, Listed, Newest, OnUnreadable, list, newest_whol
 pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{Unreadable, verify};
 pub(crate) use open::{Verified, open, problems};
-pub(crate) use tidy::{set_aside, tidy};
+pub(crate) use tidy::{set_aside, set_aside_damaged, tidy};
 pub(crate) use write::{Content, point, remove, write};
 
 /// The version of the format that this program writes.
@@ -46,6 +46,8 @@ pub(super) const GRADIENTS: &str = "gradients.safetensors";
 pub(super) const HOOKS: &str = "hooks.safetensors";
 /// Which files there are, and the hash of each.
 const MANIFEST: &str = "manifest.json";
+/// All of them.
+const FILES: [&str; 6] = [STATE, WEIGHTS, OPTIMIZERS, GRADIENTS, HOOKS, MANIFEST];
 
 /// The largest `state.json` that is written or read.
 pub(super) const STATE_LIMIT: u64 = 256 << 20;

@@ -1,5 +1,5 @@
 //! Removing what a process left that was killed while it wrote or removed a checkpoint, and setting aside what cannot be
-//! read.
+//! used.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use tenterhook_core::BoxError;
 
 use super::disk::{Disk, DiskError};
+use super::glance::glance;
+use super::open::Unreadable;
 use super::place::clear;
-use super::{DEPTH, UNREADABLE, beside, exists, hidden_for, looks_like_one, parent_of};
+use super::write::has_manifest;
+use super::{DEPTH, FILES, UNREADABLE, WEIGHTS, beside, exists, hidden_for, looks_like_one, parent_of};
 
 /// Tidies a directory of checkpoints. Nobody else may be writing there.
 pub(crate) fn tidy(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
@@ -35,7 +38,30 @@ fn tidy_below(disk: &dyn Disk, directory: &Path, depth: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Renames what cannot be read to a hidden name beside it, so that its name is free. Returns the new name.
+/// Sets aside a checkpoint that has lost its manifest, so that its name is free. Returns the new name. Everything else
+/// under the name stays: what [`write`](super::write) replaces, and what it refuses to replace.
+pub(crate) fn set_aside_damaged(disk: &dyn Disk, path: &Path) -> Result<Option<PathBuf>, BoxError> {
+    let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    // A manifest that cannot be read may be readable again later.
+    if !is_directory || !has_manifest(path).is_ok_and(|has| !has) || !was_checkpoint(path) {
+        return Ok(None);
+    }
+    set_aside(disk, path).map(Some)
+}
+
+/// Whether a directory without a manifest of ours was a checkpoint: its `state.json` still reads as one, or it holds nothing but
+/// files with the names of a checkpoint's, which no other program would choose.
+fn was_checkpoint(path: &Path) -> bool {
+    let glance = glance(path);
+    let only_ours = || -> io::Result<bool> {
+        let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+        Ok(names.iter().any(|name| name == WEIGHTS) && names.iter().all(|name| FILES.iter().any(|ours| name == ours)))
+    };
+    matches!(glance.problem, Some(Unreadable::Damaged { .. }))
+        && (glance.about.is_some() || only_ours().unwrap_or(false))
+}
+
+/// Renames what cannot be used to a hidden name beside it, so that its name is free. Returns the new name.
 pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BoxError> {
     let renamed = || {
         let mut aside = beside(path, UNREADABLE);

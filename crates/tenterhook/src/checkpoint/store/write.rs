@@ -124,12 +124,18 @@ fn is_ours(path: &Path) -> io::Result<()> {
         Ok(found) if !found.is_dir() => return refused("it is a file and no checkpoint"),
         Ok(_) => {}
     }
-    match read_bounded(&path.join(MANIFEST), SMALL_FILE) {
-        Ok(bytes) if Manifest::is_one(&bytes) => Ok(()),
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            refused(&format!("the manifest of what is there cannot be read: {error}"))
-        }
-        _ => refused("it is a directory without the manifest of a checkpoint"),
+    match has_manifest(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => refused("it is a directory without the manifest of a checkpoint"),
+        Err(error) => refused(&format!("the manifest of what is there cannot be read: {error}")),
+    }
+}
+
+/// Whether a directory has a manifest of ours, of any format.
+pub(super) fn has_manifest(directory: &Path) -> io::Result<bool> {
+    match read_bounded(&directory.join(MANIFEST), SMALL_FILE) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        read => Ok(Manifest::is_one(&read?)),
     }
 }
 

@@ -134,3 +134,69 @@ fn a_manifest_leads_to_no_file_elsewhere() {
         assert!(error.contains("which is no name of a file"), "{error}");
     }
 }
+
+#[test]
+fn a_damaged_checkpoint_without_a_manifest_is_set_aside_and_everything_else_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a");
+    let set_aside = || set_aside_damaged(&Faulty::never(), &path).unwrap();
+    let write = |file: &str, text: &str| fs::write(path.join(file), text).unwrap();
+    let gone = |file: &str| fs::remove_file(path.join(file)).unwrap();
+    let ways: [(&str, bool, &dyn Fn()); 13] = [
+        ("whole", false, &|| ()),
+        ("only other files are damaged", false, &|| [STATE, WEIGHTS].iter().for_each(|file| write(file, ""))),
+        ("the manifest is damaged", false, &|| {
+            let text = fs::read_to_string(path.join(MANIFEST)).unwrap();
+            write(MANIFEST, &text.replace("weights", "widgets"));
+        }),
+        ("the manifest cannot be read", false, &|| {
+            gone(MANIFEST);
+            fs::create_dir(path.join(MANIFEST)).unwrap();
+        }),
+        ("an older format without a manifest", false, &|| {
+            gone(MANIFEST);
+            write(STATE, "{\"format\": 1}");
+        }),
+        ("weights alone", false, &|| [MANIFEST, STATE].into_iter().for_each(gone)),
+        ("another program's files", false, &|| {
+            write(MANIFEST, "{\"name\": \"a web app\"}");
+            write(STATE, "{}");
+            write("index.html", "");
+        }),
+        ("a state that nothing else speaks for", false, &|| {
+            [MANIFEST, WEIGHTS, OPTIMIZERS].into_iter().for_each(gone);
+            write(STATE, "{}");
+        }),
+        ("the manifest is gone", true, &|| gone(MANIFEST)),
+        ("the manifest is cut", true, &|| write(MANIFEST, "{\n  \"format\": 3")),
+        ("only the state is left, with a note", true, &|| {
+            [MANIFEST, WEIGHTS, OPTIMIZERS].into_iter().for_each(gone);
+            write("note.txt", "why?");
+        }),
+        ("the manifest is cut and the state is gone", true, &|| {
+            write(MANIFEST, "{");
+            gone(STATE);
+        }),
+        ("everything is empty", true, &|| {
+            [MANIFEST, STATE, WEIGHTS, OPTIMIZERS].iter().for_each(|file| write(file, ""));
+        }),
+    ];
+    for (what, goes, damage) in ways {
+        save(&Faulty::never(), &path, 1).unwrap();
+        damage();
+        let files = names(&path);
+        assert_eq!(set_aside().is_some(), goes, "{what}");
+        let now = if goes { root.path().join(".a.unreadable") } else { path.clone() };
+        assert_eq!(names(&now), files, "{what}: nothing is lost");
+        fs::remove_dir_all(now).unwrap();
+        assert_eq!(names(root.path()), [""; 0], "{what}");
+    }
+    assert_eq!(set_aside(), None, "nothing is there");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("b");
+    save(&Faulty::never(), &target, 1).unwrap();
+    fs::remove_file(target.join(MANIFEST)).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert_eq!(set_aside(), None, "a link to a damaged checkpoint is replaced and not followed");
+    assert_eq!((names(elsewhere.path()).as_slice(), path.is_symlink()), (["b".to_owned()].as_slice(), true));
+}

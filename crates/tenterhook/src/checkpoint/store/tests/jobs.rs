@@ -87,6 +87,6 @@ pub fn resume(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     all_removed(left_open.finish(disk, &Roots::new(None, root.to_owned(), Vec::new()))?)
 }
 
-fn all_removed(Removed { kept, .. }: Removed) -> Result<(), BoxError> {
-    kept.into_iter().next().map_or(Ok(()), Err)
+fn all_removed(Removed { notices, .. }: Removed) -> Result<(), BoxError> {
+    notices.into_iter().next().map_or(Ok(()), |notice| Err(notice.into()))
 }
