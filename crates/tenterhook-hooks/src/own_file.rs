@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 use tenterhook_core::{Effect, HookSpec, OptionError, RunInfo};
-use tenterhook_files::{RelPath, open_own};
+use tenterhook_files::{RelPath, open_no_follow};
 
 /// What the run itself keeps in its directory.
 const OF_THE_RUN: [&str; 7] = [
@@ -101,7 +101,7 @@ pub(crate) fn without_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf>
 /// Opens a hook's file for writing. In the run's directory only a regular file is opened, since a FIFO there would block
 /// training. Outside of it, the configuration may name a stream such as `/dev/stdout`.
 pub(crate) fn open(run: &RunInfo, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    if is_own(run, path) { open_own(path, options) } else { options.open(path) }
+    if is_own(run, path) { open_no_follow(path, options) } else { options.open(path) }
 }
 
 fn without_name(path: &Path) -> io::Error {

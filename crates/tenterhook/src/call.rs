@@ -366,7 +366,7 @@ impl<'t, M: Module> Call<'t, M> {
             self.options.seed,
             engine,
             self.resume.from.as_deref(),
-            &self.resume.marks,
+            &self.resume.file_positions,
         )?;
         self.report_changes();
         Ok(())

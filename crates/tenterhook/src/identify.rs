@@ -44,8 +44,8 @@ impl<M: Module> Call<'_, M> {
             self.identify(split, &loaders)?;
         }
         self.identified = true;
-        self.resume.changes.extend(saved.other_machinery(&self.run.journal.identity));
-        let other = saved.other_data(&self.run.journal.identity);
+        self.resume.changes.extend(saved.environment_change(&self.run.journal.identity));
+        let other = saved.data_changes(&self.run.journal.identity);
         match refusal("data", &other).filter(|_| !self.resume.options.accept_changes) {
             Some(refused) => self.refuse(refused),
             None => Ok(()),

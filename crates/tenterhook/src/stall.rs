@@ -12,7 +12,7 @@ use tenterhook_core::Progress;
 
 use crate::data::Split;
 use crate::journal::{Readers, RunNotice, SharedRecorder};
-use crate::run::{Entry, Happening};
+use crate::run::{JournalEntry, JournalEvent};
 
 /// What the loop and its watch share.
 #[derive(Debug, Default)]
@@ -143,14 +143,14 @@ struct Outlet {
 impl Outlet {
     fn tell(&self, desk: &Desk, notice: &RunNotice) {
         if let Some(recorder) = &self.recorder {
-            let entry = Entry {
+            let entry = JournalEntry {
                 step: desk.step.load(Ordering::Relaxed),
                 epoch: desk.epoch.load(Ordering::Relaxed),
                 time: (self.elapsed + self.began.elapsed()).as_secs_f64(),
-                what: Happening::from(notice),
+                what: JournalEvent::from(notice),
             };
             // The recorder counts what it loses, and people are told of the stall all the same.
-            let _ = locked(recorder).happened(entry);
+            let _ = locked(recorder).event(entry);
         }
         self.readers.tell(notice);
     }

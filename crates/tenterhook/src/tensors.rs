@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
-use tenterhook_files::{FileError, cannot, is_stream, open_regular, read_bounded, read_named, write_durably};
+use tenterhook_files::{FileError, cannot, is_stream, open_regular, read_bounded, read_input, write_durably};
 
 use crate::memory;
 
@@ -242,7 +242,7 @@ impl TensorMap {
 fn content(path: &Path) -> std::io::Result<Vec<u8>> {
     let limit = memory::limit_in_bytes() as u64;
     if is_stream(path) {
-        return read_named(path, limit);
+        return read_input(path, limit);
     }
     let mut length = [0; 8];
     let file = open_regular(path)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use tenterhook::run::reading::{flat, hook_names};
+use tenterhook::run::reading::{flatten_config, hook_names};
 use tenterhook::run::{Identity, Run, RunRecord};
 
 use super::runs::meant;
@@ -56,7 +56,9 @@ fn config(run: &Run) -> Config {
         tell(format_args!("without its configuration: there is no {}", path.display()));
     }
     let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
-    config.map(|config| Config { keys: flat(&config), hooks: hook_names(&config) }).unwrap_or_default()
+    config
+        .map(|config| Config { keys: flatten_config(&config), hooks: hook_names(&config) })
+        .unwrap_or_default()
 }
 
 /// The order of the hooks that all have, which counts, although hooks are compared by name.

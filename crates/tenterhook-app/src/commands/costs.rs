@@ -1,6 +1,6 @@
 //! What hooks cost, in a table for people.
 
-use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
+use tenterhook::run::{CostOfCalls, CostOfHook, EngineReads, HookCosts};
 use tenterhook::{Budget, OverBudget, Report, RunNotice};
 
 use crate::progress::duration;
@@ -47,7 +47,7 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     for hook in &shown {
         rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
         if let Some(row) = rows.last_mut() {
-            let HandedOver { scalars, tensors, .. } = hook.read;
+            let EngineReads { scalars, tensors, .. } = hook.read;
             row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
@@ -76,11 +76,11 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
 /// A hook that was never called may have cost something all the same: the gate before it was asked.
 fn has_cost(hook: &CostOfHook) -> bool {
     let CostOfCalls { calls, total_s, .. } = hook.calls;
-    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != HandedOver::default()
+    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != EngineReads::default()
 }
 
 fn is_much(hook: &CostOfHook, steps: f64) -> bool {
-    hook.calls.total_s >= LITTLE * steps || hook.failures > 0 || hook.read != HandedOver::default()
+    hook.calls.total_s >= LITTLE * steps || hook.failures > 0 || hook.read != EngineReads::default()
 }
 
 fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {

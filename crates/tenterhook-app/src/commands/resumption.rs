@@ -6,7 +6,7 @@ use serde_json::json;
 use tenterhook::checkpoint::{OnUnreadable, newest_whole, read_state, refused_hook_states, verify};
 use tenterhook::config::{Resolved, refusal};
 use tenterhook::run::RunLock;
-use tenterhook::run::resume::{Finished, Target, find};
+use tenterhook::run::resume::{FinishedRun, ResumeTarget, find};
 
 use super::{print, print_data, tell};
 use crate::app::App;
@@ -31,7 +31,7 @@ pub(crate) struct Resumption {
 /// A run that has nothing left to do.
 #[derive(Debug)]
 pub(crate) struct Done {
-    finished: Finished,
+    finished: FinishedRun,
     directory: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ impl Resumption {
     ) -> Result<Resumption, CommandError> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
         let target = find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable());
-        let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
+        let ResumeTarget { run_dir, lock, checkpoint, skipped, finished, .. } =
             target.map_err(CommandError::new)?;
         if let Some(checkpoint) = &checkpoint {
             // Of a run the newest whole one was taken; one that was named may be anything.
@@ -102,8 +102,8 @@ impl Done {
     pub(crate) fn print(&self, output: Output) {
         let Done { finished, directory } = self;
         if output.json {
-            let Finished { run, status, steps, epochs, untested, .. } = finished;
-            let status = status.word();
+            let FinishedRun { run, status, steps, epochs, untested, .. } = finished;
+            let status = status.as_str();
             let done = json!({
                 "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
                 "epochs": epochs, "untested": untested.is_some(),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use tenterhook::condition::Sides;
 use tenterhook::plan::nearest;
-use tenterhook::run::reading::{FIELDS, Facts, ReadError};
+use tenterhook::run::reading::{FIELDS, ReadError, RunFields};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
@@ -28,7 +28,7 @@ const WIDEST: usize = 40;
 /// A run with what it can be asked.
 struct Row<'a> {
     run: &'a Run,
-    facts: Facts,
+    fields: RunFields,
 }
 
 pub(crate) fn run(arguments: &arguments::Runs) -> Done {
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Done {
     }
     let all = rows.len();
     let holds =
-        |row: &Row<'_>| filters.iter().all(|filter| filter.holds(&|name| row.facts.get(name).cloned()));
+        |row: &Row<'_>| filters.iter().all(|filter| filter.holds(&|name| row.fields.get(name).cloned()));
     let mut rows: Vec<_> = rows.into_iter().filter(holds).collect();
     match &arguments.sort {
         Some(key) => rows = sorted(rows, key, arguments.reverse),
@@ -102,7 +102,7 @@ fn told(error: ReadError) -> CommandError {
 
 fn row(run: &Run) -> Row<'_> {
     let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
-    Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
+    Row { run, fields: RunFields::of(run, &config.unwrap_or_default()) }
 }
 
 fn filters(texts: &[String]) -> Result<Vec<Condition>, CommandError> {
@@ -112,7 +112,7 @@ fn filters(texts: &[String]) -> Result<Vec<Condition>, CommandError> {
 
 /// A name that no run knows is a mistake.
 fn known(name: &str, rows: &[Row<'_>]) -> Result<(), CommandError> {
-    let of_runs = || rows.iter().flat_map(|row| row.facts.names());
+    let of_runs = || rows.iter().flat_map(|row| row.fields.names());
     if FIELDS.contains(&name) || of_runs().any(|known| known == name) {
         return Ok(());
     }
@@ -131,7 +131,7 @@ fn known(name: &str, rows: &[Row<'_>]) -> Result<(), CommandError> {
 /// A comparison of a number with a text, in every run that has both, is a mistake.
 fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> {
     let of_rows: Vec<_> =
-        rows.iter().map(|row| filter.comparisons(&|name| row.facts.get(name).cloned())).collect();
+        rows.iter().map(|row| filter.comparisons(&|name| row.fields.get(name).cloned())).collect();
     let Some(first) = of_rows.first() else { return Ok(()) };
     for (index, (text, _)) in first.iter().enumerate() {
         let has = |sides: Sides| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
@@ -145,14 +145,14 @@ fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> 
 
 /// The smallest first, or last; without a value, or with one that has no place in an order, at the end.
 fn sorted<'a>(rows: Vec<Row<'a>>, key: &str, reverse: bool) -> Vec<Row<'a>> {
-    let has_place = |row: &Row<'_>| match row.facts.get(key) {
+    let has_place = |row: &Row<'_>| match row.fields.get(key) {
         Some(Operand::Number(number)) => !number.is_nan(),
         Some(Operand::Text(_) | Operand::Hash(_)) => true,
         None => false,
     };
     let (mut placed, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(has_place);
     placed.sort_by(|a, b| {
-        let order = match (a.facts.get(key), b.facts.get(key)) {
+        let order = match (a.fields.get(key), b.fields.get(key)) {
             (Some(Operand::Number(a)), Some(Operand::Number(b))) => a.total_cmp(b),
             (Some(Operand::Number(_)), _) => Ordering::Less,
             (_, Some(Operand::Number(_))) => Ordering::Greater,
@@ -191,7 +191,7 @@ fn for_people(runs: &Runs, rows: &[Row<'_>], asked: &[&str], all: usize) -> Stri
         let mut cells = vec![
             plain(runs.short(row.run)),
             moment(&record.created),
-            record.status.word().to_owned(),
+            record.status.as_str().to_owned(),
             plain(record.task.as_deref().unwrap_or("-")),
             record.epochs.to_string(),
             record.steps.to_string(),
@@ -234,7 +234,7 @@ fn columns<'a>(rows: &'a [Row<'_>], asked: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn cell(row: &Row<'_>, name: &str) -> String {
-    match row.facts.get(name) {
+    match row.fields.get(name) {
         None => "-".to_owned(),
         Some(Operand::Number(value)) if row.run.record.metrics.contains_key(name) => metric(name, *value),
         Some(Operand::Number(value)) => value.to_string(),

@@ -99,7 +99,7 @@ fn a_refused_resume_changes_no_byte_of_the_run_and_calls_no_hook() {
     listener.set_nonblocking(true).expect("it does not wait");
     let address = format!("http://{}/", listener.local_addr().expect("an address"));
 
-    let lock = RunLock::take(&run).expect("it is free");
+    let lock = RunLock::acquire(&run).expect("it is free");
     let before = contents(&place.path().join("runs"));
     let more = ["--accept-hook-changes", "--set", "trainer.max_epochs=4"];
     for command in

@@ -274,7 +274,10 @@ fn a_run_that_was_killed_in_its_test_and_has_no_checkpoint_has_its_final_weights
             .run(&["resume", "latest", LONGER[0], LONGER[1]])
             .refused(&["no whole checkpoint", "--init-from"]);
         let said = place.run(&[command, &["--no-test"]].concat()).succeeded().stdout;
-        assert!(said.contains("is completed after 3 epochs") && said.contains("test was cut off"), "{said}");
+        assert!(
+            said.contains("is completed after 3 epochs") && said.contains("test was interrupted"),
+            "{said}"
+        );
         let tested = document(place.run(&[command, &["--json"]].concat()));
         assert_eq!(tested["metrics"]["test/loss"], before["metrics"]["test/loss"], "{tested}");
         assert_eq!(place.lines("runs/latest/metrics.jsonl").len(), lines.len());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, RunInfo, Tensors};
-use tenterhook_files::{SMALL_FILE, create_own, read_bounded};
+use tenterhook_files::{SMALL_FILE, create_no_follow, read_bounded};
 
 use super::seen::{Described, Finding};
 use crate::own_file;
@@ -59,7 +59,7 @@ pub(super) fn write(root: &Path, report: &Report<'_>, batch: &Tensors<'_>) -> Re
         (tensor.name().to_owned(), bytes)
     });
     TensorFile::new(&[], tensors.collect())?.write(&unfinished.join(BATCH))?;
-    create_own(&unfinished.join(REPORT))?.write_all(&serde_json::to_vec_pretty(report)?)?;
+    create_no_follow(&unfinished.join(REPORT))?.write_all(&serde_json::to_vec_pretty(report)?)?;
     fs::rename(&unfinished, &place)?;
     Ok(place)
 }

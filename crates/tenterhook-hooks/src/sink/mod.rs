@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook_core::{HookResult, Moment, Sent, Stage};
 use tenterhook_files::{
-    RecordFormat, RelPath, ResumableFile, open_own, open_regular_with, remove_unfinished,
+    RecordFormat, RelPath, ResumableFile, open_no_follow, open_regular_with, remove_unfinished,
 };
 
 use crate::own_file::{self, Base};
@@ -226,7 +226,7 @@ fn file<F: SinkFormat>(path: &Path, own: bool) -> io::Result<ResumableFile<F::Fr
 }
 
 fn opened(path: &Path, own: bool, options: &mut OpenOptions) -> io::Result<File> {
-    if own { open_own(path, options) } else { open_regular_with(options, path) }
+    if own { open_no_follow(path, options) } else { open_regular_with(options, path) }
 }
 
 /// The keys and times of a file's whole records. A file that does not exist has none.

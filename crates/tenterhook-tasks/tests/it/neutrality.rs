@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::module::OptimizerState;
 use tenterhook::registry::Registry;
-use tenterhook::run::{Line, Recorder};
+use tenterhook::run::{MetricsLine, Recorder};
 use tenterhook::settings::Amount;
 use tenterhook::task::{Build, Task};
 use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
@@ -36,7 +36,7 @@ impl Losses {
 }
 
 impl Recorder for Losses {
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError> {
         let of_training = ["train/loss", "val/loss", "val/perplexity"];
         let logged = line.metrics.iter().filter(|(name, _)| of_training.contains(&name.as_str()));
         let logged = logged.map(|(name, value)| (line.step, name.clone(), value.to_bits()));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tenterhook_files::{SMALL_FILE, read_named_text};
+use tenterhook_files::{SMALL_FILE, read_input_text};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
@@ -20,7 +20,7 @@ pub(crate) const PREFIX: &str = "TENTER__";
 /// Reads a file into a tree.
 pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
     let shown = path.display().to_string();
-    let text = read_named_text(path, SMALL_FILE)
+    let text = read_input_text(path, SMALL_FILE)
         .map_err(|error| ConfigError::plain(format!("cannot read {shown}: {error}")))?;
     let wrong = |error: Unreadable| file_error(&shown, &text, error.at, &error.message);
     let parsed = DeTable::parse(&text).map_err(|error| wrong(error.into()))?;

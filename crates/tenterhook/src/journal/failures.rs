@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::Failure;
 use tenterhook_core::failure::Contained;
 
-use crate::run::{Entry, Happening};
+use crate::run::{JournalEntry, JournalEvent};
 
 /// So many kinds are told apart; those that come after them are only counted.
 const KINDS: usize = 100;
@@ -93,8 +93,9 @@ impl Failures {
     }
 
     /// Counts what was written down, if it was a failure.
-    pub(crate) fn read(&mut self, entry: &Entry) {
-        let Happening::Failure { by, at, error, panicked, disabled, aborted, afterwards, .. } = &entry.what
+    pub(crate) fn read(&mut self, entry: &JournalEntry) {
+        let JournalEvent::Failure { by, at, error, panicked, disabled, aborted, afterwards, .. } =
+            &entry.what
         else {
             return;
         };

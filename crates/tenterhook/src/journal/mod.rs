@@ -17,7 +17,7 @@ pub use notice::RunNotice;
 pub(crate) use notice::{Notices, Readers, print};
 pub(crate) use recording::{Recording, SharedRecorder};
 
-use crate::run::{Happening, Identity, Place};
+use crate::run::{Identity, JournalEvent, RunLocation};
 
 /// What is told and written down of a run, and by whom it is read.
 pub(crate) struct Journal {
@@ -44,7 +44,7 @@ pub(crate) struct UnreadNotice {
 
 impl UnreadNotice {
     pub(crate) fn new(notice: &RunNotice, told: bool) -> UnreadNotice {
-        let entry = serde_json::to_value(Happening::from(notice)).unwrap_or_default();
+        let entry = serde_json::to_value(JournalEvent::from(notice)).unwrap_or_default();
         UnreadNotice { text: notice.to_string(), told, entry }
     }
 
@@ -78,7 +78,7 @@ impl JournalSetup {
     }
 
     /// Where the next training goes when it must not go where the last one went.
-    pub(crate) fn next_place(&self) -> Option<Place> {
-        self.recording.as_ref()?.recorder().next_place()
+    pub(crate) fn next_location(&self) -> Option<RunLocation> {
+        self.recording.as_ref()?.recorder().next_location()
     }
 }

@@ -12,7 +12,7 @@ use tenterhook_core::{
 };
 
 use crate::journal::{Failures, Then};
-use crate::run::Introduction;
+use crate::run::RunHeader;
 
 /// Something a person or the run's journal should know.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub enum RunNotice {
     /// A line that a hook prints on the console; nothing keeps it.
     Printed(String),
     /// A run begins that leaves something behind.
-    Began(Introduction),
+    Began(RunHeader),
     /// Somebody decided something.
     Decided {
         /// The completed steps at that time.
@@ -105,7 +105,7 @@ impl std::fmt::Display for RunNotice {
             RunNotice::Refused(error) => write!(f, "{error}"),
             RunNotice::Said { hook, text } => write!(f, "{hook}: {text}"),
             RunNotice::Printed(line) => f.write_str(line),
-            RunNotice::Began(introduction) => write!(f, "{introduction}"),
+            RunNotice::Began(header) => write!(f, "{header}"),
             RunNotice::WouldRefuse(error) => write!(f, "{error}"),
             RunNotice::Changed(Changed { by, change }) => {
                 let (what, hook) = match change {

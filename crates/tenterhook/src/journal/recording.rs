@@ -13,7 +13,10 @@ use crate::checkpoint::Best;
 use crate::journal::{RunNotice, Then, UnreadNotice};
 use crate::loops::{Loop, Who};
 use crate::module::Module;
-use crate::run::{Beginning, Begun, Ending, Entry, Happening, HistogramLine, Introduction, Line, Recorder};
+use crate::run::{
+    CallEnd, HistogramLine, JournalEntry, JournalEvent, MetricsLine, Recorder, RunHeader, RunStart,
+    StartReport,
+};
 
 /// A recorder, shared with the thread that watches for stalls.
 pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
@@ -68,7 +71,9 @@ impl<M: Module> Loop<M> {
         let Progress { step, epoch, epochs_done, .. } = self.state.progress;
         let (time, epoch_end) = (self.shared.elapsed().as_secs_f64(), epochs_done > epoch);
         if let Some(metrics) = &metrics {
-            self.record(|recorder| recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics }));
+            self.record(|recorder| {
+                recorder.metrics(&MetricsLine { step, epoch, epoch_end, stage, time, metrics })
+            });
         }
         let mut histograms = BTreeMap::new();
         if has_histograms {
@@ -102,7 +107,7 @@ impl<M: Module> Loop<M> {
             self.journal.unread.push(UnreadNotice::new(&notice, told));
         }
         if self.journal.recording.is_some() {
-            self.record_happening(Happening::from(&notice));
+            self.record_event(JournalEvent::from(&notice));
         }
         self.journal.notices.push(notice, told);
     }
@@ -111,7 +116,7 @@ impl<M: Module> Loop<M> {
     pub(crate) fn note_failure(&mut self, failure: &Failure, then: Then) {
         self.journal.notices.failures.count(failure, then);
         if self.journal.recording.is_some() {
-            self.record_happening_at(failure.step, failure.epoch, Happening::failed(failure, 1, then));
+            self.record_event_at(failure.step, failure.epoch, JournalEvent::failed(failure, 1, then));
         }
     }
 
@@ -131,15 +136,15 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    pub(crate) fn record_happening(&mut self, what: Happening) {
+    pub(crate) fn record_event(&mut self, what: JournalEvent) {
         let Progress { step, epoch, .. } = self.state.progress;
-        self.record_happening_at(step, epoch, what);
+        self.record_event_at(step, epoch, what);
     }
 
     /// Writes down what happened to something of an earlier step.
-    pub(crate) fn record_happening_at(&mut self, step: u64, epoch: u64, what: Happening) {
+    pub(crate) fn record_event_at(&mut self, step: u64, epoch: u64, what: JournalEvent) {
         let time = self.shared.elapsed().as_secs_f64();
-        self.record(|recorder| recorder.happened(Entry { step, epoch, time, what }));
+        self.record(|recorder| recorder.event(JournalEntry { step, epoch, time, what }));
     }
 
     /// What cannot be written while the run is under way is told once and does not end it; [`Loop::end_recording`]
@@ -162,23 +167,33 @@ impl<M: Module> Loop<M> {
         seed: u64,
         engine: Option<String>,
         resumed_from: Option<&Path>,
-        marks: &[FilePosition],
+        file_positions: &[FilePosition],
     ) -> Result<(), Failure> {
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());
         let (run, identity) = (&self.shared.run, &self.journal.identity);
-        let beginning =
-            Beginning { stage, run, seed, identity, engine, hooks, resumed_from, marks, progress, time };
+        let beginning = RunStart {
+            stage,
+            run,
+            seed,
+            identity,
+            engine,
+            hooks,
+            resumed_from,
+            file_positions,
+            progress,
+            time,
+        };
         // Dry runs and rehearsals are no runs that anybody looks for later.
         let introduces =
             self.journal.notices.introduces && stage == Stage::Fit && !run.fast_dev_run && !run.rehearsal;
         let Some(recording) = &self.journal.recording else {
-            let introduction = introduces.then(|| Introduction::of(&beginning));
+            let header = introduces.then(|| RunHeader::new(&beginning));
             if self.checkpointer.kept {
-                self.count_on()?;
+                self.continue_numbering()?;
             }
-            if let Some(introduction) = introduction {
-                self.note(RunNotice::Began(introduction));
+            if let Some(header) = header {
+                self.note(RunNotice::Began(header));
             }
             if self.limits.trace_updates && self.state.stage == Stage::Fit {
                 let text =
@@ -188,9 +203,9 @@ impl<M: Module> Loop<M> {
             return Ok(());
         };
         let mut recorder = recording.recorder();
-        let own = || introduces.then(|| Introduction::of(&beginning));
+        let own = || introduces.then(|| RunHeader::new(&beginning));
         let begun = recorder.begin(&beginning);
-        let begun = begun.map(|begun| Begun { introduction: begun.introduction.or_else(own), ..begun });
+        let begun = begun.map(|begun| StartReport { header: begun.header.or_else(own), ..begun });
         drop(recorder);
         self.at(Who::Trainer, "begin");
         let begun = self.checked(begun)?;
@@ -202,11 +217,11 @@ impl<M: Module> Loop<M> {
         if stage == Stage::Fit {
             self.take_over_checkpoints(&begun.unreadable_checkpoints)?;
         }
-        if !begun.lacks.is_empty() {
-            self.note(RunNotice::Unwritten(begun.lacks.join("; ").into()));
+        if !begun.missing.is_empty() {
+            self.note(RunNotice::Unwritten(begun.missing.join("; ").into()));
         }
-        if let Some(introduction) = begun.introduction.filter(|_| stage == Stage::Fit) {
-            self.note(RunNotice::Began(introduction));
+        if let Some(header) = begun.header.filter(|_| stage == Stage::Fit) {
+            self.note(RunNotice::Began(header));
         }
         Ok(())
     }
@@ -247,7 +262,7 @@ impl<M: Module> Loop<M> {
         let failures = std::mem::take(&mut self.journal.notices.failures);
         let identity = self.journal.identity.clone();
         let best = Best::of(&self.hooks, &self.shared.run.checkpoints).map(|best| best.path);
-        let ending = Ending {
+        let ending = CallEnd {
             stage,
             best,
             identity: &identity,

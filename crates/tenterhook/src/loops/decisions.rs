@@ -6,10 +6,10 @@ use tenterhook_core::{
 };
 
 use super::{Loop, Who};
-use crate::checkpoint::Requested;
+use crate::checkpoint::PendingSave;
 use crate::journal::RunNotice;
 use crate::module::Module;
-use crate::run::Happening;
+use crate::run::JournalEvent;
 
 /// The name under which the module decides.
 const MODULE: &str = "module";
@@ -156,7 +156,7 @@ impl<M: Module> Loop<M> {
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
         let notice = || RunNotice::Decided { step: self.state.progress.step, decided: decided.clone() };
         if only(|request| matches!(request, Request::SwapWeights(_) | Request::SwapBack)) {
-            self.record_happening(Happening::from(&notice()));
+            self.record_event(JournalEvent::from(&notice()));
         } else if !(only(|request| matches!(request, Request::Save(_)))
             && self.hooks.tier(&decided.hook) == Some(Tier::Checkpoint))
         {
@@ -177,7 +177,7 @@ impl<M: Module> Loop<M> {
                 Request::Save(save) => {
                     let (by, event) = (decided.hook.clone(), decided.event);
                     match self.checked_save(&save) {
-                        Ok(save) => self.checkpointer.requested.push(Requested { save, by, event }),
+                        Ok(save) => self.checkpointer.pending.push(PendingSave { save, by, event }),
                         Err(error) => self.refuse(decided, error)?,
                     }
                 }

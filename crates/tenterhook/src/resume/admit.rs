@@ -76,7 +76,7 @@ impl<M: Module> Call<'_, M> {
             let mut left = Vec::new();
             for saved in unannounced {
                 // A hook that is added later may declare its directory.
-                if !roots.knows(&saved.path) || roots.holds(&saved.path)? {
+                if !roots.is_declared(&saved.path) || roots.holds(&saved.path)? {
                     left.push(saved);
                 }
             }

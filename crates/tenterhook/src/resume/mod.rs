@@ -61,7 +61,7 @@ pub(crate) struct Resume {
     /// The weights that the module had in the place of its own.
     pub(crate) swap_in: Option<Weights>,
     /// How long the files of the run were at the checkpoint.
-    pub(crate) marks: Vec<FilePosition>,
+    pub(crate) file_positions: Vec<FilePosition>,
 }
 
 impl Resume {

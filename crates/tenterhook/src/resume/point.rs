@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Event, Phase, Progress};
 
-use crate::checkpoint::Requested;
+use crate::checkpoint::PendingSave;
 use crate::loops::{BatchPlace, Loop, Window};
 use crate::module::Module;
 
@@ -79,7 +79,7 @@ pub(crate) struct Loops {
     validate: bool,
     /// The saves that are still to be taken at this point, or wait for the next one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) requested: Vec<Requested>,
+    pub(crate) requested: Vec<PendingSave>,
     /// The hook whose weights the module has in the place of its own.
     pub(crate) swapped_by: Option<String>,
     /// How long the run had taken when training began, and when the last validation ended.
@@ -95,7 +95,7 @@ impl<M: Module> Loop<M> {
             stop: self.flow.stop.clone(),
             end_epoch: self.flow.end_epoch,
             validate: self.flow.validate,
-            requested: self.checkpointer.requested.clone(),
+            requested: self.checkpointer.pending.clone(),
             // For a validation they are swapped in anew.
             swapped_by: self.weights.by.clone().filter(|_| self.state.phase == Phase::Train),
             train_began: self.state.train_began,
@@ -109,7 +109,7 @@ impl<M: Module> Loop<M> {
         // The trainer's own reasons are looked at anew.
         self.flow.stop = loops.stop.filter(|(by, _)| by != "trainer");
         (self.flow.end_epoch, self.flow.validate) = (loops.end_epoch, loops.validate);
-        self.checkpointer.requested = loops.requested;
+        self.checkpointer.pending = loops.requested;
         (self.state.train_began, self.state.last_validation) = (loops.train_began, loops.last_validation);
     }
 }

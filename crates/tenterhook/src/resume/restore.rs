@@ -7,7 +7,7 @@ use tenterhook_core::random::Streams;
 use tenterhook_core::{Entries, Failure, Stage, Weights};
 
 use crate::call::Call;
-use crate::checkpoint::{Contents, LeftOpen, STATE};
+use crate::checkpoint::{Contents, PendingPostSave, STATE};
 use crate::loops::Who;
 use crate::module::Module;
 
@@ -63,17 +63,17 @@ impl<M: Module> Call<'_, M> {
         self.resume.optimizers = Some((contents.optimizers, contents.gradients));
         run.state.progress = contents.progress;
         if run.state.stage == Stage::Fit {
-            self.resume.marks = contents.marks;
+            self.resume.file_positions = contents.file_positions;
             run.checkpointer.number = contents.number;
-            run.checkpointer.left_open = self.resume.from.clone().map(|checkpoint| LeftOpen {
+            run.checkpointer.pending_post_save = self.resume.from.clone().map(|checkpoint| PendingPostSave {
                 checkpoint,
                 number: contents.number,
-                afterwards: contents.afterwards,
+                post_save: contents.post_save,
             });
             let roots = run.roots();
             run.checkpointer.announcements.durable = contents.unannounced;
             run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.again = true);
-            run.checkpointer.announcements.durable.retain(|saved| roots.knows(&saved.path));
+            run.checkpointer.announcements.durable.retain(|saved| roots.is_declared(&saved.path));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.resume.swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));
             run.weights.by.clone_from(&contents.loops.swapped_by);
@@ -81,7 +81,8 @@ impl<M: Module> Call<'_, M> {
             contents.loops.requested.retain(|requested| requested.save.is_known(&roots));
             let pending =
                 contents.loops.requested.iter().filter_map(|requested| requested.save.path.as_ref());
-            run.shared.run.pending_checkpoints = pending.filter_map(|path| roots.place(path).ok()).collect();
+            run.shared.run.pending_checkpoints =
+                pending.filter_map(|path| roots.resolve(path).ok()).collect();
             run.restore_loops(contents.loops);
             self.resume.point = Some(contents.resume_point);
         }

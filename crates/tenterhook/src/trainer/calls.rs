@@ -95,9 +95,9 @@ impl Trainer {
         body: impl FnOnce(&mut Call<'_, M>) -> Result<(), Failure>,
     ) -> Result<Predictions<M>, RunError> {
         if stage == Stage::Fit
-            && let Some(place) = self.journal.next_place()
+            && let Some(location) = self.journal.next_location()
         {
-            place.set_in(&mut self.shared.run);
+            location.set_in(&mut self.shared.run);
         }
         self.in_session(stage, module, data, |session| {
             let ran = session.run(body);

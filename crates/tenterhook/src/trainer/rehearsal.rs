@@ -28,7 +28,7 @@ impl Trainer {
             device: Some(self.shared.run.device.clone()),
             ..RunDirectoryPlan::default()
         });
-        kept.place().set_in(&mut self.shared.run);
+        kept.location().set_in(&mut self.shared.run);
         self.journal.recording = Some(Recording::new(Box::new(kept)));
         self.resume.accept_other_hooks = true;
         let interrupt = self.interrupt.insert(interrupt.inner()).clone();

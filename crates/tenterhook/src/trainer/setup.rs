@@ -79,7 +79,7 @@ impl Trainer {
             self.shared.run.device.clone_from(device);
         }
         let directory = RunDirectory::new(plan);
-        directory.place().set_in(&mut self.shared.run);
+        directory.location().set_in(&mut self.shared.run);
         self.with_recorder(directory)
     }
 

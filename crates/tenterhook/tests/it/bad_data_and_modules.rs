@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
-use tenterhook::run::{Happening, Run};
+use tenterhook::run::{JournalEvent, Run};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
     BoxError, Decision, Failure, Loader, NamedTensors, Origin, Policy, Registration, Request, RunError,
@@ -170,9 +170,9 @@ fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
         let told = not_finite(&report.notices);
         assert_eq!((told.len(), report.progress.step), (1, 12), "{told:?}");
         assert!(told[0].contains(&format!("the loss is {word} at step 4")) && told[0].contains("nan_guard"));
-        let happened = Run::read(latest(root.path())).unwrap().happenings().unwrap();
+        let happened = Run::read(latest(root.path())).unwrap().event_log().unwrap();
         let lines = happened.entries.iter().filter_map(|entry| match entry.what {
-            Happening::NotFinite { loss } => Some((entry.step, loss)),
+            JournalEvent::NotFinite { loss } => Some((entry.step, loss)),
             _ => None,
         });
         let [(4, written)] = lines.collect::<Vec<_>>()[..] else { panic!("{happened:?}") };

@@ -362,7 +362,7 @@ fn options_that_would_do_nothing_or_lead_astray_are_refused() {
 }
 
 #[test]
-fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
+fn a_metric_in_the_name_without_a_value_is_reported_and_becomes_nan() {
     let root = tempfile::tempdir().unwrap();
     let toml = "filename = \"{step}_{val/loss:.2f}\"\nauto_insert_metric_name = false\n\
                 every_n_train_steps = 1\nsave_top_k = -1";

@@ -75,7 +75,7 @@ fn the_best_are_kept_and_the_others_deleted() {
 }
 
 #[test]
-fn one_that_somebody_else_has_deleted_is_not_missed() {
+fn a_checkpoint_that_the_user_has_deleted_is_not_missed() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(2), CheckpointOptions::default());
     let first = root.path().join("epoch=0-step=1");

@@ -139,7 +139,7 @@ fn train(root: &Path, text: &str) -> Ran {
     let tell = told.clone();
     let plan = RunDirectoryPlan {
         config: resolved.to_toml(),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         ..RunDirectoryPlan::below(root.join("runs"))
     };
     let trainer = resolved.bare_trainer(&registry).unwrap();

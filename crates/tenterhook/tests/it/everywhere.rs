@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenterhook::checkpoint::{Listed, OnUnreadable, list, newest_whole};
+use tenterhook::checkpoint::{ListedCheckpoint, OnUnreadable, list, newest_whole};
 use tenterhook::hooks::{
     Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions,
     GradientNoise, GradientNoiseOptions, SaveLast,
@@ -149,12 +149,12 @@ fn files(checkpoint: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-fn number(of: &Listed) -> u64 {
-    of.about.as_ref().unwrap().number
+fn number(of: &ListedCheckpoint) -> u64 {
+    of.summary.as_ref().unwrap().number
 }
 
 /// A directory with the checkpoints that there were when this one was taken.
-fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
+fn as_it_was(saved: &[ListedCheckpoint], then: &ListedCheckpoint) -> tempfile::TempDir {
     let elsewhere = tempfile::tempdir().unwrap();
     // It was another one then, and has been replaced since.
     let last = saved.iter().find(|saved| saved.name == "last").unwrap();

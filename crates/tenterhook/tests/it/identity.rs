@@ -121,7 +121,7 @@ fn edit_state(checkpoint: &Path, edit: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn another_program_or_processor_is_told_and_not_refused() {
+fn another_program_or_processor_is_a_notice_and_not_refused() {
     let root = tempfile::tempdir().unwrap();
     let from = trained(root.path(), &mut data(Some("one"), None));
     edit_state(&from, |state| state["identity"]["processor"] = "abacus".into());

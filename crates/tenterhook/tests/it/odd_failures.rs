@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenterhook::data::{Batches, Dataset, Loading, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{Happening, Run};
+use tenterhook::run::{JournalEvent, Run};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{
     BoxError, Decision, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy, Registration,
@@ -87,9 +87,9 @@ fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
     let expected =
         [("hook `first`", false, false), ("hook `panics`", false, false), ("hook `last`", true, false)];
     assert_eq!(kinds.collect::<Vec<_>>(), expected);
-    let happened = Run::read(latest(root.path())).unwrap().happenings().unwrap();
+    let happened = Run::read(latest(root.path())).unwrap().event_log().unwrap();
     let by = happened.entries.iter().filter_map(|entry| match &entry.what {
-        Happening::Failure { by, .. } => Some(by.as_str()),
+        JournalEvent::Failure { by, .. } => Some(by.as_str()),
         _ => None,
     });
     assert_eq!(by.collect::<Vec<_>>(), ["hook `first`", "hook `panics`", "hook `last`"]);

@@ -40,7 +40,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 /// A trainer of the run with this configuration, whose hooks note their calls.
 fn recorded(root: &Path, config: Value, tape: &Tape, resume: bool) -> Trainer {
     let id = "the-run";
-    let resume = resume.then(|| RunLock::take(root.join("runs").join(id)).unwrap());
+    let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
     let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(2)).with_config(config).with_run_directory(plan);
     trainer.add_hook(Recorder::new("all", tape)).unwrap();

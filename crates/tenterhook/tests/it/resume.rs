@@ -1,4 +1,4 @@
-//! A resumed run ends as the uninterrupted one would have.
+//! A resumed run has the same results as an uninterrupted one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -188,7 +188,7 @@ fn from_the_end_of_the_last_epoch_only_the_ends_are_left() {
 }
 
 #[test]
-fn everybody_is_told_in_order_and_an_epoch_that_has_begun_does_not_begin_again() {
+fn all_receivers_get_events_in_order_and_a_begun_epoch_does_not_begin_again() {
     let root = tempfile::tempdir().unwrap();
     run(&three_epochs(), &every_step(), 1, root.path(), None);
     let elsewhere = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Saves that fail, and saves that a kill leaves half done: nothing older is lost, and whoever goes on finishes them.
+//! Failed and interrupted saves: no older checkpoint is lost, and the resume finishes an interrupted save.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn root() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn with_warn_it_is_told_and_what_was_to_be_replaced_stays_until_a_later_one_is_durable() {
+fn with_warn_a_failed_save_is_a_notice_and_older_checkpoints_stay_until_a_later_one_is_durable() {
     let (_above, root) = root();
     let settings = Settings { on_save_error: OnSaveError::Warn, ..epochs(3) };
     let (fitted, between) = second_fails(&root, settings);
@@ -129,7 +129,7 @@ fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed()
 }
 
 fn run(root: &Path, resume: bool) -> Trainer {
-    let resume = resume.then(|| RunLock::take(root.join("runs/the-run")).unwrap());
+    let resume = resume.then(|| RunLock::acquire(root.join("runs/the-run")).unwrap());
     let directory = RunDirectoryPlan { id: Some("the-run".into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(3)).with_run_directory(directory);
     trainer
@@ -147,7 +147,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_a_kill_kept_a_save_from_removing_and_linking_is_done_by_whoever_goes_on() {
+fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
     let root = tempfile::tempdir().unwrap();
     let checkpoints = root.path().join("runs/the-run/checkpoints");
     let (of_first, kept) = (checkpoints.clone(), root.path().join("kept"));

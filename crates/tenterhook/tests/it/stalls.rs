@@ -108,9 +108,9 @@ fn told_of(
         });
     let report = trainer.fit(&mut Toy::default(), &mut data(gate)).unwrap();
     assert!(report.notices.iter().any(|notice| matches!(notice, RunNotice::Stalled { over: true, .. })));
-    let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().happenings().unwrap();
+    let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().event_log().unwrap();
     let written = happened.entries.iter().filter_map(|entry| match &entry.what {
-        tenterhook::run::Happening::Stall { loader, seconds, over } => {
+        tenterhook::run::JournalEvent::Stall { loader, seconds, over } => {
             assert!(*seconds >= 0.02, "{seconds}");
             Some((loader.clone(), *over))
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::checkpoint::{Unreadable, WEIGHTS, hook_problems, list, problems};
+use tenterhook::checkpoint::{CheckpointError, WEIGHTS, hook_problems, list, problems};
 
 use super::super::runs::meant;
 use super::super::{Done, print, print_data};
@@ -17,7 +17,7 @@ use crate::table::plain;
 /// A checkpoint, with what is wrong with it.
 struct Verified {
     path: PathBuf,
-    problems: Vec<Unreadable>,
+    problems: Vec<CheckpointError>,
 }
 
 pub(super) fn run(app: &App, arguments: &Verify) -> Done {
@@ -61,9 +61,9 @@ fn meant_by(dir: &Path, what: &str) -> Result<Vec<PathBuf>, CommandError> {
 }
 
 /// The file that a problem is about, and the problem.
-fn parts(problem: &Unreadable) -> (Option<String>, String) {
+fn parts(problem: &CheckpointError) -> (Option<String>, String) {
     match problem {
-        Unreadable::Damaged { file, problem } => {
+        CheckpointError::Damaged { file, problem } => {
             (file.file_name().map(|name| name.to_string_lossy().into_owned()), problem.clone())
         }
         other => (None, other.to_string()),
@@ -73,8 +73,8 @@ fn parts(problem: &Unreadable) -> (Option<String>, String) {
 fn for_people(Verified { path, problems }: &Verified) {
     let word = match problems[..] {
         [] => "whole",
-        [Unreadable::OtherFormat { .. }] => "of another format",
-        [Unreadable::Io { .. }, ..] => "unreadable",
+        [CheckpointError::OtherFormat { .. }] => "of another format",
+        [CheckpointError::Io { .. }, ..] => "unreadable",
         _ => "damaged",
     };
     print(&format!("{}: {word}", path.display()));

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::Stage;
-use tenterhook::run::reading::{Curves, Happenings};
-use tenterhook::run::{Entry, Happening, Run};
+use tenterhook::run::reading::{Curves, EventLog};
+use tenterhook::run::{JournalEntry, JournalEvent, Run};
 
 use super::runs::{meant, record};
 use super::{Done, print, print_data, tell};
@@ -24,11 +24,11 @@ use saved::Saved;
 pub(crate) fn run(arguments: &Show) -> Done {
     let run = meant(&arguments.found.dir, &arguments.run)?;
     let curves = run.curves()?;
-    let happenings = run.happenings()?;
-    let saved = Saved::all(&run, &happenings)?;
+    let event_log = run.event_log()?;
+    let saved = Saved::all(&run, &event_log)?;
     let wanted = charts::chosen(&curves, &arguments.metrics)
         .map_err(|error| error.at(format_args!("--metric: in {}", run.directory.display())))?;
-    for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
+    for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", event_log.unreadable)] {
         if lines > 0 {
             tell(format_args!(
                 "left out: {lines} unreadable lines of {}",
@@ -38,10 +38,10 @@ pub(crate) fn run(arguments: &Show) -> Done {
     }
     if arguments.found.json {
         let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
-        print_data(&for_programs(&run, &curves, &happenings, &saved, names.as_deref()));
+        print_data(&for_programs(&run, &curves, &event_log, &saved, names.as_deref()));
     } else {
         let look = look(arguments);
-        let page = page::page(&run, &happenings, &saved);
+        let page = page::page(&run, &event_log, &saved);
         print(&if look.ascii { page.replace('µ', "u") } else { page });
         print_styled(&charts::drawn(&curves, &wanted, look), &COLOURS);
     }
@@ -61,9 +61,9 @@ fn look(arguments: &Show) -> Look {
 }
 
 /// How often each kind of thing happened, by its name in `events.jsonl`.
-fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
+fn counts(event_log: &EventLog) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for entry in &happenings.entries {
+    for entry in &event_log.entries {
         let written = serde_json::to_value(&entry.what).unwrap_or_default();
         let name = written["event"].as_str().unwrap_or("unknown").to_owned();
         *counts.entry(name).or_default() += 1;
@@ -73,10 +73,10 @@ fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
 
 /// What happened, without what a resumed run has done a second time: the steps between its checkpoint and its end are
 /// in the journal twice.
-fn once(happenings: &Happenings) -> Happenings {
+fn once(event_log: &EventLog) -> EventLog {
     let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
-    let first = |entry: &&Entry| {
-        if matches!(entry.what, Happening::Start { stage: Stage::Fit, .. }) {
+    let first = |entry: &&JournalEntry| {
+        if matches!(entry.what, JournalEvent::Start { stage: Stage::Fit, .. }) {
             before.append(&mut now);
         }
         let what = serde_json::to_string(&entry.what).unwrap_or_default();
@@ -85,19 +85,19 @@ fn once(happenings: &Happenings) -> Happenings {
         now.insert(key);
         new
     };
-    let entries = happenings.entries.iter().filter(first).cloned().collect();
-    Happenings { entries, unreadable: happenings.unreadable }
+    let entries = event_log.entries.iter().filter(first).cloned().collect();
+    EventLog { entries, unreadable: event_log.unreadable }
 }
 
 fn for_programs(
     run: &Run,
     curves: &Curves,
-    happenings: &Happenings,
+    event_log: &EventLog,
     saved: &[Saved],
     names: Option<&[&str]>,
 ) -> String {
-    let once = once(happenings);
-    let of = |what: fn(&Happening) -> bool| -> Vec<_> {
+    let once = once(event_log);
+    let of = |what: fn(&JournalEvent) -> bool| -> Vec<_> {
         once.entries.iter().filter(|entry| what(&entry.what)).collect()
     };
     let curve = |points: &[tenterhook::run::reading::Point]| {
@@ -114,9 +114,9 @@ fn for_programs(
     let page = json!({
         "run": record(run),
         "checkpoints": saved.iter().map(Saved::for_programs).collect::<Vec<_>>(),
-        "failures": of(|what| matches!(what, Happening::Failure { .. })),
-        "decisions": of(|what| matches!(what, Happening::Decision { .. })),
-        "events": counts(happenings),
+        "failures": of(|what| matches!(what, JournalEvent::Failure { .. })),
+        "decisions": of(|what| matches!(what, JournalEvent::Decision { .. })),
+        "events": counts(event_log),
         "curves": curves,
     });
     format!("{page:#}")
@@ -128,12 +128,12 @@ mod tests {
 
     #[test]
     fn what_a_resumed_run_does_again_is_shown_once_and_the_same_twice_in_one_part_twice() {
-        let entry = |step: u64, what| Entry { step, epoch: 0, time: step as f64, what };
-        let start = || entry(0, Happening::Start { stage: Stage::Fit, resumed_from: None });
-        let said = |step, text: &str| entry(step, Happening::Said { by: "h".into(), text: text.into() });
+        let entry = |step: u64, what| JournalEntry { step, epoch: 0, time: step as f64, what };
+        let start = || entry(0, JournalEvent::Start { stage: Stage::Fit, resumed_from: None });
+        let said = |step, text: &str| entry(step, JournalEvent::Said { by: "h".into(), text: text.into() });
         let entries =
             vec![start(), said(1, "a"), said(1, "a"), said(2, "b"), start(), said(2, "b"), said(3, "b")];
-        let shown = once(&Happenings { entries, unreadable: 1 });
+        let shown = once(&EventLog { entries, unreadable: 1 });
         let steps: Vec<_> = shown.entries.iter().map(|entry| entry.step).collect();
         assert_eq!((steps, shown.unreadable), (vec![0, 1, 1, 2, 3], 1));
     }

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use tenterhook::data::Fingerprint;
-use tenterhook::run::reading::Happenings;
-use tenterhook::run::{Entry, Happening, Run, RunRecord, RunStatus, command_line, holder, named_versions};
+use tenterhook::run::reading::EventLog;
+use tenterhook::run::{
+    JournalEntry, JournalEvent, Run, RunRecord, RunStatus, command_line, holder, named_versions,
+};
 
 use super::super::{costs, sinks};
 use super::saved::{Saved, State};
@@ -15,7 +17,7 @@ use crate::table::{Side, counted, moment, plain, table};
 /// So many failures and decisions are shown.
 const FIRST: usize = 5;
 
-pub(super) fn page(run: &Run, happenings: &Happenings, saved: &[Saved]) -> String {
+pub(super) fn page(run: &Run, event_log: &EventLog, saved: &[Saved]) -> String {
     let mut sections = vec![head(run)];
     sections.push(section("hooks", hooks(&run.record)));
     let costs = &run.record.hook_costs;
@@ -23,10 +25,10 @@ pub(super) fn page(run: &Run, happenings: &Happenings, saved: &[Saved]) -> Strin
     sections.push(section(sinks::TITLE, sinks::lines(&run.record.sinks)));
     sections.push(section("metrics at the end", metrics(&run.record)));
     sections.push(section("checkpoints", checkpoints(saved)));
-    let once = once(happenings);
+    let once = once(event_log);
     sections.push(section("failures", failures(&once)));
     sections.push(section("decisions", decisions(&once)));
-    let counts = counts(happenings).into_iter().map(|(name, count)| format!("{name} {count}"));
+    let counts = counts(event_log).into_iter().map(|(name, count)| format!("{name} {count}"));
     sections.push(section("events", vec![counts.collect::<Vec<_>>().join(", ")]));
     sections.concat().trim_end().to_owned()
 }
@@ -51,7 +53,7 @@ pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
         RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", plain(by), plain(reason)),
         RunStatus::Interrupted { signal } => format!("interrupted by {}", plain(signal)),
         RunStatus::Failed { error } => format!("failed: {}", plain(error)),
-        other => other.word().to_owned(),
+        other => other.as_str().to_owned(),
     }
 }
 
@@ -166,17 +168,17 @@ fn checkpoints(all: &[Saved]) -> Vec<String> {
 }
 
 /// The first few kinds of failures, and how many more there are.
-fn failures(happenings: &Happenings) -> Vec<String> {
-    let mut failures = happenings.failures();
+fn failures(event_log: &EventLog) -> Vec<String> {
+    let mut failures = event_log.failures();
     let more = failures.kinds.split_off(failures.kinds.len().min(FIRST));
     failures.left_out += more.iter().map(|kind| kind.count).sum::<u64>();
     lines(&failures)
 }
 
 /// What was decided, a stop first. Weights that are swapped for every validation are only counted.
-fn decisions(happenings: &Happenings) -> Vec<String> {
-    let words = |entry: &Entry| match &entry.what {
-        Happening::Decision { by, at, decided } if !only_swaps(decided) => {
+fn decisions(event_log: &EventLog) -> Vec<String> {
+    let words = |entry: &JournalEntry| match &entry.what {
+        JournalEvent::Decision { by, at, decided } if !only_swaps(decided) => {
             let stops = decided.iter().any(|part| part["flow"] == "stop");
             let decided: Vec<_> = decided.iter().map(decision).collect();
             Some((!stops, format!("`{by}` in {at}: {}", decided.join(", "))))
@@ -184,12 +186,11 @@ fn decisions(happenings: &Happenings) -> Vec<String> {
         _ => None,
     };
     let mut all: Vec<_> =
-        happenings.entries.iter().filter_map(|entry| Some((entry.step, words(entry)?))).collect();
+        event_log.entries.iter().filter_map(|entry| Some((entry.step, words(entry)?))).collect();
     all.sort_by_key(|(_, (later, _))| *later);
     let mut lines = first(all.into_iter().map(|(step, (_, text))| (step, text)).collect());
-    let swap =
-        |entry: &&Entry| matches!(&entry.what, Happening::Decision { decided, .. } if only_swaps(decided));
-    let swaps = happenings.entries.iter().filter(swap).count();
+    let swap = |entry: &&JournalEntry| matches!(&entry.what, JournalEvent::Decision { decided, .. } if only_swaps(decided));
+    let swaps = event_log.entries.iter().filter(swap).count();
     if swaps > 0 {
         lines.push(format!("weights were swapped {swaps} times"));
     }
@@ -246,11 +247,11 @@ mod tests {
 
     #[test]
     fn a_stop_comes_first_and_swapped_weights_are_counted() {
-        let entry = |step: u64, decided: Value| Entry {
+        let entry = |step: u64, decided: Value| JournalEntry {
             step,
             epoch: 0,
             time: 0.0,
-            what: Happening::Decision { by: "h".into(), at: "e".into(), decided: vec![decided] },
+            what: JournalEvent::Decision { by: "h".into(), at: "e".into(), decided: vec![decided] },
         };
         let swaps = (0..6).flat_map(|step| {
             [
@@ -261,7 +262,7 @@ mod tests {
         let slower = (6..12).map(|step| entry(step, json!({ "request": "scale_lr", "factor": 0.5 })));
         let stop = entry(12, json!({ "flow": "stop", "reason": "enough" }));
         let entries = swaps.chain(slower).chain([stop]).collect();
-        let lines = decisions(&Happenings { entries, unreadable: 0 });
+        let lines = decisions(&EventLog { entries, unreadable: 0 });
         assert_eq!(lines[0], "step 12: `h` in e: stop: enough");
         assert_eq!(lines[1], "step 6: `h` in e: scale_lr factor 0.5");
         assert_eq!(lines[5..], ["and 2 more in events.jsonl", "weights were swapped 12 times"]);

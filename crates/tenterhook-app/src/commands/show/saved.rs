@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tenterhook::run::reading::Happenings;
-use tenterhook::run::{Happening, Run};
+use tenterhook::run::reading::EventLog;
+use tenterhook::run::{JournalEvent, Run};
 
 use crate::error::CommandError;
 
@@ -67,18 +67,18 @@ fn is_directory(path: &Path) -> Result<bool, CommandError> {
 
 impl Saved {
     /// In the order in which they were saved, then those that only the directory knows.
-    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<Saved>, CommandError> {
+    pub(super) fn all(run: &Run, event_log: &EventLog) -> Result<Vec<Saved>, CommandError> {
         let mut all: Vec<Saved> = Vec::new();
-        for entry in &happenings.entries {
+        for entry in &event_log.entries {
             match &entry.what {
-                Happening::Checkpoint { path, weights_only } => {
+                JournalEvent::Checkpoint { path, weights_only } => {
                     all.retain(|saved| saved.path != *path);
                     let state =
                         if is_directory(&run.directory.join(path))? { State::There } else { State::Missing };
                     let (path, step) = (path.clone(), Some(entry.step));
                     all.push(Saved { path, step, weights_only: *weights_only, state });
                 }
-                Happening::CheckpointRemoved { path } => {
+                JournalEvent::CheckpointRemoved { path } => {
                     let path = path.strip_prefix(&run.directory).unwrap_or(path);
                     for saved in all.iter_mut().filter(|saved| saved.path == path) {
                         saved.state = State::Removed;

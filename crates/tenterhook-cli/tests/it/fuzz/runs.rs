@@ -142,7 +142,7 @@ fn the_files_of_a_run_are_read_as_far_as_they_can_be() {
         Fuzz { name, corpus: vec![right.clone()], words: &words, format, inputs: 120 }.run(|input| {
             fs::write(&file, input).unwrap();
             if let Ok(run) = Run::read(&run) {
-                let _ = (run.curves(), run.happenings(), run.config(), run.checkpoints());
+                let _ = (run.curves(), run.event_log(), run.config(), run.checkpoints());
             }
             let _ = Runs::below(directory.path().join("runs")).map(|runs| runs.list().len());
             Ok(())

@@ -8,7 +8,7 @@ mod written;
 use std::path::{Path, PathBuf};
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{Happening, RunDirectoryPlan, RunStatus};
+use tenterhook::run::{JournalEvent, RunDirectoryPlan, RunStatus};
 use tenterhook::toy::Toy;
 use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
 
@@ -281,7 +281,7 @@ impl Matrix {
         let all: Vec<_> =
             module.into_iter().chain(falls).chain(contained).chain(aborted).chain(later).collect();
         let lines = written.failures.iter().map(|what| match what {
-            Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
+            JournalEvent::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
                 let own = by == "module" || *by == format!("hook `{FALLS}`");
                 assert_eq!(*panicked, fault.panics && !own, "{case}");
                 let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];

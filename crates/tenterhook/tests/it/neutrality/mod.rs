@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenterhook::module::{Interval, OptimizerState, SchedulerPlan};
-use tenterhook::run::{Line, Recorder};
+use tenterhook::run::{MetricsLine, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -35,7 +35,7 @@ struct Ended {
 struct Losses(Seen<(u64, Phase, String, u64)>);
 
 impl Recorder for Losses {
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError> {
         for name in ["train/loss", "val/loss"] {
             if let Some(value) = line.metrics.get(name) {
                 self.0.push((line.step, line.stage, name.to_owned(), value.to_bits()));

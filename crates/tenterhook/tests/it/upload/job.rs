@@ -76,7 +76,7 @@ impl Job {
 
     /// Trains.
     pub fn run(&self) -> Ended {
-        let lock = self.resume.then(|| RunLock::take(self.root.join("runs").join(ID)).unwrap());
+        let lock = self.resume.then(|| RunLock::acquire(self.root.join("runs").join(ID)).unwrap());
         let plan = RunDirectoryPlan { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
         let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
         if self.resume {

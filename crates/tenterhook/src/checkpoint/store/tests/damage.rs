@@ -11,7 +11,7 @@ fn two() -> (tempfile::TempDir, PathBuf) {
     save(&Faulty::never(), &root.path().join("older"), 1).unwrap();
     let newer = root.path().join("newer");
     save(&Faulty::never(), &newer, 2).unwrap();
-    point(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
+    set_link(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
     (root, newer)
 }
 
@@ -23,7 +23,7 @@ fn check(root: &Path, newer: &Path, file: &str, what: &str) {
     assert_eq!(newest.path.as_deref(), Some(&*root.join("older")), "{file} {what}");
     assert_eq!(newest.skipped, [(newer.to_owned(), error.clone())], "{file} {what}");
     let listed = list(root).unwrap().into_iter().find(|listed| listed.name == "newer").expect("it is listed");
-    assert_eq!(listed.condition, Condition::Damaged(error), "{file} {what}");
+    assert_eq!(listed.integrity, Integrity::Damaged(error), "{file} {what}");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
     let (root, newer) = two();
     assert_eq!(
         newest_whole(root.path(), OnUnreadable::Stop).unwrap(),
-        Newest { path: Some(newer.clone()), ..Newest::default() }
+        NewestCheckpoint { path: Some(newer.clone()), ..NewestCheckpoint::default() }
     );
     for file in [WEIGHTS, OPTIMIZERS, STATE, MANIFEST] {
         let path = newer.join(file);
@@ -105,8 +105,8 @@ fn another_format_is_refused_and_says_so() {
             let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
             assert_eq!(newest.path, Some(root.path().join("older")));
             assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
-            let condition = Condition::OtherFormat(refusal.clone());
-            assert!(list(root.path()).unwrap().iter().any(|listed| listed.condition == condition));
+            let integrity = Integrity::OtherFormat(refusal.clone());
+            assert!(list(root.path()).unwrap().iter().any(|listed| listed.integrity == integrity));
         };
         // With a manifest that may say other things than this program understands.
         let text = manifest::Manifest::text(format, std::collections::BTreeMap::new()).unwrap();
@@ -126,7 +126,7 @@ fn another_format_is_refused_and_says_so() {
 fn a_manifest_leads_to_no_file_elsewhere() {
     let (_root, newer) = two();
     for name in ["../older/state.json", "/etc/hostname", ".", ""] {
-        let sum = manifest::Sum { bytes: 0, blake3: String::new() };
+        let sum = manifest::FileDigest { bytes: 0, blake3: String::new() };
         let text =
             manifest::Manifest::text(FORMAT, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();

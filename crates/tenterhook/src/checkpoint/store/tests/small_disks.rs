@@ -45,7 +45,7 @@ fn a_read_only_disk_is_said_to_be_one() {
     let Some(root) = directory("TENTERHOOK_READ_ONLY", what) else { return };
     for (what, done) in [
         ("write checkpoint", save(&RealDisk, &root.join("a"), 1)),
-        ("link checkpoint", point(&RealDisk, &root.join("latest"), &root.join("a"))),
+        ("link checkpoint", set_link(&RealDisk, &root.join("latest"), &root.join("a"))),
     ] {
         let error = done.expect_err(what).to_string();
         assert!(error.starts_with(&format!("cannot {what} {}", root.display())), "{error}");
@@ -53,6 +53,6 @@ fn a_read_only_disk_is_said_to_be_one() {
             "Read-only file system (os error 30); let this program write there, or choose another directory";
         assert!(error.ends_with(fix), "{error}");
     }
-    tidy(&RealDisk, &root).expect("there is nothing to tidy");
-    assert_eq!(newest_whole(&root, OnUnreadable::Stop).unwrap(), Newest::default());
+    clean_up(&RealDisk, &root).expect("there is nothing to tidy");
+    assert_eq!(newest_whole(&root, OnUnreadable::Stop).unwrap(), NewestCheckpoint::default());
 }

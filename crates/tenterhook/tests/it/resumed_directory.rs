@@ -1,4 +1,4 @@
-//! A run that goes on in its directory: what is cut, what stays, and who may write there.
+//! Resuming a run in its directory: what is truncated, what stays, and which process may write there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook::run::{
-    Beginning, Begun, Ending, Entry, FilePosition, Happening, HookCosts, Identity, Line, Recorder, Run,
-    RunDirectory, RunDirectoryPlan, RunLock, RunStatus, holder,
+    CallEnd, FilePosition, HookCosts, Identity, JournalEntry, JournalEvent, MetricsLine, Recorder, Run,
+    RunDirectory, RunDirectoryPlan, RunLock, RunStart, RunStatus, StartReport, holder,
 };
 use tenterhook::toy::Toy;
 use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
@@ -19,7 +19,7 @@ use crate::run_directory::{latest, plan, recorded, run_json};
 const ID: &str = "the-run";
 
 fn planned(root: &Path, resume: bool) -> RunDirectoryPlan {
-    let resume = resume.then(|| RunLock::take(directory(root)).unwrap());
+    let resume = resume.then(|| RunLock::acquire(directory(root)).unwrap());
     RunDirectoryPlan { id: Some(ID.into()), resume, ..plan(root) }
 }
 
@@ -27,15 +27,15 @@ fn directory(root: &Path) -> PathBuf {
     root.join("runs").join(ID)
 }
 
-/// Begins at this step, from this checkpoint with these marks.
+/// Begins at this step, from this checkpoint with these file positions.
 fn begin(
     recorder: &mut RunDirectory,
     step: u64,
     from: Option<&Path>,
-    marks: &[FilePosition],
-) -> Result<Begun, String> {
+    file_positions: &[FilePosition],
+) -> Result<StartReport, String> {
     let run = RunInfo { id: ID.into(), ..RunInfo::default() };
-    let beginning = Beginning {
+    let beginning = RunStart {
         stage: Stage::Fit,
         run: &run,
         seed: 0,
@@ -43,7 +43,7 @@ fn begin(
         engine: None,
         hooks: Vec::new(),
         resumed_from: from,
-        marks,
+        file_positions,
         progress: Progress { step, ..Progress::default() },
         time: step as f64,
     };
@@ -53,20 +53,20 @@ fn begin(
 fn log(recorder: &mut RunDirectory, step: u64) {
     let metrics = BTreeMap::from([("loss".to_owned(), step as f64)]);
     let (epoch, epoch_end, stage, time) = (0, false, Phase::Train, 0.0);
-    recorder.metrics(&Line { step, epoch, epoch_end, stage, time, metrics: &metrics }).unwrap();
+    recorder.metrics(&MetricsLine { step, epoch, epoch_end, stage, time, metrics: &metrics }).unwrap();
 }
 
-fn tell(recorder: &mut RunDirectory, what: Happening) {
-    recorder.happened(Entry { step: 0, epoch: 0, time: 0.0, what }).unwrap();
+fn tell(recorder: &mut RunDirectory, what: JournalEvent) {
+    recorder.event(JournalEntry { step: 0, epoch: 0, time: 0.0, what }).unwrap();
 }
 
 fn saved(recorder: &mut RunDirectory, path: &Path) {
     fs::create_dir_all(path).unwrap();
-    tell(recorder, Happening::Checkpoint { path: path.to_owned(), weights_only: false });
+    tell(recorder, JournalEvent::Checkpoint { path: path.to_owned(), weights_only: false });
 }
 
 fn removed(recorder: &mut RunDirectory, path: &Path) {
-    tell(recorder, Happening::CheckpointRemoved { path: path.to_owned() });
+    tell(recorder, JournalEvent::CheckpointRemoved { path: path.to_owned() });
 }
 
 fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
@@ -76,7 +76,7 @@ fn end(recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
 fn end_of(stage: Stage, recorder: &mut RunDirectory, outcome: &Outcome, time: f64) {
     let (metrics, progress) = (BTreeMap::new(), Progress::default());
     recorder
-        .end(&Ending {
+        .end(&CallEnd {
             best: None,
             stage,
             outcome,
@@ -102,21 +102,21 @@ fn journal(root: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Two lines, a checkpoint, two lines, and no end; the marks of the checkpoint.
+/// Two lines, a checkpoint, two lines, and no end; the positions of the checkpoint.
 fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
     let mut recorder = RunDirectory::new(planned(root, false));
     begin(&mut recorder, 0, None, &[]).unwrap();
     for step in [1, 2] {
         log(&mut recorder, step);
     }
-    let marks = recorder.marks().unwrap();
+    let file_positions = recorder.file_positions().unwrap();
     let checkpoint = directory(root).join("checkpoints/epoch=0-step=2");
     saved(&mut recorder, &checkpoint);
     for step in [3, 4] {
         log(&mut recorder, step);
     }
     drop(recorder);
-    (checkpoint, marks)
+    (checkpoint, file_positions)
 }
 
 #[test]
@@ -165,21 +165,24 @@ fn what_interrupts_training_ends_a_run_that_was_to_be_tested() {
 fn marks_are_the_lengths_of_files_with_everything_in_them() {
     let root = tempfile::tempdir().unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), false));
-    assert!(recorder.marks().unwrap().is_empty(), "there is no directory yet");
+    assert!(recorder.file_positions().unwrap().is_empty(), "there is no directory yet");
     begin(&mut recorder, 0, None, &[]).unwrap();
     log(&mut recorder, 1);
-    let marks = recorder.marks().unwrap();
+    let file_positions = recorder.file_positions().unwrap();
     let text = fs::read_to_string(directory(root.path()).join("metrics.jsonl")).unwrap();
     assert!(text.ends_with('\n') && text.contains("\"step\":1"), "{text}");
     assert_eq!(
-        marks,
+        file_positions,
         [FilePosition { file: RelPath::new("metrics.jsonl").unwrap(), length: text.len() as u64 }]
     );
     recorder.histograms(&histograms()).unwrap();
-    let marks = recorder.marks().unwrap();
+    let file_positions = recorder.file_positions().unwrap();
     let of_it = fs::metadata(directory(root.path()).join("histograms.jsonl")).unwrap().len();
-    assert_eq!(marks[1], FilePosition { file: RelPath::new("histograms.jsonl").unwrap(), length: of_it });
-    assert!(of_it > 0 && marks.len() == 2, "{marks:?}");
+    assert_eq!(
+        file_positions[1],
+        FilePosition { file: RelPath::new("histograms.jsonl").unwrap(), length: of_it }
+    );
+    assert!(of_it > 0 && file_positions.len() == 2, "{file_positions:?}");
 }
 
 fn histograms() -> tenterhook::run::HistogramLine<'static> {
@@ -190,7 +193,7 @@ fn histograms() -> tenterhook::run::HistogramLine<'static> {
 #[test]
 fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
     let root = tempfile::tempdir().unwrap();
-    let (checkpoint, marks) = killed(root.path());
+    let (checkpoint, file_positions) = killed(root.path());
     let file = |name: &str| directory(root.path()).join(name);
     fs::write(file("updates.jsonl"), "{}\n{}\n").unwrap();
     let mut torn = fs::read_to_string(file("events.jsonl")).unwrap();
@@ -198,8 +201,8 @@ fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
     torn.push_str("{\"step\":4,\"ep");
     fs::write(file("events.jsonl"), torn).unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    let begun = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
-    assert!(begun.lacks.is_empty());
+    let begun = begin(&mut recorder, 2, Some(&checkpoint), &file_positions).unwrap();
+    assert!(begun.missing.is_empty());
     assert_eq!(steps(root.path()), [1, 2]);
     assert!(!file("updates.jsonl").exists(), "the checkpoint did not know it");
     let journal = journal(root.path());
@@ -213,22 +216,22 @@ fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
 #[test]
 fn without_a_checkpoint_everything_but_the_journal_begins_anew() {
     let root = tempfile::tempdir().unwrap();
-    let (_, marks) = killed(root.path());
+    let (_, file_positions) = killed(root.path());
     let told = journal(root.path()).len();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    begin(&mut recorder, 0, None, &marks).unwrap();
+    begin(&mut recorder, 0, None, &file_positions).unwrap();
     assert_eq!((steps(root.path()), journal(root.path()).len()), (Vec::new(), told + 1));
 }
 
 #[test]
-fn a_file_that_lost_what_the_checkpoint_noted_is_told_and_ends_nothing() {
+fn a_file_that_lost_lines_before_the_checkpoint_is_reported_and_continued() {
     let root = tempfile::tempdir().unwrap();
-    let (checkpoint, marks) = killed(root.path());
+    let (checkpoint, file_positions) = killed(root.path());
     let path = directory(root.path()).join("metrics.jsonl");
     let text = fs::read(&path).unwrap();
-    fs::write(&path, &text[..usize::try_from(marks[0].length).unwrap() - 3]).unwrap();
+    fs::write(&path, &text[..usize::try_from(file_positions[0].length).unwrap() - 3]).unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    let lacks = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap().lacks.join("; ");
+    let lacks = begin(&mut recorder, 2, Some(&checkpoint), &file_positions).unwrap().missing.join("; ");
     assert!(lacks.contains("metrics.jsonl") && lacks.contains("is missing"), "{lacks}");
     assert_eq!(steps(root.path()), [1], "half a line goes");
 }
@@ -236,7 +239,7 @@ fn a_file_that_lost_what_the_checkpoint_noted_is_told_and_ends_nothing() {
 #[test]
 fn run_json_keeps_its_beginning_and_lists_its_parts() {
     let root = tempfile::tempdir().unwrap();
-    let (checkpoint, marks) = killed(root.path());
+    let (checkpoint, file_positions) = killed(root.path());
     let path = directory(root.path());
     let first = run_json(&path);
     assert_eq!((first["parts"].as_array().unwrap().len(), &first["parts"][0]["step"]), (1, &0.into()));
@@ -245,7 +248,7 @@ fn run_json_keeps_its_beginning_and_lists_its_parts() {
     fs::remove_file(root.path().join("runs/latest")).unwrap();
     let plan = RunDirectoryPlan { config: "task = \"more\"\n".into(), ..planned(root.path(), true) };
     let mut recorder = RunDirectory::new(plan);
-    begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
+    begin(&mut recorder, 2, Some(&checkpoint), &file_positions).unwrap();
     let again = run_json(&path);
     assert_eq!((&again["status"], &again["created"]), (&"running".into(), &first["created"]));
     assert_eq!(
@@ -275,24 +278,24 @@ fn plan_config(root: &Path) -> String {
 }
 
 #[test]
-fn a_damaged_run_json_does_not_keep_a_run_from_going_on() {
+fn a_damaged_run_json_does_not_prevent_a_resume() {
     let root = tempfile::tempdir().unwrap();
-    let (checkpoint, marks) = killed(root.path());
+    let (checkpoint, file_positions) = killed(root.path());
     fs::write(directory(root.path()).join("run.json"), "{").unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    let begun = begin(&mut recorder, 2, Some(&checkpoint), &marks).unwrap();
-    assert!(begun.lacks.join("; ").contains("run.json was damaged"));
+    let begun = begin(&mut recorder, 2, Some(&checkpoint), &file_positions).unwrap();
+    assert!(begun.missing.join("; ").contains("run.json was damaged"));
     assert_eq!(run_json(&directory(root.path()))["id"], ID);
 }
 
 #[test]
 fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
     let root = tempfile::tempdir().unwrap();
-    let (_, marks) = killed(root.path());
+    let (_, file_positions) = killed(root.path());
     let elsewhere = root.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    let error = begin(&mut recorder, 2, Some(&elsewhere), &marks).unwrap_err();
+    let error = begin(&mut recorder, 2, Some(&elsewhere), &file_positions).unwrap_err();
     assert!(error.contains("is not one of run the-run"), "{error}");
     assert_eq!(steps(root.path()), [1, 2, 3, 4]);
     assert_eq!(run_json(&directory(root.path()))["parts"].as_array().unwrap().len(), 1);
@@ -301,19 +304,19 @@ fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
     let mut recorder = RunDirectory::new(planned(root.path(), true));
     begin(&mut recorder, 0, None, &[]).unwrap();
     log(&mut recorder, 1);
-    let marks = recorder.marks().unwrap();
+    let file_positions = recorder.file_positions().unwrap();
     saved(&mut recorder, &elsewhere);
     log(&mut recorder, 2);
     drop(recorder);
     let mut recorder = RunDirectory::new(planned(root.path(), true));
-    begin(&mut recorder, 1, Some(&elsewhere), &marks).unwrap();
+    begin(&mut recorder, 1, Some(&elsewhere), &file_positions).unwrap();
     assert_eq!(steps(root.path()), [1]);
 }
 
 #[test]
-fn a_run_that_is_not_there_cannot_go_on() {
+fn a_run_that_does_not_exist_cannot_be_resumed() {
     let root = tempfile::tempdir().unwrap();
-    let error = RunLock::take(directory(root.path())).unwrap_err().to_string();
+    let error = RunLock::acquire(directory(root.path())).unwrap_err().to_string();
     assert!(error.contains("is not a tenterhook run") && error.contains(ID), "{error}");
     assert!(!root.path().join("runs").exists());
 }
@@ -348,14 +351,14 @@ fn one_trainer_at_a_time_writes_to_a_run() {
     first.flush().unwrap();
     let who = holder(&directory(root.path())).expect("it is held");
     assert_eq!(who.pid, std::process::id());
-    let error = RunLock::take(directory(root.path())).unwrap_err().to_string();
+    let error = RunLock::acquire(directory(root.path())).unwrap_err().to_string();
     assert!(error.starts_with("run the-run is in use by another trainer of this process"), "{error}");
     assert_eq!(steps(root.path()), [1], "nothing was cut");
     assert_eq!(Run::read(directory(root.path())).unwrap().record.status, RunStatus::Running);
     drop(first);
     assert_eq!(holder(&directory(root.path())), None);
     let killed = Run::read(directory(root.path())).unwrap().record;
-    assert_eq!((killed.status.word(), killed.steps), ("killed", 1));
+    assert_eq!((killed.status.as_str(), killed.steps), ("killed", 1));
     assert_eq!(run_json(&directory(root.path()))["status"], "running", "the file is as it was left");
     begin(&mut RunDirectory::new(planned(root.path(), true)), 0, None, &[]).unwrap();
 }
@@ -372,7 +375,7 @@ fn the_next_training_of_a_trainer_lets_go_of_the_run_before() {
 }
 
 #[test]
-fn a_trainer_goes_on_in_its_directory_and_a_second_training_does_not() {
+fn a_resumed_trainer_keeps_its_directory_and_a_second_training_gets_a_new_one() {
     let root = tempfile::tempdir().unwrap();
     let settings = Settings { log_every_n_steps: 1, ..epochs(2) };
     let run = |resume| {

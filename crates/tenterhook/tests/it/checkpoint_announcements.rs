@@ -1,4 +1,4 @@
-//! `on_checkpoint_saved`: the checkpoint's own numbers, once.
+//! `on_checkpoint_saved`: called once per checkpoint, with the checkpoint's own step, epoch and metrics.
 
 use std::path::Path;
 
@@ -90,7 +90,7 @@ fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weight
 fn resumed(root: &Path) -> Vec<Told> {
     let directory = latest(root);
     let id = Some(directory.file_name().unwrap().to_string_lossy().into_owned());
-    let resume = Some(RunLock::take(&directory).unwrap());
+    let resume = Some(RunLock::acquire(&directory).unwrap());
     let plan = RunDirectoryPlan { id, resume, ..plan(root) };
     let trainer = trainer(epochs(3)).with_run_directory(plan).restoring(directory.join("checkpoints/latest"));
     let (mut trainer, seen) = listening(trainer.accepting_changes(), CheckpointOptions::default());

@@ -1,4 +1,4 @@
-//! A call succeeds only if what it should leave behind is on the disk.
+//! A call succeeds only if its results are on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The lines of `events.jsonl`: what happened besides numbers.
+//! The journal: the entries of `events.jsonl`.
 
 use std::path::PathBuf;
 
@@ -8,208 +8,209 @@ use tenterhook_core::{
     Decided, Failure, Flow, Lr, Outcome, Overrun, Request, RosterRequest, SaveRequest, Stage,
 };
 
-use super::Introduction;
-use crate::journal::RunNotice;
-use crate::journal::Then;
+use super::RunHeader;
+use crate::journal::{RunNotice, Then};
 
-/// Something that happened, and when.
+/// An entry of the journal: an event and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Completed optimizer steps.
     pub step: u64,
     /// The epoch, from 0.
     pub epoch: u64,
     /// Seconds since the run began.
     pub time: f64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
-    pub what: Happening,
+    pub what: JournalEvent,
 }
 
-/// What can happen in a run besides numbers.
+/// An event in the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Happening {
+pub enum JournalEvent {
     /// A call began.
     Start {
-        /// Which.
+        /// The call.
         stage: Stage,
-        /// The checkpoint that it goes on from.
+        /// The checkpoint that it resumes from.
         #[serde(skip_serializing_if = "Option::is_none")]
         resumed_from: Option<PathBuf>,
     },
-    /// A run began: what can be said of it before its first step.
-    Run(Introduction),
-    /// A hook, or the module, decided something.
+    /// The header of a run, before its first step.
+    Run(RunHeader),
+    /// A hook or the module made a decision.
     Decision {
-        /// Who.
+        /// The hook, or the module.
         by: String,
-        /// At which event.
+        /// The event.
         at: String,
-        /// What, in order: flows first, then requests.
+        /// The flows, followed by the requests.
         decided: Vec<Value>,
     },
-    /// A hook failed and the run went on, or something failed that ended it.
+    /// A failure of a hook, or one that ended the run.
     Failure {
-        /// Who.
+        /// The hook, the module or another source.
         by: String,
-        /// In which event or action.
+        /// The event or action.
         at: String,
-        /// What went wrong.
+        /// The error.
         error: String,
         /// It was a panic.
         panicked: bool,
-        /// How often that hook has failed, this time included; 1 of whatever ends the run.
+        /// The number of failures of this hook so far, including this one; 1 for a failure that ends the run.
         count: u32,
-        /// It is disabled from here on.
+        /// The hook is disabled from here on.
         disabled: bool,
         /// It ends the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         aborted: bool,
-        /// It came afterwards, while everybody was told and torn down.
+        /// It happened during clean-up, after the failure that ended the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         afterwards: bool,
-        /// The way to it, where backtraces are kept: of the first of its kind.
+        /// The backtrace, if they are kept; only of the first failure of its kind.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         backtrace: Option<String>,
     },
-    /// A hook took more than its budget.
+    /// A hook took more time than its budget.
     OverBudget {
-        /// Who.
+        /// The hook.
         hook: String,
-        /// What share of the time it took, of 1.
+        /// The fraction of the time that it took.
         share: f64,
-        /// What share it may take, of 1.
+        /// The fraction that it may take.
         budget: f64,
-        /// It is disabled from here on.
+        /// The hook is disabled from here on.
         disabled: bool,
     },
     /// A hook was enabled, disabled, removed or added.
     Toggle {
-        /// Who asked for it: a hook; else the module, or the trainer after a failure.
+        /// The hook that requested it; `None` for the module, or for the trainer after a failure.
         by: Option<String>,
-        /// What was done to which hook.
+        /// The change.
         change: RosterRequest,
     },
-    /// A hook asked for something that could not be done.
+    /// A request that was refused.
     Refused {
         /// Why.
         error: String,
     },
-    /// The plan would have refused something, had it not been told to go on.
+    /// A problem of the plan that was accepted because the trainer is lenient.
     Accepted {
-        /// What.
+        /// The problem.
         problem: String,
     },
-    /// A hook had something to say.
+    /// A message of a hook.
     Said {
-        /// Who.
+        /// The hook.
         by: String,
-        /// What.
+        /// The message.
         text: String,
     },
     /// A checkpoint is durable.
     Checkpoint {
-        /// Where, below the run directory if it is there.
+        /// Its path, relative to the run directory if it is below it.
         path: PathBuf,
-        /// Only weights: nothing to resume from.
+        /// Whether it holds only weights, so that no run can resume from it.
         weights_only: bool,
     },
     /// A checkpoint could not be written.
     CheckpointFailed {
-        /// Where it would have been.
+        /// Its path.
         path: PathBuf,
         /// Why.
         error: String,
     },
-    /// A checkpoint was removed because a better or newer one is there.
+    /// A checkpoint was removed because a better or newer one replaces it.
     CheckpointRemoved {
-        /// Where it was.
+        /// Its path.
         path: PathBuf,
     },
-    /// Parameters that no gradient reached.
+    /// Parameters without a gradient.
     NoGradient {
         /// Their names.
         parameters: Vec<String>,
     },
-    /// The loss was found to be no number, or an infinite one.
+    /// The loss is NaN or infinite.
     NotFinite {
-        /// What it is.
+        /// The loss.
         #[serde(with = "tenterhook_core::number")]
         loss: f64,
     },
-    /// A loader keeps training waiting, or did so.
+    /// Training waits, or waited, for a loader.
     Stall {
         /// The loader's name.
         loader: String,
-        /// For how long, in seconds.
+        /// The time waited, in seconds.
         seconds: f64,
-        /// It has given its batch, or failed.
+        /// The wait is over: the loader has returned a batch or failed.
         over: bool,
     },
-    /// The run was asked to end by a signal.
+    /// A signal asked the run to end.
     Interruption {
-        /// Which.
+        /// The signal.
         signal: String,
     },
-    /// Something could not be written.
+    /// A write failed.
     Unwritten {
         /// Why.
         error: String,
     },
     /// A call ended.
     End {
-        /// Which.
+        /// The call.
         stage: Stage,
-        /// How.
+        /// The outcome.
         #[serde(flatten)]
         outcome: Outcome,
     },
-    /// Something that was written by a newer version, which this one does not know.
+    /// An event of a newer version.
     #[serde(other)]
     Unknown,
 }
 
-impl From<&RunNotice> for Happening {
-    fn from(notice: &RunNotice) -> Happening {
+impl From<&RunNotice> for JournalEvent {
+    fn from(notice: &RunNotice) -> JournalEvent {
         match notice {
             RunNotice::Contained(contained) => {
-                Happening::failed(&contained.failure, contained.count, Then::of(contained))
+                JournalEvent::failed(&contained.failure, contained.count, Then::of(contained))
             }
             RunNotice::Changed(changed) => {
-                Happening::Toggle { by: changed.by.clone(), change: changed.change.clone() }
+                JournalEvent::Toggle { by: changed.by.clone(), change: changed.change.clone() }
             }
-            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => Happening::OverBudget {
+            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => JournalEvent::OverBudget {
                 hook: hook.clone(),
                 share: *share,
                 budget: *budget,
                 disabled: *disabled,
             },
-            RunNotice::Refused(error) => Happening::Refused { error: error.to_string() },
-            RunNotice::WouldRefuse(error) => Happening::Accepted { problem: error.to_string() },
-            RunNotice::Printed(line) => Happening::Said { by: String::new(), text: line.clone() },
-            RunNotice::Began(introduction) => Happening::Run(introduction.clone()),
-            RunNotice::Said { hook, text } => Happening::Said { by: hook.clone(), text: text.clone() },
+            RunNotice::Refused(error) => JournalEvent::Refused { error: error.to_string() },
+            RunNotice::WouldRefuse(error) => JournalEvent::Accepted { problem: error.to_string() },
+            RunNotice::Printed(line) => JournalEvent::Said { by: String::new(), text: line.clone() },
+            RunNotice::Began(header) => JournalEvent::Run(header.clone()),
+            RunNotice::Said { hook, text } => JournalEvent::Said { by: hook.clone(), text: text.clone() },
             RunNotice::Decided { decided, .. } => decision(decided),
-            RunNotice::NoGradient { parameters } => Happening::NoGradient { parameters: parameters.clone() },
-            RunNotice::NotFinite { loss, .. } => Happening::NotFinite { loss: *loss },
+            RunNotice::NoGradient { parameters } => {
+                JournalEvent::NoGradient { parameters: parameters.clone() }
+            }
+            RunNotice::NotFinite { loss, .. } => JournalEvent::NotFinite { loss: *loss },
             RunNotice::Stalled { loader, waited, over } => {
-                Happening::Stall { loader: loader.clone(), seconds: waited.as_secs_f64(), over: *over }
+                JournalEvent::Stall { loader: loader.clone(), seconds: waited.as_secs_f64(), over: *over }
             }
-            RunNotice::Interrupted { signal } => Happening::Interruption { signal: signal.clone() },
+            RunNotice::Interrupted { signal } => JournalEvent::Interruption { signal: signal.clone() },
             RunNotice::Unsaved { path, error } => {
-                Happening::CheckpointFailed { path: path.clone(), error: error.to_string() }
+                JournalEvent::CheckpointFailed { path: path.clone(), error: error.to_string() }
             }
-            RunNotice::Unwritten(error) => Happening::Unwritten { error: error.to_string() },
+            RunNotice::Unwritten(error) => JournalEvent::Unwritten { error: error.to_string() },
         }
     }
 }
 
-impl Happening {
-    /// A failure, how often its hook has failed, and what it led to.
-    pub(crate) fn failed(failure: &Failure, count: u32, then: Then) -> Happening {
-        Happening::Failure {
+impl JournalEvent {
+    /// A failure, the number of failures of its hook, and its consequence.
+    pub(crate) fn failed(failure: &Failure, count: u32, then: Then) -> JournalEvent {
+        JournalEvent::Failure {
             by: failure.origin.to_string(),
             at: failure.place.to_owned(),
             error: failure.error.to_string(),
@@ -223,10 +224,10 @@ impl Happening {
     }
 }
 
-fn decision(decided: &Decided) -> Happening {
+fn decision(decided: &Decided) -> JournalEvent {
     let flows = decided.decision.flows().iter().filter_map(flow);
     let all = flows.chain(decided.decision.requests().iter().map(request));
-    Happening::Decision { by: decided.hook.clone(), at: decided.event.to_string(), decided: all.collect() }
+    JournalEvent::Decision { by: decided.hook.clone(), at: decided.event.to_string(), decided: all.collect() }
 }
 
 fn flow(flow: &Flow) -> Option<Value> {
@@ -269,8 +270,8 @@ mod tests {
         let decision = Decision::stop("enough").and(Flow::SkipUpdate).request(Request::Validate);
         let decision = decision.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) });
         let decided = Decided { hook: "h".into(), event: Event::AfterBackward, decision };
-        let what = Happening::from(&RunNotice::Decided { step: 3, decided });
-        let entry = Entry { step: 3, epoch: 1, time: 0.5, what };
+        let what = JournalEvent::from(&RunNotice::Decided { step: 3, decided });
+        let entry = JournalEntry { step: 3, epoch: 1, time: 0.5, what };
         assert_eq!(
             serde_json::to_value(entry).expect("it is JSON"),
             json!({

@@ -1,4 +1,4 @@
-//! Finding what a training goes on from: the run, its newest whole checkpoint, and whether there is anything to do.
+//! Finding the run and the checkpoint to resume from, and whether the run is finished.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tenterhook::config::{Resolved, Sources};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::ownership::Signer;
-use tenterhook::run::resume::{Config, Target, find as find_or_skip};
+use tenterhook::run::resume::{Config, ResumeTarget, find as find_or_skip};
 use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
@@ -19,7 +19,7 @@ use tenterhook::{Decision, Registration, Settings, Trainer, closure};
 use crate::lab::data;
 use crate::run_directory::latest;
 
-fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<Target, String> {
+fn find(runs_dir: &Path, what: &str, config: Option<Config<'_>>) -> Result<ResumeTarget, String> {
     find_or_skip(runs_dir, what, config, OnUnreadable::Stop).map_err(|error| error.to_string())
 }
 
@@ -40,7 +40,7 @@ fn trainer(root: &Path, sets: &[&str]) -> Trainer {
     let resolved = resolved(root, sets);
     let plan = RunDirectoryPlan {
         config: resolved.to_toml(),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         ..RunDirectoryPlan::below(root.join("runs"))
     };
     let mut trainer = resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {});
@@ -70,18 +70,18 @@ fn completed(root: &Path, sets: &[&str]) -> PathBuf {
     latest(root)
 }
 
-fn find_with(root: &Path, what: &str, sets: &[&str]) -> Result<Target, String> {
+fn find_with(root: &Path, what: &str, sets: &[&str]) -> Result<ResumeTarget, String> {
     let resolved = resolved(root, sets);
     let rules = resolved.change_rules(&Registry::default());
     find(&root.join("runs"), what, Some((&resolved.to_json(), &rules)))
 }
 
-fn auto(root: &Path, sets: &[&str]) -> Target {
+fn auto(root: &Path, sets: &[&str]) -> ResumeTarget {
     find_with(root, "auto", sets).unwrap()
 }
 
 /// Whether there is nothing to go on from.
-fn nothing(found: &Target) -> bool {
+fn nothing(found: &ResumeTarget) -> bool {
     found.run_dir.is_none() && found.lock.is_none() && found.checkpoint.is_none() && found.finished.is_none()
 }
 
@@ -176,7 +176,7 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     let resolved = resolved(root.path(), &[]);
     let plan = RunDirectoryPlan {
         config: resolved.to_toml(),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         resume: found.lock,
         ..RunDirectoryPlan::below(root.path().join("runs"))
     };
@@ -213,7 +213,7 @@ fn a_damaged_checkpoint_without_a_manifest_is_set_aside_when_its_name_is_needed(
     assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
     let plan = RunDirectoryPlan {
         config: resolved(root.path(), &[]).to_toml(),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         resume: found.lock,
         ..RunDirectoryPlan::below(root.path().join("runs"))
     };
@@ -229,7 +229,10 @@ fn a_damaged_checkpoint_without_a_manifest_is_set_aside_when_its_name_is_needed(
     assert_eq!(fs::read_to_string(aside.join("manifest.json")).unwrap(), "{", "it is kept");
     let notices = notices.lock().unwrap().join("\n");
     let told = format!("{} is damaged: it has no manifest", needed.display());
-    assert!(notices.contains(&told) && notices.contains(&format!("set aside as {}", aside.display())), "{notices}");
+    assert!(
+        notices.contains(&told) && notices.contains(&format!("set aside as {}", aside.display())),
+        "{notices}"
+    );
     tenterhook::checkpoint::verify(&needed).expect("saved again");
     assert!(other.join("state.json").is_file(), "no save needs its name");
 }
@@ -355,7 +358,7 @@ fn what_is_found_is_locked_so_that_of_two_resumes_one_is_refused_before_it_has_a
         let error = find_with(root.path(), what, &[]).unwrap_err();
         assert!(error.contains("is in use by"), "{what}: {error}");
     }
-    let error = RunLock::take(&run).unwrap_err().to_string();
+    let error = RunLock::acquire(&run).unwrap_err().to_string();
     assert!(error.contains("is in use by"), "{error}");
     assert_eq!(contents(&run), before);
     let plan = RunDirectoryPlan { resume: first.lock, ..RunDirectoryPlan::default() };
@@ -382,7 +385,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn an_evaluation_is_no_training_to_go_on_with() {
+fn an_evaluation_is_no_training_to_resume() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
     let plan = RunDirectoryPlan {

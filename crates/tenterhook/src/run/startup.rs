@@ -1,7 +1,8 @@
-//! What a start does beside the run directory itself: the link `latest`, and the leftovers of starts that were killed.
+//! The start of a run in the directory of runs: the link `latest`, and leftovers of killed starts.
 //!
-//! **Invariant.** A run directory appears after its link `.latest-ID` and before that becomes `latest`. So a `.latest-ID` whose
-//! run exists is the `latest` of a start that was killed in between, and one whose run does not exist is a leftover.
+//! **Invariant.** The link `.latest-ID` is created before the run directory, and renamed to `latest` after it. So a
+//! `.latest-ID` whose run exists is the `latest` of a start that was killed in between, and one whose run does not
+//! exist is a leftover.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};
@@ -10,10 +11,10 @@ use std::time::Duration;
 
 use tenterhook_files::{create_directories, sync_parent};
 
+use super::files::{EVENTS, METRICS};
 use super::lock::holder;
-use super::open::{EVENTS, METRICS};
 
-/// How often a start asks for its lock: others hold it for an instant, to tidy up.
+/// How often a start tries to get its lock: another start holds it exclusively while it removes leftovers.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -21,46 +22,30 @@ const LATEST: &str = "latest";
 const PENDING: &str = ".latest-";
 const UNFINISHED: &str = ".unfinished";
 
-/// A start that is under way: nobody tidies the directory of runs meanwhile.
-pub(super) struct Starting(Option<File>);
-
-impl Starting {
-    /// Removes what killed starts have left, unless another start is under way, and keeps others from doing so. Where the
-    /// file system has no such locks, nothing is removed.
-    pub(super) fn below(runs: &Path) -> Starting {
-        // Who makes the run says why it cannot be made.
-        let Ok(file) = create_directories(runs).and_then(|()| File::open(runs)) else {
-            return Starting(None);
-        };
-        if file.try_lock().is_ok() {
-            // Leftovers do no harm.
-            let _ = tidy(runs);
-            let _ = file.unlock();
-        }
-        let locked = (0..TRIES).any(|attempt| {
-            std::thread::sleep(if attempt == 0 { Duration::ZERO } else { PAUSE });
-            file.try_lock_shared().is_ok()
-        });
-        Starting(locked.then_some(file))
+/// Removes the leftovers of killed starts, unless another start is in progress, and locks the directory of runs so that no
+/// other start does. The lock is released with the file. `None` if the file system has no locks; then nothing is removed.
+pub(super) fn lock_runs(runs: &Path) -> Option<File> {
+    // `create` reports an error.
+    let file = create_directories(runs).and_then(|()| File::open(runs)).ok()?;
+    if file.try_lock().is_ok() {
+        // Leftovers are harmless.
+        let _ = remove_leftovers(runs);
+        let _ = file.unlock();
     }
+    let locked = (0..TRIES).any(|attempt| {
+        std::thread::sleep(if attempt == 0 { Duration::ZERO } else { PAUSE });
+        file.try_lock_shared().is_ok()
+    });
+    locked.then_some(file)
 }
 
-impl Drop for Starting {
-    fn drop(&mut self) {
-        if let Some(file) = &self.0 {
-            // It goes with the file in any case.
-            let _ = file.unlock();
-        }
-    }
-}
-
-/// The run that a link is named after, if it is one that will become `latest`.
+/// The id of the run if this is a link that will become `latest`.
 pub(super) fn pending(link: &Path) -> Option<String> {
     let to = fs::read_link(link).ok()?.to_str()?.to_owned();
     (link.file_name()?.to_str()?.strip_prefix(PENDING)? == to).then_some(to)
 }
 
-/// The run that a link called `latest` will lead to, where a start was killed before it did.
+/// The run that `latest` should lead to, if a start was killed before it renamed the link.
 pub(super) fn pending_latest(link: &Path) -> Result<Option<PathBuf>> {
     let runs = link.parent().filter(|runs| !runs.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if link.file_name().is_none_or(|name| name != LATEST) || !link.is_symlink() {
@@ -69,13 +54,13 @@ pub(super) fn pending_latest(link: &Path) -> Result<Option<PathBuf>> {
     let mut newest = None;
     for entry in fs::read_dir(runs)? {
         let id = pending(&entry?.path()).filter(|id| runs.join(id).join("run.json").is_file());
-        // Ids begin with the time.
+        // Ids sort by time.
         newest = newest.max(id);
     }
     Ok(newest.map(|id| link.with_file_name(id)))
 }
 
-/// Makes the link that will become `latest`.
+/// Creates the link that will become `latest`.
 pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
     let link = runs.join(format!("{PENDING}{id}"));
     if pending(&link).as_deref() != Some(id) {
@@ -87,8 +72,8 @@ pub(super) fn announce(runs: &Path, id: &str) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// Points `latest` at a run, at one instant.
-pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
+/// Atomically makes `latest` lead to a run.
+pub(super) fn set_latest(runs: &Path, id: &str) -> Result<()> {
     let latest = runs.join(LATEST);
     let link = announce(runs, id)?;
     let placed = match not_ours(&latest) {
@@ -104,7 +89,7 @@ pub(super) fn point(runs: &Path, id: &str) -> Result<()> {
     sync_parent(&latest)
 }
 
-/// Why what is called `latest` was not made here, if it exists: ours is a link to a run beside it, which may be gone.
+/// Why an existing `latest` is not ours. Ours is a link to a run beside it, which may have been removed.
 fn not_ours(latest: &Path) -> Option<String> {
     if !latest.symlink_metadata().ok()?.is_symlink() {
         return Some("is not a link".to_owned());
@@ -115,25 +100,24 @@ fn not_ours(latest: &Path) -> Option<String> {
     (!is_beside || !is_run).then(|| format!("leads to {}, which is no run of this directory", to.display()))
 }
 
-fn tidy(runs: &Path) -> Result<()> {
+fn remove_leftovers(runs: &Path) -> Result<()> {
     let mut names: Vec<_> = fs::read_dir(runs)?.flatten().map(|entry| entry.file_name()).collect();
-    // Of several that were killed, the newest is the latest: ids begin with the time.
+    // Ids sort by time, so `latest` leads to the newest of several killed starts.
     names.sort();
     for path in names.into_iter().map(|name| runs.join(name)) {
         match pending(&path) {
-            // Where it cannot be, the start that tidies up reports it for its own run.
-            Some(id) if runs.join(&id).join("run.json").is_file() => drop(point(runs, &id)),
+            // The current start reports an error for its own run.
+            Some(id) if runs.join(&id).join("run.json").is_file() => drop(set_latest(runs, &id)),
             Some(_) => fs::remove_file(&path)?,
-            None if is_unfinished(&path) => fs::remove_dir_all(&path)?,
+            None if is_unfinished_run(&path) => fs::remove_dir_all(&path)?,
             None => {}
         }
     }
     Ok(())
 }
 
-/// Whether this is a run directory that was never finished: by its name, with nothing in it that is not ours, and held
-/// by nobody.
-fn is_unfinished(path: &Path) -> bool {
+/// Whether this is an unfinished run directory: by its name, with only files of ours, and not locked.
+fn is_unfinished_run(path: &Path) -> bool {
     const OURS: [&str; 6] = ["checkpoints", "config.toml", METRICS, EVENTS, "run.json", "lock"];
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let id = name.strip_prefix('.').and_then(|name| name.strip_suffix(UNFINISHED));
@@ -174,7 +158,7 @@ mod tests {
         fs::write(unfinished(".foreign.unfinished").join("thesis.tex"), "").expect("it is written");
         fs::write(unfinished(".saved.unfinished").join("checkpoints/a"), "").expect("it is written");
         let held = unfinished(".held.unfinished");
-        let _lock = super::super::RunLock::of(held).expect("it is locked");
+        let _lock = super::super::RunLock::lock(held).expect("it is locked");
         fs::create_dir(runs.join("other")).expect("it is made");
         fs::write(runs.join(".file.unfinished"), "").expect("it is written");
         announce(runs, "gone").expect("a link");
@@ -183,10 +167,10 @@ mod tests {
         // While another start is under way, nothing goes.
         let other = File::open(runs).expect("it opens");
         other.lock_shared().expect("it is locked");
-        drop(Starting::below(runs));
+        drop(lock_runs(runs));
         assert_eq!(names(runs), all);
         drop(other);
-        drop(Starting::below(runs));
+        drop(lock_runs(runs));
         let left = [
             ".file.unfinished",
             ".foreign.unfinished",
@@ -206,12 +190,12 @@ mod tests {
             fs::create_dir(runs.join(id)).expect("it is made");
             fs::write(runs.join(id).join("run.json"), "{}").expect("it is written");
         }
-        point(runs, "a").expect("it is linked");
+        set_latest(runs, "a").expect("it is linked");
         announce(runs, "b").expect("a link");
         announce(runs, "gone").expect("a link");
         let latest = |link: &str| pending_latest(&runs.join(link)).expect("it is read");
         assert_eq!((latest("latest"), latest("a")), (Some(runs.join("b")), None));
-        drop(Starting::below(runs));
+        drop(lock_runs(runs));
         assert_eq!(latest("latest"), None);
         assert_eq!(fs::read_link(runs.join("latest")).expect("a link"), Path::new("b"));
         assert_eq!(names(runs), ["a", "b", "latest"]);
@@ -226,14 +210,14 @@ mod tests {
         let elsewhere = tempfile::tempdir().expect("a directory");
         for to in [Path::new("theirs"), elsewhere.path()] {
             std::os::unix::fs::symlink(to, &latest).expect("a link");
-            assert_eq!(point(runs, "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
+            assert_eq!(set_latest(runs, "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
             assert_eq!(fs::read_link(&latest).expect("a link"), to);
             assert_eq!(names(runs), ["latest", "theirs"]);
             fs::remove_file(&latest).expect("it goes");
         }
         // A run that was removed is no reason to keep the link to it.
         std::os::unix::fs::symlink("gone", &latest).expect("a link");
-        point(runs, "a").expect("it is linked");
+        set_latest(runs, "a").expect("it is linked");
         assert_eq!(fs::read_link(&latest).expect("a link"), Path::new("a"));
     }
 
@@ -241,7 +225,7 @@ mod tests {
     fn what_is_called_latest_and_is_not_a_link_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("latest"), "notes").expect("it is written");
-        assert_eq!(point(dir.path(), "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
+        assert_eq!(set_latest(dir.path(), "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(dir.path().join("latest")).expect("it is there"), "notes");
         assert_eq!(names(dir.path()), ["latest"]);
     }

@@ -1,4 +1,4 @@
-//! What is said of a run before its first step, so that it can be told from others and made again.
+//! The header of a run: what is needed to identify and to reproduce it, shown before its first step.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,33 +6,33 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::record::RunRecord;
-use super::{Beginning, Git, Machine, RunDirectoryPlan};
+use super::{Git, Machine, RunDirectoryPlan, RunStart};
 
-/// A run, before its first step.
+/// The header of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Introduction {
+pub struct RunHeader {
     /// The run's id.
     pub run: String,
-    /// What it resumes from, unless it is new.
+    /// Where it resumes, unless it is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<Resumption>,
-    /// The state of the source.
+    /// The state of the source code.
     pub git: Git,
     /// The hash of the configuration.
     pub config_hash: String,
     /// The seed.
     pub seed: u64,
-    /// The versions of what it runs with.
+    /// The versions of program, compiler and engine.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
     /// The command line.
     #[serde(default)]
     pub command: Vec<String>,
-    /// What it runs on.
+    /// The machine.
     #[serde(default)]
     pub machine: Machine,
     /// The hooks, and whether each is enabled.
-    pub hooks: Vec<IntroducedHook>,
+    pub hooks: Vec<RunHeaderHook>,
 }
 
 /// Where a resumed run continues, and how much of it is trained again.
@@ -46,9 +46,9 @@ pub struct Resumption {
     pub epochs: u64,
     /// Optimizer steps done at the checkpoint.
     pub steps: u64,
-    /// Epochs that the run had done after it, as far as its files say.
+    /// Epochs after the checkpoint that are trained again, as far as the run's files show.
     pub epochs_again: u64,
-    /// Optimizer steps that the run had done after it, as far as its files say.
+    /// Optimizer steps after the checkpoint that are trained again, as far as the run's files show.
     pub steps_again: u64,
 }
 
@@ -75,35 +75,34 @@ impl std::fmt::Display for Resumption {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with separators between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// A hook, before the first step.
+/// A hook in the header of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IntroducedHook {
+pub struct RunHeaderHook {
     /// Its name.
     pub name: String,
     /// Whether it receives events.
     pub enabled: bool,
 }
 
-impl Introduction {
-    /// That of a run without a directory.
-    pub(crate) fn of(beginning: &Beginning<'_>) -> Introduction {
-        let record = RunRecord::new(&RunDirectoryPlan::below(""), beginning);
-        Introduction::from(&record)
+impl RunHeader {
+    /// The header of a run without a directory.
+    pub(crate) fn new(start: &RunStart<'_>) -> RunHeader {
+        RunHeader::from(&RunRecord::new(&RunDirectoryPlan::below(""), start))
     }
 }
 
-impl From<&RunRecord> for Introduction {
-    fn from(record: &RunRecord) -> Introduction {
+impl From<&RunRecord> for RunHeader {
+    fn from(record: &RunRecord) -> RunHeader {
         let hooks =
-            record.hooks.iter().map(|hook| IntroducedHook { name: hook.name.clone(), enabled: hook.enabled });
-        Introduction {
+            record.hooks.iter().map(|hook| RunHeaderHook { name: hook.name.clone(), enabled: hook.enabled });
+        RunHeader {
             run: record.id.clone(),
             resumed: None,
             git: record.git.clone(),
@@ -117,9 +116,9 @@ impl From<&RunRecord> for Introduction {
     }
 }
 
-impl std::fmt::Display for Introduction {
+impl std::fmt::Display for RunHeader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Introduction { run, resumed, git, config_hash, seed, versions, command, machine, hooks } = self;
+        let RunHeader { run, resumed, git, config_hash, seed, versions, command, machine, hooks } = self;
         let Machine { os, arch, cpus, hostname } = machine;
         let dirty = if git.dirty == Some(true) { " (with changes)" } else { "" };
         let hooks = hooks.iter().map(|hook| {
@@ -138,18 +137,18 @@ impl std::fmt::Display for Introduction {
     }
 }
 
-/// Versions as people read them, each with its name.
+/// Versions for display, each with its name.
 #[must_use]
 pub fn named_versions(versions: &BTreeMap<String, String>) -> Vec<String> {
     let named = versions.iter().map(|(name, version)| match version.split_once(' ') {
-        // It says its own name.
+        // It includes its name.
         Some(_) => version.clone(),
         None => format!("{name} {version}"),
     });
     named.collect()
 }
 
-/// A command line as it can be typed again.
+/// A command line, quoted for a shell.
 #[must_use]
 pub fn command_line(command: &[String]) -> String {
     let safe = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+~".contains(sign);
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn an_introduction_says_what_runs_on_what() {
         let text = |text: &str| text.to_owned();
-        let introduction = Introduction {
+        let header = RunHeader {
             run: text("r"),
             resumed: None,
             git: Git { commit: text("abc"), dirty: Some(true) },
@@ -184,10 +183,10 @@ mod tests {
                 .into(),
             command: vec![text("tenter"), text("a b")],
             machine: Machine { os: text("linux"), arch: text("x86_64"), cpus: 2, hostname: text("box") },
-            hooks: vec![IntroducedHook { name: text("h"), enabled: false }],
+            hooks: vec![RunHeaderHook { name: text("h"), enabled: false }],
         };
         assert_eq!(
-            introduction.to_string().lines().collect::<Vec<_>>(),
+            header.to_string().lines().collect::<Vec<_>>(),
             [
                 "run r",
                 "  commit abc (with changes), config blake3:00, seed 7",
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn what_an_older_version_wrote_is_read() {
         let old = r#"{"run":"r","git":{"commit":"c","dirty":null},"config_hash":"h","seed":1,"hooks":[]}"#;
-        let read: Introduction = serde_json::from_str(old).expect("it is read");
+        let read: RunHeader = serde_json::from_str(old).expect("it is read");
         assert!(read.versions.is_empty() && read.command.is_empty());
     }
 }

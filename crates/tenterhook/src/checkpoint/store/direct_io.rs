@@ -1,50 +1,49 @@
-//! Writing large files past the system's cache of files.
+//! Direct I/O: writing large files without the system's page cache.
 //!
-//! Nobody reads a checkpoint soon, and copying it into that cache takes processor time and memory from the training that
-//! goes on meanwhile, and from the data that it reads. So whole blocks go to the disk from here, where the system and its
-//! file system let them; small files and the ends of large ones go the usual way.
+//! A checkpoint is rarely read soon after it was written, and copying it into the page cache takes processor time and
+//! memory from training and its data. So whole blocks are written directly where the file system supports it; small
+//! files and the ends of large ones are written through the cache.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
-/// What is written at once. Disks want the beginning of such a block in memory, and its length, to be multiples of
-/// [`ALIGNED`].
+/// The size of a direct write. Its address in memory and its length must be multiples of [`ALIGNED`].
 const BLOCK: usize = 1 << 20;
 const ALIGNED: usize = 4096;
 
-/// What blocks are written to: a file of this system.
-pub(super) trait Blocks: Write {
-    /// Lets what is written go past the cache, or not; says whether it does what it was asked for.
-    fn set_past_cache(&self, past_cache: bool) -> bool;
+/// A file with a switch for direct I/O.
+pub(super) trait DirectFile: Write {
+    /// Switches direct I/O on or off. Returns whether that worked.
+    fn set_direct(&self, direct: bool) -> bool;
 }
 
-/// A file that is written from its beginning to its end.
-pub(super) struct LargeFile<F = File> {
+/// Writes a file from its beginning to its end, in direct blocks where possible.
+pub(super) struct DirectWriter<F = File> {
     file: F,
-    /// Begins at the first multiple of `ALIGNED` in it; made when something is written.
+    /// Data begin at the first multiple of `ALIGNED`; allocated at the first write.
     block: Vec<u8>,
     filled: usize,
-    /// Blocks are written past the cache; known from the first of them on.
-    past_cache: Option<bool>,
+    /// Whether direct I/O is on; `None` before the first whole block.
+    direct: Option<bool>,
 }
 
-impl<F: Blocks> LargeFile<F> {
-    pub(super) fn new(file: F) -> LargeFile<F> {
-        LargeFile { file, block: Vec::new(), filled: 0, past_cache: None }
+impl<F: DirectFile> DirectWriter<F> {
+    pub(super) fn new(file: F) -> DirectWriter<F> {
+        DirectWriter { file, block: Vec::new(), filled: 0, direct: None }
     }
 
-    /// Writes what is left. Without it the end of the file is missing.
+    /// Writes the rest. Must be called, or the end of the file is missing.
     pub(super) fn finish(mut self) -> io::Result<()> {
-        self.back_to_cache();
-        self.put()
+        self.stop_direct();
+        self.write_block()
     }
 
     fn start(&self) -> usize {
         self.block.as_ptr().align_offset(ALIGNED)
     }
 
-    /// Writes what is in the block.
-    fn put(&mut self) -> io::Result<()> {
+    /// Writes the buffered block.
+    fn write_block(&mut self) -> io::Result<()> {
         let start = self.start();
         let mut left = start..start + std::mem::take(&mut self.filled);
         while !left.is_empty() {
@@ -52,24 +51,24 @@ impl<F: Blocks> LargeFile<F> {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => left.start += written,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // This disk wants other multiples, or a part of a block is left over. Whatever it is: nothing of it is
-                // written, and what is really wrong shows the usual way, too.
-                Err(_) if self.past_cache == Some(true) => self.back_to_cache(),
+                // The disk may need another alignment, or only a part of the block was written before. Nothing of this
+                // write took effect, and a real error occurs again through the cache.
+                Err(_) if self.direct == Some(true) => self.stop_direct(),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn back_to_cache(&mut self) {
-        if self.past_cache == Some(true) {
-            self.file.set_past_cache(false);
+    fn stop_direct(&mut self) {
+        if self.direct == Some(true) {
+            self.file.set_direct(false);
         }
-        self.past_cache = Some(false);
+        self.direct = Some(false);
     }
 }
 
-impl<F: Blocks> Write for LargeFile<F> {
+impl<F: DirectFile> Write for DirectWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.block.is_empty() {
             self.block = vec![0; BLOCK + ALIGNED];
@@ -79,8 +78,8 @@ impl<F: Blocks> Write for LargeFile<F> {
         self.block[at..at + taken].copy_from_slice(&bytes[..taken]);
         self.filled += taken;
         if self.filled == BLOCK {
-            self.past_cache.get_or_insert_with(|| self.file.set_past_cache(true));
-            self.put()?;
+            self.direct.get_or_insert_with(|| self.file.set_direct(true));
+            self.write_block()?;
         }
         Ok(taken)
     }
@@ -90,21 +89,21 @@ impl<F: Blocks> Write for LargeFile<F> {
     }
 }
 
-impl Blocks for File {
+impl DirectFile for File {
     #[cfg(target_os = "linux")]
-    fn set_past_cache(&self, past_cache: bool) -> bool {
+    fn set_direct(&self, direct: bool) -> bool {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
         let set = || {
             let mut flags = fcntl_getfl(self)?;
-            flags.set(OFlags::DIRECT, past_cache);
+            flags.set(OFlags::DIRECT, direct);
             fcntl_setfl(self, flags)
         };
         set().is_ok()
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn set_past_cache(&self, _: bool) -> bool {
+    fn set_direct(&self, _: bool) -> bool {
         false
     }
 }
@@ -126,7 +125,7 @@ mod tests {
         let bytes = bytes(2 * BLOCK + 5000);
         for length in [0, 1, 4096, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK + 4096, 2 * BLOCK, 2 * BLOCK + 5000] {
             for piece in [4096, 65_537, BLOCK, 3 * BLOCK] {
-                let mut file = LargeFile::new(File::create(&path).expect("a file"));
+                let mut file = DirectWriter::new(File::create(&path).expect("a file"));
                 bytes[..length].chunks(piece).for_each(|piece| file.write_all(piece).expect("it is written"));
                 file.finish().expect("and its end");
                 assert!(std::fs::read(&path).expect("it is there") == bytes[..length], "{length} by {piece}");
@@ -173,15 +172,15 @@ mod tests {
         }
     }
 
-    impl Blocks for &mut Sectors {
-        fn set_past_cache(&self, past_cache: bool) -> bool {
-            self.past_cache.set(past_cache);
+    impl DirectFile for &mut Sectors {
+        fn set_direct(&self, direct: bool) -> bool {
+            self.past_cache.set(direct);
             true
         }
     }
 
     fn written(disk: &mut Sectors, bytes: &[u8]) -> io::Result<()> {
-        let mut file = LargeFile::new(disk);
+        let mut file = DirectWriter::new(disk);
         bytes.chunks(100_000).try_for_each(|piece| file.write_all(piece))?;
         file.finish()
     }
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_takes_in_part_or_refuses_past_the_cache_goes_on_the_usual_way() {
+    fn a_direct_write_that_is_refused_or_partial_continues_through_the_cache() {
         let bytes = bytes(3 * BLOCK + 5000);
         for refuses in [ErrorKind::InvalidInput, ErrorKind::Unsupported] {
             // After the first part the next does not begin at a sector.
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_says_so_wherever_it_happens() {
+    fn a_full_disk_is_an_error_at_every_length() {
         let bytes = bytes(2 * BLOCK + 5000);
         for end in [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 4999] {
             let mut disk = Sectors { most: usize::MAX, full_at: Some(end), ..Sectors::default() };

@@ -1,4 +1,4 @@
-//! `metrics.jsonl` and `events.jsonl`, read as far as they were written.
+//! Reading `metrics.jsonl` and `events.jsonl`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,9 +11,9 @@ use tenterhook_files::{next_line, open_regular};
 
 use super::ReadError;
 use crate::journal::Failures;
-use crate::run::Entry;
+use crate::run::JournalEntry;
 
-/// A metric at one moment.
+/// A logged value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Completed optimizer steps.
@@ -22,30 +22,30 @@ pub struct Point {
     pub epoch: u64,
     /// Seconds since the run began.
     pub time: f64,
-    /// What was logged; perhaps not finite.
+    /// The value; may not be finite.
     pub value: f64,
 }
 
-/// Everything that a run logged, by the metric's name.
+/// The logged metrics of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curves {
-    /// The points of each metric, in the order in which they were logged.
+    /// The values of each metric, in the order in which they were logged.
     pub by_name: BTreeMap<String, Vec<Point>>,
-    /// How many lines could not be read. Half a line at the very end is not one: it was being written.
+    /// The number of lines that could not be parsed. An incomplete last line does not count.
     pub unreadable: usize,
 }
 
-/// What happened in a run besides numbers.
+/// The journal of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Happenings {
-    /// In the order in which it happened.
-    pub entries: Vec<Entry>,
-    /// How many lines could not be read. Half a line at the very end is not one: it was being written.
+pub struct EventLog {
+    /// The entries, in order.
+    pub entries: Vec<JournalEntry>,
+    /// The number of lines that could not be parsed. An incomplete last line does not count.
     pub unreadable: usize,
 }
 
-impl Happenings {
-    /// What failed, by kind.
+impl EventLog {
+    /// The failures, by kind.
     #[must_use]
     pub fn failures(&self) -> Failures {
         let mut failures = Failures::default();
@@ -56,7 +56,7 @@ impl Happenings {
     }
 }
 
-/// A line of `metrics.jsonl`; [`crate::run::Line`] is the same while it is written.
+/// A line of `metrics.jsonl`; [`crate::run::MetricsLine`] is its counterpart for writing.
 #[derive(Deserialize)]
 pub(super) struct Logged {
     pub(super) step: u64,
@@ -70,20 +70,20 @@ pub(super) struct Logged {
     pub(super) metrics: BTreeMap<String, f64>,
 }
 
-/// So much of a file's end is read where only the latest counts: some thousand lines.
+/// The length of the end of a file that is read for the latest values: some thousand lines.
 const END: u64 = 1024 * 1024;
 
-/// A file of a run; `None` if it was never written.
-fn opened(path: &Path) -> Result<Option<File>, ReadError> {
+/// Opens a file of a run; `None` if it does not exist.
+fn open(path: &Path) -> Result<Option<File>, ReadError> {
     match open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some).map_err(ReadError::unreadable(path)),
     }
 }
 
-/// The last lines of `metrics.jsonl`. Lines that do not read are left out.
+/// The last lines of `metrics.jsonl`, without those that cannot be parsed.
 pub(super) fn last(path: &Path) -> Result<Vec<Logged>, ReadError> {
-    let Some(mut file) = opened(path)? else { return Ok(Vec::new()) };
+    let Some(mut file) = open(path)? else { return Ok(Vec::new()) };
     let mut text = Vec::new();
     let read = || {
         let start = file.metadata()?.len().saturating_sub(END);
@@ -92,7 +92,7 @@ pub(super) fn last(path: &Path) -> Result<Vec<Logged>, ReadError> {
         Ok(start)
     };
     let start = read().map_err(ReadError::unreadable(path))?;
-    // Within a file, the first line is most likely the rest of one.
+    // The first line is probably incomplete, unless it is the first of the file.
     let lines = text.split(|byte| *byte == b'\n').skip(usize::from(start > 0));
     Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
@@ -109,23 +109,23 @@ impl Curves {
     }
 }
 
-impl Happenings {
-    pub(in crate::run) fn read(path: &Path) -> Result<Happenings, ReadError> {
+impl EventLog {
+    pub(in crate::run) fn read(path: &Path) -> Result<EventLog, ReadError> {
         let mut entries = Vec::new();
         let unreadable = each_line(path, |entry| entries.push(entry))?;
-        Ok(Happenings { entries, unreadable })
+        Ok(EventLog { entries, unreadable })
     }
 }
 
-/// Reads a file of JSON lines. How many could not be read is returned. A file that was never written is empty.
+/// Reads a file of JSON lines, and returns the number of lines that could not be parsed. A missing file is empty.
 fn each_line<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Result<usize, ReadError> {
-    let Some(file) = opened(path)? else { return Ok(0) };
+    let Some(file) = open(path)? else { return Ok(0) };
     let (mut reader, mut line, mut unreadable) = (BufReader::new(file), Vec::new(), 0);
     loop {
         match next_line(&mut reader, &mut line) {
             Ok(0) => break,
             Ok(_) => {}
-            // It is not made of lines from here on.
+            // The rest of the file has no line breaks.
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(unreadable + 1),
             Err(error) => return Err(ReadError::unreadable(path)(error)),
         }

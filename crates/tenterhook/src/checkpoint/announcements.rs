@@ -1,4 +1,4 @@
-//! What becomes of checkpoints that were handed to the writer: recorded and announced once they are durable.
+//! Announcing checkpoints: they are recorded and announced to hooks once they are durable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, Failure, Progress};
 
-use super::afterwards::Removed;
 use super::contents::Contents;
+use super::post_save::Removals;
 use super::roots::CheckpointPath;
-use super::writer::Done;
+use super::writer::FinishedSave;
 use crate::call::Call;
 use crate::journal::RunNotice;
 use crate::loops::{Loop, Who};
 use crate::module::Module;
-use crate::run::Happening;
+use crate::run::JournalEvent;
 use crate::settings::OnSaveError;
 
-/// A checkpoint that hooks are to be told about.
+/// The announcement of a checkpoint to hooks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Announcement {
     /// The completed steps at the save.
@@ -27,12 +27,12 @@ pub struct Announcement {
     /// The latest value of every metric at the save.
     #[serde(with = "tenterhook_core::number::map")]
     pub metrics: BTreeMap<String, f64>,
-    /// The step that each of them belongs to.
+    /// The step of each value.
     #[serde(default)]
     pub metric_steps: BTreeMap<String, u64>,
-    /// Its path.
+    /// The path of the checkpoint.
     pub path: CheckpointPath,
-    /// Its score where it was the best at the save.
+    /// Its score if it was the best checkpoint at the save.
     #[serde(default, with = "tenterhook_core::number::option")]
     pub best_score: Option<f64>,
     /// It was read from a checkpoint, so a killed process may have announced it already.
@@ -48,7 +48,7 @@ impl Announcement {
     }
 }
 
-/// The checkpoints that hooks have not been told about yet.
+/// The checkpoints that are not announced yet.
 #[derive(Default)]
 pub(crate) struct Announcements {
     /// Handed to the writer and not yet known to be durable.
@@ -58,30 +58,30 @@ pub(crate) struct Announcements {
 }
 
 impl Announcements {
-    /// As the checkpoint holds them that is announced last.
+    /// All of them, followed by `last`, as that checkpoint stores them.
     pub(super) fn with(&self, last: &Announcement) -> Vec<Announcement> {
         self.durable.iter().chain(&self.in_flight).chain([last]).cloned().collect()
     }
 }
 
 impl<M: Module> Loop<M> {
-    /// Records what was removed, and reports what could not be.
-    pub(super) fn note_removed(&mut self, step: u64, epoch: u64, Removed { removed, notices }: Removed) {
+    /// Records removed checkpoints, and reports those that could not be removed.
+    pub(super) fn note_removed(&mut self, step: u64, epoch: u64, Removals { removed, notices }: Removals) {
         for path in removed {
             self.shared.run.removed_checkpoints.push(path.clone());
-            self.record_happening_at(step, epoch, Happening::CheckpointRemoved { path });
+            self.record_event_at(step, epoch, JournalEvent::CheckpointRemoved { path });
         }
         self.note_texts(notices);
     }
 
-    /// Says something that has no notice of its own.
+    /// Emits notices of the trainer.
     pub(super) fn note_texts(&mut self, texts: Vec<String>) {
         for text in texts {
             self.note(RunNotice::Said { hook: "trainer".into(), text });
         }
     }
 
-    /// Looks what has become of the saves that were handed to the writer; waits for all of them where that is said.
+    /// Handles the saves that the writer has finished, or waits for all of them.
     #[inline]
     pub(crate) fn collect_saves(&mut self, wait: bool) -> Result<(), Failure> {
         if self.checkpointer.announcements.in_flight.is_empty() {
@@ -89,36 +89,35 @@ impl<M: Module> Loop<M> {
         }
         let mut first = Ok(());
         let finished = self.checkpointer.writer.finished(wait);
-        for done in self.done_on_all(finished)? {
-            let judged = self.judge(done);
-            first = self.first_of(first, judged);
+        for save in self.finished_on_all_ranks(finished)? {
+            let handled = self.handle_finished(save);
+            first = self.first_of(first, handled);
         }
         first
     }
 
-    fn judge(&mut self, done: Done) -> Result<(), Failure> {
-        let Done { saved, path, weights_only, set_aside, result } = done;
+    fn handle_finished(&mut self, save: FinishedSave) -> Result<(), Failure> {
+        let FinishedSave { saved, path, weights_only, set_aside, result } = save;
         self.note_texts(set_aside);
         let Announcement { step, epoch, .. } = saved;
         let is_it = |other: &Announcement| other.step == step && other.path == saved.path;
         self.checkpointer.announcements.in_flight.retain(|other| !is_it(other));
         match result {
             Ok(removed) => {
-                self.record_happening_at(step, epoch, Happening::Checkpoint { path, weights_only });
+                self.record_event_at(step, epoch, JournalEvent::Checkpoint { path, weights_only });
                 self.note_removed(step, epoch, removed);
                 self.checkpointer.announcements.durable.push(saved);
                 Ok(())
             }
-            Err(error) => self.unsaved(path, error),
+            Err(error) => self.save_failed(path, error),
         }
     }
 
-    /// Nothing older is lost by a save that failed: what it would have replaced stays, and whoever asked for it learns
-    /// of it.
-    fn unsaved(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
+    /// Reports a failed save. The checkpoints that it would have replaced stay, and the hook that requested it is told.
+    fn save_failed(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
         self.shared.run.unsaved_checkpoints.push(path.clone());
         if self.limits.on_save_error == OnSaveError::Stop {
-            self.record_happening(Happening::CheckpointFailed { path, error: error.to_string() });
+            self.record_event(JournalEvent::CheckpointFailed { path, error: error.to_string() });
             self.at(Who::Trainer, "save");
             return Err(self.failed(error, false));
         }
@@ -147,7 +146,7 @@ impl<M: Module> Call<'_, M> {
             return Ok(());
         }
         for saved in std::mem::take(&mut self.run.checkpointer.announcements.durable) {
-            let path = self.run.roots().place(&saved.path);
+            let path = self.run.roots().resolve(&saved.path);
             let path = self.run.checked(path)?;
             emit!(
                 self.run,

@@ -1,4 +1,4 @@
-//! A checkpoint's contents as the files of its directory, and back.
+//! Converting the contents of a checkpoint to its files and back.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use serde_json::Value;
 use tenterhook_core::BoxError;
 
 use super::store::{
-    self, Content, Disk, GRADIENTS, HOOKS, OPTIMIZERS, STATE, STATE_LIMIT, Unreadable, Verified, WEIGHTS,
+    self, CheckpointError, Content, Disk, GRADIENTS, HOOKS, OPTIMIZERS, STATE, STATE_LIMIT,
+    VerifiedCheckpoint, WEIGHTS,
 };
 use super::{Contents, hook_tensors};
 use crate::tensors::TensorMap;
 
-/// Writes a checkpoint whole or not at all.
+/// Writes a checkpoint atomically.
 pub(super) fn write(
     disk: &dyn Disk,
     path: &Path,
@@ -29,20 +30,21 @@ pub(super) fn write(
         );
         return Err(text.into());
     }
-    let mut files = vec![(WEIGHTS, Content::Tensors(&contents.weights))];
-    if !contents.weights_only {
-        files.push((OPTIMIZERS, Content::Tensors(&contents.optimizers.tensors)));
-    }
-    for (file, tensors) in [(GRADIENTS, &contents.gradients), (HOOKS, hook_tensors)] {
-        if !tensors.is_empty() {
-            files.push((file, Content::Tensors(tensors)));
-        }
+    let tensors = [
+        (WEIGHTS, &contents.weights, true),
+        (OPTIMIZERS, &contents.optimizers.tensors, !contents.weights_only),
+        (GRADIENTS, &contents.gradients, !contents.gradients.is_empty()),
+        (HOOKS, hook_tensors, !hook_tensors.is_empty()),
+    ];
+    let mut files = Vec::new();
+    for (file, tensors, _) in tensors.into_iter().filter(|(.., is_written)| *is_written) {
+        files.push((file, Content::tensors(&path.join(file), tensors)?));
     }
     files.push((STATE, Content::Bytes(&state)));
     store::write(disk, path, &files)
 }
 
-/// Reads a checkpoint that is whole.
+/// Verifies a checkpoint and reads all of it.
 pub fn read(path: &Path) -> Result<Contents, BoxError> {
     let files = store::open(path)?;
     let mut contents = state_of(path, &files)?;
@@ -59,14 +61,14 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
     Ok(contents)
 }
 
-/// Reads what a checkpoint holds besides tensors.
-pub fn read_state(path: &Path) -> Result<Contents, Unreadable> {
+/// Verifies a checkpoint and reads everything but tensors.
+pub fn read_state(path: &Path) -> Result<Contents, CheckpointError> {
     state_of(path, &store::open(path)?)
 }
 
-/// The same for one that is open. The error names the entry.
-pub(super) fn state_of(path: &Path, files: &Verified) -> Result<Contents, Unreadable> {
-    let damaged = |problem: String| Unreadable::damaged(&path.join(STATE), problem);
+/// Reads everything but tensors of an open checkpoint. The error names the entry.
+pub(super) fn state_of(path: &Path, files: &VerifiedCheckpoint) -> Result<Contents, CheckpointError> {
+    let damaged = |problem: String| CheckpointError::damaged(&path.join(STATE), problem);
     let bytes = files.bytes(STATE)?;
     let state: Value = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
     if let Some(problem) = too_large(&state) {
@@ -75,13 +77,13 @@ pub(super) fn state_of(path: &Path, files: &Verified) -> Result<Contents, Unread
     serde_path_to_error::deserialize(state).map_err(|error| damaged(error.to_string()))
 }
 
-/// The largest count in a state: far more than any run counts, and far from an overflow.
+/// The largest count that is accepted: more than any run reaches, and far from an overflow.
 const LARGEST_COUNT: u64 = 1 << 62;
 
-/// Parts of a state whose numbers are not the trainer's own counts.
+/// The entries of a state with numbers that are not counts of the trainer.
 const NOT_COUNTED: [&str; 6] = ["board", "config", "data", "entries", "hooks", "streams"];
 
-/// A count of the trainer's own state that is too large to count on from.
+/// Finds a count of the trainer that is too large.
 fn too_large(state: &Value) -> Option<String> {
     let mut parts = state.as_object()?.iter().filter(|(key, _)| !NOT_COUNTED.contains(&key.as_str()));
     parts.find_map(|(key, value)| {
@@ -99,9 +101,9 @@ fn largest(value: &Value) -> Option<u64> {
     }
 }
 
-/// Everything that is wrong with a checkpoint, file by file; nothing when it is whole.
+/// All problems of a checkpoint, file by file; empty if it is whole.
 #[must_use]
-pub fn problems(path: &Path) -> Vec<Unreadable> {
+pub fn problems(path: &Path) -> Vec<CheckpointError> {
     let found = store::problems(path);
     if found.is_empty() { read_state(path).err().into_iter().collect() } else { found }
 }
