@@ -80,7 +80,7 @@ fn auto(root: &Path, sets: &[&str]) -> ResumeTarget {
     find_with(root, "auto", sets).unwrap()
 }
 
-/// Whether there is nothing to go on from.
+/// Whether a new run begins.
 fn nothing(found: &ResumeTarget) -> bool {
     found.run_dir.is_none() && found.lock.is_none() && found.checkpoint.is_none() && found.finished.is_none()
 }
@@ -237,7 +237,7 @@ fn a_damaged_checkpoint_without_a_manifest_is_set_aside_when_its_name_is_needed(
     assert!(other.join("state.json").is_file(), "no save needs its name");
 }
 
-/// Makes the manifest of a checkpoint something that cannot be read, whoever tries.
+/// Makes the manifest of a checkpoint unreadable, also for root.
 fn make_unreadable(checkpoint: &Path) {
     fs::remove_file(checkpoint.join("manifest.json")).unwrap();
     fs::create_dir(checkpoint.join("manifest.json")).unwrap();

@@ -233,7 +233,7 @@ fn links_in_a_run_are_not_followed_for_writing() {
         symlink(target, &place).unwrap();
         let ended = resumed(root.path());
         victim.is_untouched(name);
-        // A link under another name is replaced, or its hook is told.
+        // A link under another name is replaced, or its hook fails.
         if let Err(error) = ended {
             let told = "is a symbolic link, which is not followed for writing";
             assert!(error.contains(name) && error.contains(told), "{error}");

@@ -24,7 +24,7 @@ fn saving(options: CheckpointOptions) -> Checkpoint {
     Checkpoint::new(options).expect("options that fit")
 }
 
-/// A file stands where the directory was; so nothing can be written there, not even by root.
+/// Puts a file in the place of the directory, so that even root cannot write there.
 fn block(root: &Path) {
     fs::rename(root, root.with_extension("away")).unwrap();
     fs::write(root, "").unwrap();

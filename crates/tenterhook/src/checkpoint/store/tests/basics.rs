@@ -1,4 +1,4 @@
-//! What the store does when all is well.
+//! The store without faults.
 
 use super::faulty::Faulty;
 use super::*;

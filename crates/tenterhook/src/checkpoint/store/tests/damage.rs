@@ -1,4 +1,4 @@
-//! A checkpoint of which anything is cut, flipped or gone.
+//! Checkpoints with truncated, changed or missing files.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A disk that fails or a process that dies at every single operation.
+//! Failures and kills at every disk operation.
 
 use super::faulty::{EIO, ENOSPC, Fault, Faulty};
 use super::*;

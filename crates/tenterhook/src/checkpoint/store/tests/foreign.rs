@@ -66,7 +66,7 @@ type Spoil = fn(&Path);
 
 #[test]
 fn a_checkpoint_that_cannot_be_read_stops_unless_it_is_skipped() {
-    // They cannot be read by root either.
+    // Not even root can read these.
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let circle = |path: &Path| symlink(path, path).unwrap();
     let ways: [(&str, Spoil); 8] = [

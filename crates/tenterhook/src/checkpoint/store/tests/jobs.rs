@@ -1,4 +1,4 @@
-//! A whole save as the writer runs it, and what a resume finishes of it.
+//! A whole save as the writer runs it, and its completion by a resume.
 
 use std::sync::Arc;
 

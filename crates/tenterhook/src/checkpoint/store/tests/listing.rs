@@ -1,4 +1,4 @@
-//! What there is, and which is the newest.
+//! Listing checkpoints and finding the newest.
 
 use std::fs;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::faulty::{EIO, ENOSPC, Fault, Faulty};
 use super::*;
 
-/// What somebody may do to a directory of checkpoints.
+/// An operation on a directory of checkpoints.
 #[derive(Clone, Debug)]
 enum Act {
     /// Saves under one of a few names, which may be taken; then removes those that it replaces; then switches `latest`.
@@ -50,7 +50,7 @@ fn save_and_replace(
     let path = root.join(name);
     model.entry(name).or_insert_with(|| vec![None]).push(Some(number));
     save(disk, &path, number)?;
-    // It is durable: whatever happens from here on, it must be found.
+    // It is durable, so it must be found from here on.
     model.insert(name, vec![Some(number)]);
     set_link(disk, &root.join("latest"), &path)?;
     for old in replaces.iter().filter(|old| **old != name) {

@@ -1,4 +1,4 @@
-//! A disk that keeps only what was synced before the power is cut.
+//! A disk that loses everything that was not synced when the power is cut.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

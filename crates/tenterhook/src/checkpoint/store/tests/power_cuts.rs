@@ -1,11 +1,11 @@
-//! The power is cut at every single operation: what was not synced is lost, and no whole checkpoint is.
+//! Power cuts at every disk operation: writes that were not synced are lost, but no whole checkpoint.
 
 use super::power::{Persisted, PowerCut};
 use super::*;
 
 type Act<'a> = &'a dyn Fn(&dyn Disk, &Path) -> Result<(), BoxError>;
 
-/// What is found after the power came back, once it is tidied.
+/// The state after a power cut and clean-up.
 struct After {
     whole: Vec<u64>,
     newest: u64,

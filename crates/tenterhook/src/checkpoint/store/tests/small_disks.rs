@@ -1,4 +1,4 @@
-//! A disk that is really full, and one that is really read-only. `.ci/run` mounts both.
+//! A full and a read-only file system, both mounted by `.ci/run`.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn a_full_disk_is_said_to_be_full_and_what_was_there_stays() {
         assert!(error.ends_with("; make room there, or choose another directory"), "{error}");
         assert_eq!((number_of(&a), names(root.path())), (1, vec!["a".to_owned()]), "it made room again");
     }
-    // Full to the last byte by somebody else.
+    // Another program has filled the disk to the last byte.
     let filler = root.path().join("filler");
     fs::write(&filler, &large).expect_err("it does not fit");
     let error = save(&RealDisk, &b, 2).expect_err("there is no room").to_string();
