@@ -178,7 +178,9 @@ fn a_damaged_checkpoint_without_a_manifest_is_set_aside_and_everything_else_stay
             gone(STATE);
         }),
         ("everything is empty", true, &|| {
-            [MANIFEST, STATE, WEIGHTS, OPTIMIZERS].iter().for_each(|file| write(file, ""));
+            for file in [MANIFEST, STATE, WEIGHTS, OPTIMIZERS] {
+                write(file, "");
+            }
         }),
     ];
     for (what, goes, damage) in ways {
