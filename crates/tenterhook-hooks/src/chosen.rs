@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenterhook_core::{Gradients, Moment, OptionError, Pattern, Update};
 
 use crate::checks;
-use crate::text::listed;
+use crate::support::text::list;
 
 /// What a hook without a choice works on.
 pub(crate) fn everything() -> Vec<String> {
@@ -101,7 +101,7 @@ fn nearest(pattern: &Pattern, names: &[String]) -> String {
     let likeness = |name: &String| strsim::jaro_winkler(&pattern, name);
     names.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
     names.truncate(3);
-    listed(&names)
+    list(&names)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tenterhook_core::{
 
 use crate::checks;
 use crate::mode::Mode;
-use crate::text::{many, six as number};
+use crate::support::text::{plural, significant as number};
 
 /// The options of [`EarlyStopping`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -239,7 +239,7 @@ impl EarlyStopping {
         let waited = self.memory.waited;
         let on_what = self.memory.best.map_or(String::new(), |best| format!(" on {}", number(best)));
         let exhausted = waited >= *patience;
-        exhausted.then(|| format!("`{monitor}` has not improved{on_what} in {}", many(waited, "check")))
+        exhausted.then(|| format!("`{monitor}` has not improved{on_what} in {}", plural(waited, "check")))
     }
 }
 

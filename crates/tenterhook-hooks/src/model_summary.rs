@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::printable::{Side, table};
 use tenterhook_core::{FitStart, FromOptions, HookResult, Observer, OptionError, Tensor, Tensors, hook};
 
-use crate::text;
+use crate::support::text;
 
 /// The options of [`ModelSummary`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -134,12 +134,12 @@ fn lines(params: &Tensors<'_>, depth: i64) -> Vec<String> {
     let types: Vec<_> = types.collect();
     let untrained = match whole.untrained {
         0 => String::new(),
-        count => format!("; {}", text::many(count, "non-trainable value")),
+        count => format!("; {}", text::plural(count, "non-trainable value")),
     };
     lines.push(format!(
         "model: {} in {}, {}: {}{untrained}",
-        text::many(whole.parameters, "parameter"),
-        text::many(whole.trained_tensors, "tensor"),
+        text::plural(whole.parameters, "parameter"),
+        text::plural(whole.trained_tensors, "tensor"),
         text::bytes(whole.bytes),
         types.join(", ")
     ));

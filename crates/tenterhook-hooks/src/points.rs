@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use tenterhook_core::{Moment, OptionError, Pattern};
 
-use crate::text;
+use crate::support::text;
 
 /// The patterns of `points`, and until a batch is over the points that were asked about.
 #[derive(Clone, Debug)]
@@ -46,18 +46,18 @@ impl Points {
             return;
         }
         nearest_first(&mut points, &idle);
-        let idle = text::listed(&idle);
+        let idle = text::list(&idle);
         moment.say(if points.is_empty() {
             format!("`points`: nothing matches {idle}, since the module shows no activations")
         } else {
-            format!("`points`: no hook point matches {idle}; there are: {}", text::listed(&points))
+            format!("`points`: no hook point matches {idle}; there are: {}", text::list(&points))
         });
     }
 }
 
 /// Where there are too many names to say, those that were perhaps meant come first.
 fn nearest_first(points: &mut [String], idle: &[String]) {
-    if points.len() > text::MOST_LISTED {
+    if points.len() > text::MAX_LISTED {
         let likeness = |point: &String| {
             let each = idle.iter().map(|pattern| strsim::jaro_winkler(pattern, point));
             each.fold(0.0, f64::max)

@@ -10,9 +10,10 @@ use tenterhook_core::{
     ValidationStart, hook,
 };
 
+use crate::checks;
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
-use crate::{checks, text};
+use crate::support::text;
 
 /// The options of [`Timer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

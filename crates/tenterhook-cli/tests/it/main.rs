@@ -17,14 +17,14 @@ mod hooks;
 mod kills;
 mod locks;
 /// The other side of a connection, as the hooks' own tests have it.
-#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+#[path = "../../../tenterhook-hooks/src/support/http/loopback.rs"]
 mod loopback;
 mod plan;
 mod points;
 mod python;
 mod reaching;
 /// Python that reads what we write, as the hooks' own tests have it.
-#[path = "../../../tenterhook-hooks/src/python.rs"]
+#[path = "../../../tenterhook-hooks/src/support/python.rs"]
 mod reader;
 mod resume;
 mod runs;

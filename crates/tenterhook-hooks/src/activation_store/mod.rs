@@ -22,11 +22,11 @@ pub use options::{ActivationStoreOptions, ActivationTarget};
 pub use stored::StoredActivation;
 use stored::{Place, StoredBatch};
 
-use crate::own_file;
 use crate::points::Points;
 use crate::stages::{self, ActivationStage};
+use crate::support::output_path;
+use crate::support::text::count;
 use crate::tensor_file::TensorFile;
-use crate::text::count;
 
 /// Keeps the activations of chosen points and batches, to be looked at afterwards.
 ///
@@ -149,7 +149,7 @@ impl ActivationStore {
     /// Where the files go. What several runs share has a directory for each, so that none overwrites another's.
     fn directory(&self, moment: &Moment<'_>) -> HookResult<Option<PathBuf>> {
         let dir = &self.options.dir;
-        let place = own_file::place(moment.run, dir)?;
+        let place = output_path::resolve(moment.run, dir)?;
         Ok(place.map(|place| if dir.is_absolute() { place.join(&moment.run.id) } else { place }))
     }
 
@@ -259,7 +259,7 @@ impl Observer for ActivationStore {
         let ActivationStoreOptions { stages, to, dir, every_n_batches, .. } = &self.options;
         let mut spec = spec;
         if *to == ActivationTarget::Safetensors {
-            spec = own_file::declared(spec, "dir", dir);
+            spec = output_path::declare(spec, "dir", dir);
         }
         if stages.as_slice() == [ActivationStage::Train] {
             spec = spec.needs("every_n_batches", Cadence::Batches(*every_n_batches));

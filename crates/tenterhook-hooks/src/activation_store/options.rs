@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::OptionError;
 
-use crate::byte_size::ByteSize;
 use crate::checks;
-use crate::own_file;
 use crate::points::Points;
 use crate::stages::{self, ActivationStage};
+use crate::support::byte_size::ByteSize;
+use crate::support::output_path;
 
 /// Where activations are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,7 +96,7 @@ impl ActivationStoreOptions {
         if self.dir.file_name().is_none() {
             return Err(OptionError::new("dir", "`dir` must name a directory, such as \"activations\""));
         }
-        own_file::check("dir", &self.dir, "activations")?;
+        output_path::check("dir", &self.dir, "activations")?;
         stages::check(&self.stages)?;
         Points::new(&self.points, true)
     }

@@ -4,7 +4,7 @@ use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{Moment, OptionError};
 use tenterhook_files::RelPath;
 
-use crate::format::{EXAMPLES, formatted};
+use crate::support::number_format::{EXAMPLES, formatted};
 
 pub(super) const DEFAULT: &str = "{epoch}-{step}";
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::Moment;
 
 use super::options::GradientMonitorOptions;
-use crate::text::listed;
+use crate::support::text::list;
 
 /// The parameters whose gradients vanished or exploded when they were last looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Flag {
 
     fn say_news(&mut self, moment: &Moment<'_>, what: &str) {
         if !self.news.is_empty() {
-            let (step, names) = (moment.progress.current_step(), listed(&self.news));
+            let (step, names) = (moment.progress.current_step(), list(&self.news));
             moment.say(format!("at step {step} the gradient norm {what}: {names}"));
             self.news.clear();
         }

@@ -19,7 +19,7 @@ use options::Filter;
 pub use options::GradientMonitorOptions;
 
 use crate::pace::Pace;
-use crate::text::listed;
+use crate::support::text::list;
 
 /// Watches the gradients of every so many optimizer steps.
 ///
@@ -187,7 +187,7 @@ impl GradientMonitor {
         let idle = self.filters.iter().filter(|filter| !names.iter().any(|name| filter.matches(name)));
         let idle: Vec<_> = idle.map(ToString::to_string).collect();
         if !idle.is_empty() && !names.is_empty() {
-            let (idle, names) = (listed(&idle), listed(&names));
+            let (idle, names) = (list(&idle), list(&names));
             moment.say(format!("`param_filter`: no parameter matches {idle}; there are: {names}"));
         }
     }

@@ -9,7 +9,7 @@ use tenterhook_core::{BoxError, RunInfo, Tensors};
 use tenterhook_files::{SMALL_FILE, create_own, read_bounded};
 
 use super::seen::{Described, Finding};
-use crate::own_file;
+use crate::support::output_path;
 use crate::tensor_file::{OwnBytes, TensorFile};
 
 const BATCH: &str = "batch.safetensors";
@@ -43,7 +43,7 @@ pub(super) struct Report<'a> {
 
 /// Where dumps of a run go: into its directory, or beside its checkpoints.
 pub(super) fn root(run: &RunInfo) -> io::Result<Option<PathBuf>> {
-    run.file(Path::new("nan_guard")).map(|root| own_file::without_links(run, root)).transpose()
+    run.file(Path::new("nan_guard")).map(|root| output_path::refuse_links(run, root)).transpose()
 }
 
 /// Writes a dump whole or not at all, and says where.

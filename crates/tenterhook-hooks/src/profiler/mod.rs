@@ -22,7 +22,7 @@ use report::Report;
 use times::Times;
 
 use crate::kept::Kept;
-use crate::own_file;
+use crate::support::output_path;
 
 /// The options of [`Profiler`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -119,7 +119,7 @@ filename = "profile.json"
 
     fn from_options(options: ProfilerOptions) -> Result<Profiler, OptionError> {
         if let Some(file) = &options.filename {
-            own_file::check("filename", file, "profile.json")?;
+            output_path::check("filename", file, "profile.json")?;
         }
         let to_skip = options.skip_first_batches;
         let (memory, since, at_points, batch) = Default::default();
@@ -157,12 +157,12 @@ impl Profiler {
     fn write(&self, cx: &Moment<'_>, report: &Report) -> HookResult {
         let Some(filename) = &self.options.filename else { return Ok(()) };
         let Some(path) = cx.run.file(filename) else { return Ok(()) };
-        let path = std::path::absolute(own_file::without_links(cx.run, path)?)?;
+        let path = std::path::absolute(output_path::refuse_links(cx.run, path)?)?;
         let text = serde_json::to_string_pretty(report)? + "\n";
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         let options = &mut OpenOptions::new();
         let options = options.write(true).create(true).truncate(true);
-        let opened = made.and_then(|()| own_file::open(cx.run, &path, options));
+        let opened = made.and_then(|()| output_path::open(cx.run, &path, options));
         opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             format!("cannot write {}: {error}; choose another `filename`", path.display()).into()
         })
@@ -174,7 +174,7 @@ impl Observer for Profiler {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = METRICS.into_iter().fold(spec.measures_hooks(), HookSpec::writes);
         let file = self.options.filename.iter();
-        let spec = file.fold(spec, |spec, file| own_file::declared(spec, "filename", file));
+        let spec = file.fold(spec, |spec, file| output_path::declare(spec, "filename", file));
         let skips = self.options.skip_first_batches;
         spec.needs("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }

@@ -7,7 +7,7 @@ use tenterhook_core::printable::{Side, table};
 
 use super::PARTS;
 use super::times::{BOUND, Times};
-use crate::text;
+use crate::support::text;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -45,7 +45,7 @@ impl Report {
 
     /// What there is to say when no batch was counted.
     fn nothing(&self) -> String {
-        let skipped = text::many(self.skipped, "batch").replace("batchs", "batches");
+        let skipped = text::plural(self.skipped, "batch").replace("batchs", "batches");
         match self.skipped {
             0 => "no profile: there was no batch".to_owned(),
             _ => format!("no profile: all {skipped} warmed up; lower `skip_first_batches` or train longer"),
@@ -62,10 +62,10 @@ impl Report {
             rows.push(vec![
                 (*name).to_owned(),
                 text::count(part.count),
-                text::fine(part.total_s),
-                text::fine(part.mean_s),
-                text::fine(part.p50_s),
-                text::fine(part.p99_s),
+                text::short_duration(part.total_s),
+                text::short_duration(part.mean_s),
+                text::short_duration(part.p50_s),
+                text::short_duration(part.p99_s),
                 format!("{:.1} %", part.share * 100.0),
             ]);
         }

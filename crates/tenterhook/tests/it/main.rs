@@ -44,7 +44,7 @@ mod listening;
 mod loaders;
 /// The other side of a connection, as the hooks' own tests have it.
 #[cfg(feature = "http")]
-#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+#[path = "../../../tenterhook-hooks/src/support/http/loopback.rs"]
 mod loopback;
 mod losses;
 mod matrix;

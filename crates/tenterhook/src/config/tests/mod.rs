@@ -10,7 +10,7 @@ mod masking;
 mod mistakes;
 mod printing;
 /// Python that reads what we write, as the hooks' own tests have it.
-#[path = "../../../../tenterhook-hooks/src/python.rs"]
+#[path = "../../../../tenterhook-hooks/src/support/python.rs"]
 mod python;
 mod stubs;
 mod whole_schema;

@@ -187,7 +187,7 @@ fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
     place.job.hook = Some("to = \"s3://nowhere\"".into());
     let ended = place.train(moto.port);
     let said = ended.said();
-    assert!(said.contains("404 (NoSuchBucket); make the bucket, or correct `to`"), "{said}");
+    assert!(said.contains("404 (NoSuchBucket); create the bucket, or correct `to`"), "{said}");
     place.trained_as_without(&ended);
 }
 

@@ -1,0 +1,194 @@
+//! Uploads checkpoints to storage elsewhere.
+//!
+//! An upload never mixes two checkpoints: the manifest is read first, each file is verified against it while it is sent, and a
+//! file that differs restarts the copy. At the destination the old manifest is removed first and the new one written last. The
+//! hook has no state: comparing manifests shows what is missing.
+
+mod checkpoint_files;
+mod copy;
+mod destination;
+mod error_text;
+mod options;
+#[cfg(test)]
+mod tests;
+mod uploader;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tenterhook_core::{
+    CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, HookSpec, Moment, Observer,
+    OptionError, Outside, Sent, Setup, Stage, hook,
+};
+
+use destination::{Destination, Variables};
+use options::Checked;
+pub use options::{UploadOnly, UploadOptions};
+use uploader::{Item, Uploader};
+
+use crate::worker::LazyWorker;
+
+/// Uploads every checkpoint, once it is durable, to S3-compatible storage or another directory.
+///
+/// - **Fires** at `on_checkpoint_saved`, also for checkpoints on a signal or after a failure, and at `on_checkpoint_loaded`
+///   when a run resumes: then it uploads the checkpoints on the disk that the destination lacks, except with
+///   `only = "best"`. Not in a dry run or a rehearsal.
+/// - **Reads** the files of the checkpoint and verifies them against the manifest. **Writes** them as
+///   `<to>/<run id>/<checkpoint>/<file>`, `manifest.json` last, so a checkpoint with a manifest is complete. Large files are
+///   sent in parts. A checkpoint that is removed or replaced on the disk before its upload is counted as dropped. Nothing is
+///   removed at the destination, except by a checkpoint of the same name.
+/// - Credentials and the endpoint come from the usual environment variables: `AWS_ACCESS_KEY_ID`,
+///   `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (with `AWS_ALLOW_HTTP=true` if it is
+///   unencrypted and another machine), or from the machine's role. They are stored nowhere.
+/// - **Cost**: a path is sent to a worker thread, which reads, hashes and sends. It holds up to four parts of 8 MiB in
+///   memory, more for files beyond 70 GiB. The end of the run waits for it, up to `flush_timeout`.
+/// - **Refused before step 1** if the directory cannot be created or written, or if the environment has only half of the
+///   credentials.
+/// - **When it fails** after `retries`, the failure is reported, and the hook is disabled after three failures (its policy).
+///
+/// ```toml
+/// [[hooks]]
+/// use = "upload"
+/// to = "s3://bucket/checkpoints"
+/// only = "all"
+/// retries = 5
+/// timeout = "1 min"
+/// queue_size = 1000
+/// when_full = "drop_oldest"
+/// flush_timeout = "10 min"
+/// ```
+#[derive(Debug)]
+pub struct Upload {
+    options: UploadOptions,
+    checked: Checked,
+    worker: LazyWorker<Item>,
+    /// Number of checkpoints that were removed or replaced before their upload.
+    dropped: Arc<AtomicU64>,
+    /// How many of them were reported.
+    reported: u64,
+}
+
+impl FromOptions for Upload {
+    type Options = UploadOptions;
+    const PURPOSE: &str = "uploads checkpoints to S3-compatible storage or another directory";
+    const EXAMPLE: &str = r#"
+to = "s3://bucket/checkpoints"
+only = "best"
+"#;
+
+    fn from_options(options: UploadOptions) -> Result<Upload, OptionError> {
+        let checked = options.checked()?;
+        Ok(Upload { options, checked, worker: LazyWorker::default(), dropped: Arc::default(), reported: 0 })
+    }
+}
+
+impl Upload {
+    /// Starts the worker if this call may upload and it does not run yet.
+    fn start(&mut self, cx: &Moment<'_>) -> HookResult {
+        let Some(outside) = cx.run.outside().filter(|_| cx.stage == Stage::Fit) else { return Ok(()) };
+        if !self.worker.is_running() {
+            let uploader = self.uploader(cx, outside)?;
+            self.worker.get_or_start("upload", self.checked.queue, || uploader)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, cx: &Moment<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
+        self.start(cx)?;
+        self.worker.send(Item { run: cx.run.id.clone(), root, checkpoint })
+    }
+
+    fn uploader(&mut self, cx: &Moment<'_>, outside: Outside) -> HookResult<Uploader> {
+        let mut destination = self.checked.destination.clone();
+        if let Some(directory) = destination.directory() {
+            let (directory, own) =
+                (std::path::absolute(directory)?, std::path::absolute(&cx.run.checkpoints)?);
+            if directory.starts_with(&own) {
+                return Err(format!(
+                    "`to` is {}, among the checkpoints themselves; choose another directory",
+                    directory.display()
+                )
+                .into());
+            }
+            destination = Destination::Directory(directory);
+        }
+        (self.dropped, self.reported) = (Arc::default(), 0);
+        Ok(Uploader {
+            outside,
+            destination,
+            to: self.options.to.clone(),
+            limits: self.checked.limits,
+            variables: variables(),
+            dropped: Arc::clone(&self.dropped),
+            connection: None,
+        })
+    }
+
+    /// Reports checkpoints that were removed or replaced before their upload.
+    fn report_dropped(&mut self, cx: &Moment<'_>) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        if dropped > self.reported {
+            let which = match dropped - self.reported {
+                1 => "a checkpoint was".to_owned(),
+                several => format!("{several} checkpoints were"),
+            };
+            cx.say(format!(
+                "{which} removed or replaced before the upload; keep more of them with `save_top_k`, or save less \
+                 often"
+            ));
+            self.reported = dropped;
+        }
+    }
+}
+
+/// The environment variables that are valid Unicode.
+fn variables() -> Variables {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
+#[hook(name = "upload", tier = "built_in")]
+impl Observer for Upload {
+    fn declare(&self, spec: HookSpec) -> HookSpec {
+        let spec = spec.claims(&*self.options.to, "give one of them another `to`");
+        let spec = spec.effect(Effect::Upload(self.options.to.clone()));
+        self.checked.destination.lack(&variables()).into_iter().fold(spec, HookSpec::lacks)
+    }
+
+    fn setup(&mut self, _: &Setup) -> HookResult {
+        self.worker.begin_call();
+        Ok(())
+    }
+
+    fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
+        // A run that starts from the checkpoint of another run has none of its own yet.
+        let own = cx.path.starts_with(&cx.run.checkpoints);
+        if !own || self.options.only == UploadOnly::Best {
+            return Ok(());
+        }
+        self.send(cx, cx.run.checkpoints.clone(), None)
+    }
+
+    fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
+        self.report_dropped(cx);
+        if self.options.only == UploadOnly::Best && cx.best_score.is_none() {
+            return Ok(());
+        }
+        self.send(cx, cx.root.to_owned(), Some(cx.path.to_owned()))
+    }
+
+    fn finish(&mut self) -> HookResult {
+        self.worker.finish()
+    }
+
+    fn sent(&self) -> Option<Sent> {
+        let mut sent = self.worker.sent()?;
+        // The worker counts them as delivered.
+        let dropped = self.dropped.load(Ordering::Relaxed).min(sent.delivered);
+        (sent.delivered, sent.dropped) = (sent.delivered - dropped, sent.dropped + dropped);
+        Some(sent)
+    }
+}

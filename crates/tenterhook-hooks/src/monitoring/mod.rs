@@ -1,0 +1,4 @@
+//! Hooks that print and measure how training goes.
+
+pub(crate) mod console;
+pub(crate) mod logging;
