@@ -54,7 +54,9 @@ impl Endpoint {
         self.address = None;
         self.address = match (&self.given, variable) {
             (Some(given), _) if is_address(given) => Some(given.clone()),
-            (Some(_), _) => return Err("the given address is not valid; it must begin with https://".into()),
+            (Some(_), _) => {
+                return Err("the given address is not valid; an address begins with https://".into());
+            }
             (None, Some(variable)) => Some(address(variable)?),
             (None, None) => None,
         };

@@ -181,7 +181,7 @@ fn what_cannot_work_is_refused_by_the_name_of_the_option() {
         Exec::from_options(options).expect_err("refused").to_string()
     };
     let often = refused(&["on_train_end", "on_step_end"], "true");
-    assert!(often.starts_with("`on` has \"on_step_end\", which comes too often"), "{often}");
+    assert!(often.starts_with("`on` has \"on_step_end\", which fires too often"), "{often}");
     assert!(often.contains("there are on_fit_start, ") && often.contains("on_checkpoint_saved"), "{often}");
     let slip = refused(&["on_training_end"], "true");
     assert!(slip.contains("did you mean \"on_train_end\"?"), "{slip}");
