@@ -20,19 +20,41 @@ pub(super) fn error_text(error: &CopyError, limits: RequestLimits, variables: &V
         CopyError::Damaged(file) => format!(
             "{file} does not match its manifest; see `tenter checkpoints verify`, and remove the checkpoint"
         ),
+        CopyError::Store(error) if has_no_credentials(error, variables) => {
+            "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage needs \
+             instead"
+            .to_owned()
+        }
         CopyError::Store(error) => store_error_text(error, limits),
     };
     without_secrets(text, variables)
 }
 
+/// Whether the metadata service was asked for credentials, and failed.
+fn has_no_credentials(error: &object_store::Error, variables: &Variables) -> bool {
+    let text = error.to_string();
+    let service = variables.iter().find(|(name, value)| name == "AWS_METADATA_ENDPOINT" && !value.is_empty());
+    text.contains(service.map_or(METADATA, |(_, address)| address))
+}
+
+/// Whether the error of a request for a key that may be missing shows that uploads cannot work.
+pub(super) fn prevents_uploads(error: &object_store::Error) -> bool {
+    let code = status(&error.to_string()).and_then(|answer| answer.code);
+    match error {
+        object_store::Error::NotFound { .. } => {
+            matches!(code.as_deref(), Some("NoSuchBucket" | "ContainerNotFound"))
+        }
+        // Credentials that may write and not list get these for missing keys.
+        object_store::Error::PermissionDenied { .. } => {
+            !matches!(code.as_deref(), None | Some("AccessDenied" | "AuthorizationPermissionMismatch"))
+        }
+        _ => true,
+    }
+}
+
 fn store_error_text(error: &object_store::Error, limits: RequestLimits) -> String {
     let tries = limits.retries + 1;
     let text = error.to_string();
-    if text.contains(METADATA) {
-        return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage \
-                needs instead"
-            .to_owned();
-    }
     if text.contains("redirect without LOCATION") {
         return "the bucket is in another region; set AWS_REGION".to_owned();
     }

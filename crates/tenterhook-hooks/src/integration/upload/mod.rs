@@ -15,11 +15,11 @@ mod uploader;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenterhook_core::{
     CheckpointLoaded, CheckpointSaved, Effect, FromOptions, HookResult, HookSpec, Moment, Observer,
-    OptionError, Outside, Sent, Setup, Stage, hook,
+    OptionError, Outside, Sent, Setup, Stage, TrainBatchEnd, TrainStart, hook,
 };
 
 use destination::{Destination, Variables};
@@ -31,9 +31,10 @@ use crate::worker::LazyWorker;
 
 /// Uploads every checkpoint, once it is durable, to S3-compatible storage or another directory.
 ///
-/// - **Fires** at `on_checkpoint_saved`, also for checkpoints on a signal or after a failure, and at `on_checkpoint_loaded`
-///   when a run resumes: then it uploads the checkpoints on the disk that the destination lacks, except with
-///   `only = "best"`. Not in a dry run or a rehearsal.
+/// - **Fires** at `on_train_start`, when it asks the destination once, and reports at the next `on_train_batch_end` what
+///   cannot work, such as missing credentials or a missing bucket; at `on_checkpoint_saved`, also for checkpoints on a
+///   signal or after a failure; and at `on_checkpoint_loaded` when a run resumes: then it uploads the checkpoints on the
+///   disk that the destination lacks, except with `only = "best"`. Not in a dry run or a rehearsal.
 /// - **Reads** the files of the checkpoint and verifies them against the manifest. **Writes** them as
 ///   `<to>/<run id>/<checkpoint>/<file>`, `manifest.json` last, so a checkpoint with a manifest is complete. Large files are
 ///   sent in parts. A checkpoint that is removed or replaced on the disk before its upload is counted as dropped. Nothing is
@@ -41,8 +42,8 @@ use crate::worker::LazyWorker;
 /// - Credentials and the endpoint come from the usual environment variables: `AWS_ACCESS_KEY_ID`,
 ///   `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (with `AWS_ALLOW_HTTP=true` if it is
 ///   unencrypted and another machine), or from the machine's role. They are stored nowhere.
-/// - **Cost**: a path is sent to a worker thread, which reads, hashes and sends. It holds up to four parts of 8 MiB in
-///   memory, more for files beyond 70 GiB. The end of the run waits for it, up to `flush_timeout`.
+/// - **Cost**: a load per batch. A path is sent to a worker thread, which reads, hashes and sends. It holds up to four parts
+///   of 8 MiB in memory, more for files beyond 70 GiB. The end of the run waits for it, up to `flush_timeout`.
 /// - **Refused before step 1** if the directory cannot be created or written, or if the environment has only half of the
 ///   credentials.
 /// - **When it fails** after `retries`, the failure is reported, and the hook is disabled after three failures (its policy).
@@ -67,6 +68,9 @@ pub struct Upload {
     dropped: Arc<AtomicU64>,
     /// How many of them were reported.
     reported: u64,
+    /// The first request to the destination has failed, and the failure was not reported yet.
+    start_failed: Arc<AtomicBool>,
+    environment: fn() -> Variables,
 }
 
 impl FromOptions for Upload {
@@ -79,7 +83,8 @@ only = "best"
 
     fn from_options(options: UploadOptions) -> Result<Upload, OptionError> {
         let checked = options.checked()?;
-        Ok(Upload { options, checked, worker: LazyWorker::default(), dropped: Arc::default(), reported: 0 })
+        let (worker, dropped, start_failed) = Default::default();
+        Ok(Upload { options, checked, worker, dropped, reported: 0, start_failed, environment: variables })
     }
 }
 
@@ -113,14 +118,16 @@ impl Upload {
             }
             destination = Destination::Directory(directory);
         }
-        (self.dropped, self.reported) = (Arc::default(), 0);
+        (self.dropped, self.reported, self.start_failed) = (Arc::default(), 0, Arc::default());
         Ok(Uploader {
             outside,
+            run: cx.run.id.clone(),
             destination,
             to: self.options.to.clone(),
             limits: self.checked.limits,
-            variables: variables(),
+            variables: (self.environment)(),
             dropped: Arc::clone(&self.dropped),
+            start_failed: Arc::clone(&self.start_failed),
             connection: None,
         })
     }
@@ -155,11 +162,23 @@ impl Observer for Upload {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.claims(&*self.options.to, "give one of them another `to`");
         let spec = spec.effect(Effect::Upload(self.options.to.clone()));
-        self.checked.destination.lack(&variables()).into_iter().fold(spec, HookSpec::lacks)
+        self.checked.destination.lack(&(self.environment)()).into_iter().fold(spec, HookSpec::lacks)
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
         self.worker.begin_call();
+        Ok(())
+    }
+
+    fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
+        self.start(cx)
+    }
+
+    fn on_train_batch_end(&mut self, _: &TrainBatchEnd) -> HookResult {
+        if self.start_failed.load(Ordering::Acquire) {
+            self.start_failed.store(false, Ordering::Relaxed);
+            return self.worker.check();
+        }
         Ok(())
     }
 

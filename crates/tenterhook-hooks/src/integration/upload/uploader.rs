@@ -1,23 +1,28 @@
 //! Uploads checkpoints one after the other on the worker thread, which owns the async runtime.
+//!
+//! When it starts, the worker asks the destination once, so that missing credentials or a missing bucket are reported at the
+//! start of training and not at the first checkpoint.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use object_store::ObjectStore;
 use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt};
 use tenterhook_core::{BoxError, HookResult, Outside};
 use tokio::runtime::{Builder, Runtime};
 
-use super::checkpoint_files;
-use super::copy::{CopyOutcome, copy};
+use super::checkpoint_files::{self, MANIFEST};
+use super::copy::{CopyError, CopyOutcome, copy};
 use super::destination::{Destination, RequestLimits, Variables};
-use super::error_text::error_text;
+use super::error_text::{error_text, prevents_uploads};
 use crate::worker::{Work, WorkerContext};
 
 /// How often a running upload checks the deadline of the worker.
 const DEADLINE_CHECK: Duration = Duration::from_millis(50);
+/// The maximum timeout and number of retries of the request at the start. Uploads wait for it.
+const FIRST_REQUEST: RequestLimits = RequestLimits { timeout: Duration::from_secs(10), retries: 1 };
 
 /// What the worker receives.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(super) struct Item {
 #[derive(Debug)]
 pub(super) struct Uploader {
     pub(super) outside: Outside,
+    /// The run's id.
+    pub(super) run: String,
     pub(super) destination: Destination,
     /// The option `to`, for messages.
     pub(super) to: String,
@@ -40,6 +47,8 @@ pub(super) struct Uploader {
     pub(super) variables: Variables,
     /// Number of checkpoints that were removed or replaced before their upload.
     pub(super) dropped: Arc<AtomicU64>,
+    /// The request at the start has failed.
+    pub(super) start_failed: Arc<AtomicBool>,
     /// Opened by the first upload.
     pub(super) connection: Option<Connection>,
 }
@@ -55,6 +64,14 @@ pub(super) struct Connection {
 impl Work for Uploader {
     type Item = Item;
 
+    fn start(&mut self, cx: &WorkerContext) -> HookResult {
+        let asked = self.ask(cx);
+        if asked.is_err() {
+            self.start_failed.store(true, Ordering::Release);
+        }
+        asked
+    }
+
     fn process(&mut self, item: Item, cx: &WorkerContext) -> HookResult {
         let Some(checkpoint) = &item.checkpoint else { return self.upload_missing(&item, cx) };
         if self.upload(&item, checkpoint, cx)? == CopyOutcome::Gone {
@@ -65,6 +82,28 @@ impl Work for Uploader {
 }
 
 impl Uploader {
+    /// Asks the destination for a manifest, which need not exist. Directories were checked before step 1.
+    fn ask(&self, cx: &WorkerContext) -> HookResult {
+        if self.destination.directory().is_some() {
+            return Ok(());
+        }
+        let cannot = |why: &str| -> BoxError { format!("cannot upload to {}: {why}", self.to).into() };
+        let limits = RequestLimits {
+            timeout: self.limits.timeout.min(FIRST_REQUEST.timeout),
+            retries: self.limits.retries.min(FIRST_REQUEST.retries),
+        };
+        let Connection { runtime, store, prefix } = self.connect(limits).map_err(|why| cannot(&why))?;
+        let manifest = key(&prefix, &self.run, Path::new(MANIFEST));
+        let manifest = manifest.ok_or_else(|| cannot("the run's id is not a valid key there"))?;
+        match runtime.block_on(until_deadline(store.get(&manifest), cx)) {
+            Some(Err(error)) if prevents_uploads(&error) => {
+                Err(cannot(&error_text(&CopyError::Store(error), limits, &self.variables)))
+            }
+            // At the end of the run, the uploads themselves report what failed.
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Uploads all checkpoints on the disk that the destination lacks. A failure does not stop the others.
     fn upload_missing(&mut self, item: &Item, cx: &WorkerContext) -> HookResult {
         let mut result = Ok(());

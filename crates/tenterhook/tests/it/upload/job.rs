@@ -118,7 +118,8 @@ impl Job {
         Ended { bits: bits(&lab.toy), how, told, sinks: report.sinks }
     }
 
-    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves.
+    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves. An empty variable is
+    /// removed.
     pub fn run_with(&self, variables: &[(&str, &str)]) -> Ended {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "upload::job::does_its_job", "--nocapture"]);
@@ -129,6 +130,9 @@ impl Job {
         }
         child.envs(SECRETS).envs(variables.iter().copied());
         child.env("AWS_REGION", "us-east-1").env("NO_PROXY", "127.0.0.1");
+        for (name, _) in variables.iter().filter(|(_, value)| value.is_empty()) {
+            child.env_remove(name);
+        }
         let output = child.env(JOB, serde_json::to_string(self).unwrap()).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);

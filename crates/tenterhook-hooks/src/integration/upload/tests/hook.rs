@@ -43,6 +43,7 @@ fn nothing_leaves_a_dry_run_a_rehearsal_or_an_evaluation() {
     for stays in here {
         let mut rig = rig(directory);
         stays(&mut rig);
+        rig.on_train_start();
         saved(&mut rig, directory, "a").on_checkpoint_loaded();
         rig.finish();
         assert_eq!((rig.sent(), rig.failures().len()), (None, 0));
@@ -51,7 +52,7 @@ fn nothing_leaves_a_dry_run_a_rehearsal_or_an_evaluation() {
 }
 
 #[test]
-fn one_that_is_gone_is_counted_as_dropped_and_told_with_the_next() {
+fn a_removed_checkpoint_is_counted_as_dropped_and_reported_with_the_next() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     write(&directory.join("checkpoints/b"), SMALL);
@@ -72,7 +73,7 @@ fn one_that_is_gone_is_counted_as_dropped_and_told_with_the_next() {
 }
 
 #[test]
-fn a_second_call_has_a_worker_of_its_own() {
+fn a_second_call_has_its_own_worker() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let mut rig = rig(directory);
@@ -100,4 +101,38 @@ fn a_run_that_begins_from_another_ones_checkpoint_leaves_that_alone() {
     rig.checkpoint(1, directory.join("checkpoints/b"), directory.join("checkpoints")).on_checkpoint_loaded();
     rig.finish();
     assert!(directory.join("backup/r1/b/manifest.json").is_file());
+}
+
+/// A bucket of a server on this machine that does not know what is asked.
+#[cfg(feature = "http")]
+fn broken_server() -> crate::integration::upload::destination::Variables {
+    use std::sync::LazyLock;
+
+    use crate::support::http::loopback::{Answer, Server};
+    static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[Answer::Status(400)]));
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*SERVER.url("")),
+        ("AWS_ACCESS_KEY_ID", "me"),
+        ("AWS_SECRET_ACCESS_KEY", "hush"),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_destination_that_cannot_work_is_reported_before_the_first_checkpoint() {
+    let mut hook = Upload::from_options(UploadOptions::to("s3://bucket")).expect("they are fine");
+    hook.environment = broken_server;
+    let mut rig = Rig::new(hook);
+    rig.on_train_start();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while rig.failures().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it is never reported");
+        rig.on_train_batch_end();
+    }
+    rig.finish();
+    let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
+    let text = failed.failure.to_string();
+    assert!(text.contains("cannot upload to s3://bucket: the storage answered 400"), "{text}");
+    assert_eq!(rig.sent().map(|sent| (sent.sent, sent.failed)), Some((0, 0)));
 }
