@@ -1,4 +1,4 @@
-//! Every built-in hook, killed and resumed wherever a checkpoint can be, does what it does in an untouched run.
+//! Every built-in hook, resumed from every possible checkpoint, behaves as in an uninterrupted run.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -215,7 +215,7 @@ const TABLE: &[Row] = &[
 ];
 
 #[test]
-fn every_hook_goes_on_after_a_resume_as_in_an_untouched_run() {
+fn every_hook_resumes_as_in_an_uninterrupted_run() {
     let differs = |(name, check): &&Row| std::panic::catch_unwind(check).is_err().then_some(*name);
     let wrong: Vec<_> = TABLE.iter().filter_map(|row| differs(&row)).collect();
     assert_eq!(wrong, Vec::<&str>::new(), "these differ; each says above where");
@@ -235,7 +235,7 @@ fn no_hook_is_left_out() {
 }
 
 #[test]
-fn every_wrapper_goes_on_as_in_an_untouched_run() {
+fn every_wrapper_resumes_as_in_an_uninterrupted_run() {
     // One that says whenever it is let through.
     fn talker() -> impl Hook {
         made::<Jsonl>("log_every_n_batches = 1")

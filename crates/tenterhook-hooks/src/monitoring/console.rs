@@ -1,9 +1,7 @@
-//! Prints how training goes.
+//! Prints training progress.
 
 use std::fmt::Write as _;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Cadence, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Stage, StepEnd, TestEnd,
     TestStart, TrainBatchEnd, TrainEpochEnd, TrainEpochStart, TrainStart, ValidationEnd, ValidationStart,
@@ -11,41 +9,36 @@ use tenterhook_core::{
 };
 
 use crate::checks;
+use crate::support::macros::options;
 use crate::support::text;
 
-/// The options of [`Console`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ConsoleOptions {
-    /// Print a line after every so many batches, counted over all epochs.
-    #[schemars(range(min = 1))]
-    pub log_every_n_batches: u64,
-}
-
-impl Default for ConsoleOptions {
-    fn default() -> ConsoleOptions {
-        ConsoleOptions { log_every_n_batches: 10 }
+options! {
+    /// The options of [`Console`].
+    pub struct ConsoleOptions {
+        /// Number of batches between two lines, counted over all epochs.
+        #[schemars(range(min = 1))]
+        pub log_every_n_batches: u64 = 10,
     }
 }
 
 impl From<u64> for ConsoleOptions {
-    /// A line after every so many batches.
+    /// Prints a line every n batches.
     fn from(log_every_n_batches: u64) -> ConsoleOptions {
         ConsoleOptions { log_every_n_batches }
     }
 }
 
-/// Prints progress on the console: a line every so many batches, and one at the end of each epoch.
+/// Prints progress on the console: a line every n batches and one at the end of each epoch.
 ///
-/// - **Fires** at `on_train_batch_end`, after every `log_every_n_batches` batches: epoch, batch,
-///   step, latest and average loss, learning rate (noted at `on_step_end`), and what the module logged for this batch; at
-///   `on_train_epoch_end`: the epoch's metrics and those of its validations. In an evaluation without training:
-///   one line at its end. Nothing in a sanity check.
-/// - **Reads** the losses, on the batches it prints and no others; the learning rate is the one that the
-///   last update used, of the first parameter group; of several updates in one batch, each. What the module logs in its own `on_train_epoch_end` comes after this hook's turn. Writes
-///   nothing.
-/// - **Cost**: a line, and the reading of the losses since the last one; on other batches a division.
-/// - **When it fails**: it cannot.
+/// - **Fires** every `log_every_n_batches` batches at `on_train_batch_end`: epoch, batch, step, latest and average loss,
+///   learning rate (recorded at `on_step_end`), and what the module logged for this batch; at `on_train_epoch_end`: the
+///   metrics of the epoch and its validations. An evaluation without training has one line at its end. Nothing is printed
+///   in a sanity check.
+/// - **Reads** the losses of the batches that it prints. The learning rate is that of the first parameter group at the last
+///   update; with several updates in one batch, all are shown. What the module logs in its own `on_train_epoch_end` comes
+///   too late for the line. **Writes** nothing.
+/// - **Cost**: a line and the read of the losses since the last line; a division on other batches.
+/// - **When it fails**: it cannot fail.
 ///
 /// ```toml
 /// [[hooks]]
@@ -55,10 +48,10 @@ impl From<u64> for ConsoleOptions {
 #[derive(Clone, Debug)]
 pub struct Console {
     options: ConsoleOptions,
-    /// The learning rates that the updates of batch `lrs_of` used, the last that made any.
+    /// The learning rates of the updates in batch `lrs_of`, the last one with an update.
     lrs: Vec<f64>,
     lrs_of: u64,
-    /// What was logged since then belongs to the current epoch, batch or evaluation.
+    /// Metrics logged after these marks belong to the current epoch, batch or evaluation.
     epoch: Mark,
     batch: Mark,
     evaluation: Mark,
@@ -103,8 +96,8 @@ impl Console {
         line
     }
 
-    /// An evaluation within `fit`, a sanity check among them, has its place in the line of its epoch.
-    fn evaluated(&mut self, cx: &Moment<'_>, what: &str) {
+    /// At the end of an evaluation. Within `fit`, its metrics are in the line of the epoch.
+    fn end_evaluation(&mut self, cx: &Moment<'_>, what: &str) {
         if cx.stage != Stage::Fit {
             let mut line = what.to_owned();
             text::add_metrics(&mut line, &cx.metrics().since(self.evaluation));
@@ -124,8 +117,7 @@ impl Observer for Console {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.lrs.clear();
-        // An epoch that is resumed does not begin again. Keeping a mark for it in checkpoints would tie them to
-        // this hook, and nothing else needs it there.
+        // A resumed epoch has no `on_train_epoch_start`. Marks in checkpoints would tie them to this hook.
         (self.epoch, self.batch) = (cx.metrics().mark(), cx.metrics().mark());
         Ok(())
     }
@@ -166,7 +158,7 @@ impl Observer for Console {
     }
 
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult {
-        self.evaluated(cx, "validation");
+        self.end_evaluation(cx, "validation");
         Ok(())
     }
 
@@ -176,7 +168,7 @@ impl Observer for Console {
     }
 
     fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
-        self.evaluated(cx, "test");
+        self.end_evaluation(cx, "test");
         Ok(())
     }
 }
@@ -198,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_comes_every_so_many_batches_and_at_the_end_of_each_epoch() {
+    fn a_line_comes_every_n_batches_and_at_the_end_of_each_epoch() {
         let mut rig = Rig::new(console(2));
         rig.run(known()).play(&Fit::new(2, 5).losses(|batch| Some(batch as f64)).script());
         let begin = |line: String| line.split("  ").take(2).collect::<Vec<_>>().join(" ");

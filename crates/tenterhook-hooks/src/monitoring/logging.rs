@@ -1,10 +1,9 @@
-//! Tells the course of training: its start, its epochs, its end.
+//! Reports the start, epochs and end of training.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Cadence, CheckpointLoaded, CheckpointSaved, Exception, FromOptions, HookResult, HookSpec, Mark, Moment,
@@ -15,32 +14,27 @@ use tenterhook_core::{
 use crate::checks;
 use crate::kept::Kept;
 use crate::stopwatch::Stopwatch;
+use crate::support::macros::options;
 use crate::support::text;
 
-/// The options of [`Logging`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LoggingOptions {
-    /// Tell of every so many epochs and their validations; of the start, the end and checkpoints always.
-    #[schemars(range(min = 1))]
-    pub log_every_n_epochs: u64,
-}
-
-impl Default for LoggingOptions {
-    fn default() -> LoggingOptions {
-        LoggingOptions { log_every_n_epochs: 1 }
+options! {
+    /// The options of [`Logging`].
+    pub struct LoggingOptions {
+        /// Number of epochs between two reports of epochs and validations. Start, end and checkpoints are always reported.
+        #[schemars(range(min = 1))]
+        pub log_every_n_epochs: u64 = 1,
     }
 }
 
-/// Tells the course of training in words.
+/// Reports the course of training: start, epochs, validations, checkpoints and end.
 ///
 /// - **Fires** at `on_train_start` (run, parameters, length), `on_train_epoch_end` (time and metrics),
 ///   `on_validation_end`, `on_test_end`, `on_checkpoint_saved`, `on_checkpoint_loaded`, `on_train_end` (outcome,
-///   time, the best `val/loss` there was) and `on_exception`. Silent in a sanity check.
-/// - **Reads** the metrics; writes none. Start, end and failure are said, so the run's journal keeps them; the
-///   rest is printed.
-/// - **Cost**: two looks at the clock and a line per epoch; nothing per batch.
-/// - **When it fails**: it cannot.
+///   time, best `val/loss`) and `on_exception`. Silent in a sanity check.
+/// - **Reads** the metrics; writes none. Start, end and failure are notices, which the journal of the run keeps; the rest is
+///   printed only.
+/// - **Cost**: two clock reads and a line per epoch; nothing per batch.
+/// - **When it fails**: it cannot fail.
 ///
 /// ```toml
 /// [[hooks]]
@@ -61,9 +55,9 @@ struct Memory {
     epoch: Stopwatch,
     epoch_mark: Mark,
     best: Option<Best>,
-    /// What was told of the last validation of this epoch already.
-    #[serde(default, with = "tenterhook_core::number::map")]
-    told: BTreeMap<String, f64>,
+    /// The metrics of the last validation of this epoch, which were reported already.
+    #[serde(rename = "told", default, with = "tenterhook_core::number::map")]
+    reported: BTreeMap<String, f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,15 +66,16 @@ struct Best {
     epoch: u64,
 }
 
+/// The metric whose best value is reported.
 const BEST_OF: &str = "val/loss";
 
 impl FromOptions for Logging {
     type Options = LoggingOptions;
-    const PURPOSE: &str = "tells the course of training: start, epochs, validations, checkpoints, end";
+    const PURPOSE: &str = "reports the course of training: start, epochs, validations, checkpoints, end";
     const EXAMPLE: &str = "log_every_n_epochs = 2";
 
     fn from_options(options: LoggingOptions) -> Result<Logging, OptionError> {
-        let none = |error: OptionError| error.fix("to be told nothing, write `enabled = false`");
+        let none = |error: OptionError| error.fix("to report nothing, write `enabled = false`");
         checks::one_or_more("log_every_n_epochs", options.log_every_n_epochs).map_err(none)?;
         let (memory, evaluation) = Default::default();
         Ok(Logging { options, memory, evaluation })
@@ -92,7 +87,7 @@ impl Logging {
         (cx.epoch + 1).is_multiple_of(self.options.log_every_n_epochs)
     }
 
-    fn note_best(&mut self, cx: &Moment<'_>) {
+    fn update_best(&mut self, cx: &Moment<'_>) {
         let Some(value) = cx.metrics().get(BEST_OF).filter(|value| value.is_finite()) else { return };
         if self.memory.best.is_none_or(|best| value < best.value) {
             self.memory.best = Some(Best { value, epoch: cx.epoch });
@@ -104,6 +99,7 @@ impl Logging {
     }
 }
 
+/// The notice at the start.
 fn start(cx: &TrainStart<'_>) -> String {
     let run = cx.run;
     let mut text = format!("run {}: {}", run.id, text::plural(run.parameters, "parameter"));
@@ -114,10 +110,10 @@ fn start(cx: &TrainStart<'_>) -> String {
         let _ = write!(text, ", {}", text::plural(epochs, "epoch"));
     }
     if let Some(batches) = run.epoch_batches {
-        let _ = write!(text, " of {}", text::plural(batches, "batch").replace("batchs", "batches"));
+        let _ = write!(text, " of {}", text::plural(batches, "batch"));
     }
     if cx.total_batches > 0 {
-        let _ = write!(text, "; it goes on in {} after step {}", epoch_label(cx.epoch, None), cx.step);
+        let _ = write!(text, "; resumes in {} after step {}", epoch_label(cx.epoch, None), cx.step);
     }
     text
 }
@@ -147,7 +143,7 @@ impl Observer for Logging {
         self.memory.epoch = Stopwatch::default();
         self.memory.epoch.start(cx.elapsed());
         self.memory.epoch_mark = cx.metrics().mark();
-        self.memory.told.clear();
+        self.memory.reported.clear();
         Ok(())
     }
 
@@ -156,7 +152,7 @@ impl Observer for Logging {
             let time = self.memory.epoch.read(cx.elapsed());
             let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time));
             let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_mark);
-            metrics.retain(|name, _| !self.memory.told.contains_key(name));
+            metrics.retain(|name, _| !self.memory.reported.contains_key(name));
             text::add_metrics(&mut line, &metrics);
             cx.print(line);
         }
@@ -174,16 +170,16 @@ impl Observer for Logging {
             return Ok(());
         }
         if cx.stage != Stage::Fit || self.is_due(cx) {
-            self.memory.told = cx.metrics().since(self.evaluation);
+            self.memory.reported = cx.metrics().since(self.evaluation);
             let mut line = match cx.stage {
                 Stage::Fit => format!("validation after step {}", cx.step),
                 _ => "validation".into(),
             };
-            text::add_metrics(&mut line, &self.memory.told);
+            text::add_metrics(&mut line, &self.memory.reported);
             cx.print(line);
         }
         if cx.stage == Stage::Fit {
-            self.note_best(cx);
+            self.update_best(cx);
         }
         Ok(())
     }
@@ -201,7 +197,7 @@ impl Observer for Logging {
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
-        let again = if cx.again { " (perhaps reported before)" } else { "" };
+        let again = if cx.again { " (may have been reported before)" } else { "" };
         cx.print(format!("checkpoint of step {} saved as {}{again}", cx.saved_step, cx.path.display()));
         Ok(())
     }
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_from_its_start_to_its_end() {
+    fn a_run_is_reported_from_its_start_to_its_end() {
         let mut rig = rig(1);
         for cue in Fit::new(3, 2).validate(1).script() {
             if cue.event == Event::ValidationEpochEnd {
@@ -309,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_tests_and_failures_are_told() {
+    fn checkpoints_tests_and_failures_are_reported() {
         let mut rig = rig(1);
         rig.checkpoint(4, "c/last", "c").on_checkpoint_loaded();
         rig.on_checkpoint_saved();
@@ -327,13 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_tells_of_all_its_time_and_its_best() {
+    fn a_resumed_run_reports_its_total_time_and_its_best() {
         let script = Fit::new(2, 2).validate(1).script();
         let (before, after) = script.split_at(script.len() - 8);
         let mut whole = rig(1);
         whole.metric("val/loss", 0.5).play(before);
         let mut resumed = whole.resumed(logging(1));
-        // Starting again takes a minute, which nobody trains in.
+        // The restart takes a minute that is not training time.
         let late = |time: Duration| time + Duration::from_mins(1);
         resumed.elapsed(late(before[before.len() - 1].elapsed)).on_train_start();
         for cue in after {
@@ -342,7 +338,7 @@ mod tests {
         whole.play(after);
         assert_eq!(said(&resumed).last(), said(&whole).last());
         assert!(said(&whole)[1].contains("in 6.0 s; best val/loss 0.5000 in epoch 1"), "{:?}", said(&whole));
-        assert!(said(&resumed)[0].contains("it goes on in epoch 2"), "{:?}", said(&resumed));
+        assert!(said(&resumed)[0].contains("resumes in epoch 2"), "{:?}", said(&resumed));
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! A number of bytes as an option says it.
+//! Sizes in bytes as options.
 
 use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The units, the largest first, in capitals.
 const UNITS: [(&str, u64); 9] = [
@@ -28,10 +27,11 @@ const UNITS: [(&str, u64); 9] = [
 /// assert_eq!("64 MB".parse(), Ok(ByteSize(64_000_000)));
 /// assert_eq!(ByteSize(1 << 30).to_string(), "1 GiB");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrText", into = "String")]
 pub struct ByteSize(pub u64);
 
-/// Why a text is no number of bytes.
+/// A text is not a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByteSizeError(String);
 
@@ -40,7 +40,7 @@ impl fmt::Display for ByteSizeError {
         let ByteSizeError(text) = self;
         write!(
             f,
-            "\"{text}\" is no number of bytes; write a whole number above 0 with a unit, such as \"64 MB\" or \
+            "\"{text}\" is not a number of bytes; write a whole number above 0 with a unit, such as \"64 MB\" or \
              \"1 GiB\""
         )
     }
@@ -74,34 +74,28 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl Serialize for ByteSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl From<ByteSize> for String {
+    fn from(size: ByteSize) -> String {
+        size.to_string()
     }
 }
 
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
-        struct NumberOrText;
+/// A size as it is written in a configuration.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number of bytes such as 1048576, \"64 MB\" or \"1 GiB\"")]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
 
-        impl Visitor<'_> for NumberOrText {
-            type Value = ByteSize;
+impl TryFrom<NumberOrText> for ByteSize {
+    type Error = ByteSizeError;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bytes such as 1048576, \"64 MB\" or \"1 GiB\"")
-            }
-            fn visit_u64<E: Error>(self, bytes: u64) -> Result<ByteSize, E> {
-                self.visit_str(&bytes.to_string())
-            }
-            fn visit_i64<E: Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                self.visit_str(&bytes.to_string())
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<ByteSize, E> {
-                text.parse().map_err(E::custom)
-            }
+    fn try_from(size: NumberOrText) -> Result<ByteSize, ByteSizeError> {
+        match size {
+            NumberOrText::Number(bytes) => bytes.to_string().parse(),
+            NumberOrText::Text(text) => text.parse(),
         }
-
-        deserializer.deserialize_any(NumberOrText)
     }
 }
 
@@ -146,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_that_says_what_to_write() {
+    fn anything_else_is_an_error_with_examples() {
         for wrong in ["", "much", "0", "0 MiB", "-1", "1.5 GiB", "5 bits", "99999999999 TiB"] {
             let error = wrong.parse::<ByteSize>().expect_err(wrong).to_string();
             assert!(error.contains(&format!("\"{wrong}\"")) && error.contains("\"64 MB\""), "{error}");

@@ -3,6 +3,7 @@
 pub(crate) mod byte_size;
 #[cfg(feature = "http")]
 pub(crate) mod http;
+pub(crate) mod macros;
 pub(crate) mod number_format;
 pub(crate) mod output_path;
 #[cfg(test)]

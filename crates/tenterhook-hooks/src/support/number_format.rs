@@ -1,13 +1,13 @@
-//! Numbers in the formats that names and messages may ask for, as Python writes them.
+//! Number formats of templates, a subset of those of Python.
 
-/// Wider than any name needs.
-const WIDEST: usize = 40;
+/// The maximum width and precision.
+const MAX_DIGITS: usize = 40;
 
-/// What can be written, for messages.
+/// Examples of formats, for messages.
 pub(crate) const EXAMPLES: &str = "`.2f`, `04d`, `.3e`, `.4g` or `.1%`";
 
-/// A number in a format such as `.2f`, `04d`, `e`, `.3g` or `.1%`; as short as it can be without one. `None`
-/// when that is no format.
+/// Formats a number with a format such as `.2f`, `04d`, `e`, `.3g` or `.1%`; an empty one is the shortest form. `None` if the
+/// format is not valid.
 pub(crate) fn formatted(value: f64, spec: &str) -> Option<String> {
     let (numbers, kind) = match spec.char_indices().next_back() {
         Some((at, kind)) if !kind.is_ascii_digit() => (&spec[..at], Some(kind)),
@@ -30,13 +30,13 @@ pub(crate) fn formatted(value: f64, spec: &str) -> Option<String> {
         Some('%') => format!("{:.digits$}%", value * 100.0),
         _ => return None,
     };
-    // A kind that is none of these must be found whatever the value.
+    // An invalid kind must also be found for values that are not finite.
     let known = kind.is_none_or(|kind| "dfeg%".contains(kind) && (kind != 'd' || precision.is_none()));
     known.then(|| padded(&text, width, zeros))
 }
 
 fn number(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|number| *number <= WIDEST)
+    text.parse().ok().filter(|number| *number <= MAX_DIGITS)
 }
 
 fn not_finite(value: f64) -> &'static str {
@@ -49,7 +49,7 @@ fn not_finite(value: f64) -> &'static str {
     }
 }
 
-/// An exponent has a sign and at least two digits.
+/// Scientific notation with a sign and at least two digits in the exponent.
 fn scientific(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     let Some((mantissa, exponent)) = text.split_once('e') else { return text };
@@ -58,7 +58,7 @@ fn scientific(value: f64, digits: usize) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// So many digits in all, whichever way of writing them is shorter, and no zeros at the end.
+/// The format `g`: this many significant digits, fixed or scientific, without trailing zeros.
 fn general(value: f64, digits: usize) -> String {
     let digits = digits.max(1);
     let text = scientific(value, digits - 1);
@@ -76,7 +76,7 @@ fn without_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// As wide as asked for; zeros go between the sign and the number.
+/// Pads to the width; zeros go between the sign and the number.
 fn padded(text: &str, width: usize, zeros: bool) -> String {
     if !zeros {
         return format!("{text:>width$}");
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_python_writes_them() {
+    fn numbers_are_formatted_as_by_python() {
         for (value, spec, expected) in [
             (0.123_456, "", "0.123456"),
             (7.0, "", "7"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_format() {
+    fn anything_else_is_not_a_format() {
         for spec in ["zz", "q", ".d", ".2d", ".f2", "+.2f", "-1f", ".99999f", "70000d", ">5", ".", "é"] {
             for value in [1.0, f64::NAN] {
                 assert_eq!(formatted(value, spec), None, "{spec}");

@@ -1,4 +1,4 @@
-//! Files that a hook writes beside those of the run.
+//! Paths of files that hooks write.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use tenterhook_core::{Effect, HookSpec, OptionError, RunInfo};
 use tenterhook_files::{RelPath, open_own};
 
-/// What the run itself keeps in its directory.
+/// The files of the run itself in its directory.
 const RUN_FILES: [&str; 7] = [
     "config.toml",
     "events.jsonl",
@@ -18,10 +18,10 @@ const RUN_FILES: [&str; 7] = [
     "weights.safetensors",
 ];
 
-/// What it keeps there in directories.
+/// The directories of the run itself.
 const RUN_DIRECTORIES: [&str; 2] = ["checkpoints", "tensorboard"];
 
-/// Refuses a path that names no file, leaves its directory or is one of the run's own files or lies among them.
+/// Refuses a path that names no file, contains `..` or belongs to the run itself.
 pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionError> {
     if has_parent_dir(path) {
         return Err(OptionError::new(
@@ -48,32 +48,32 @@ pub(crate) fn check(key: &str, path: &Path, example: &str) -> Result<(), OptionE
     }
 }
 
-/// Whether it climbs out of a directory somewhere.
+/// Whether the path contains `..`.
 pub(crate) fn has_parent_dir(path: &Path) -> bool {
     path.components().any(|part| part == Component::ParentDir)
 }
 
-/// The same path for all ways to write it: `./a` is `a`.
+/// The path without `.` components.
 pub(crate) fn normalized(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
-/// Where a hook's file is, unless the call leaves nothing behind: a dry run, or an evaluation whose run directory
-/// nobody makes.
+/// The path of a hook's file; `None` if the call writes no files: in a dry run, or in an evaluation without a run
+/// directory.
 pub(crate) fn resolve(run: &RunInfo, path: &Path) -> io::Result<Option<PathBuf>> {
-    let unmade = run.directory.as_ref().is_some_and(|directory| !directory.exists());
-    let place = run.file(path).filter(|_| !(unmade && path.is_relative()));
-    place.map(|place| refuse_links(run, place)).transpose()
+    let is_missing = run.directory.as_ref().is_some_and(|directory| !directory.exists());
+    let file = run.file(path).filter(|_| !(is_missing && path.is_relative()));
+    file.map(|file| refuse_links(run, file)).transpose()
 }
 
-/// Declares that a hook writes this path, which its option `key` names: no other hook may write it, and it is an effect if
-/// it can lie outside of the run directory.
+/// Declares that a hook writes the path in its option `key`: no other hook may write it, and it is an effect if it can be
+/// outside of the run directory.
 pub(crate) fn declare(spec: HookSpec, key: &str, path: &Path) -> HookSpec {
     let spec = spec.claims(normalized(path).to_string_lossy(), format!("give one of them another `{key}`"));
     Effect::of_writing(path).into_iter().fold(spec, HookSpec::effect)
 }
 
-/// The run's directory and the path below it, if the path lies there. Both may be relative to the working directory.
+/// The run directory and the path relative to it, if the path is in it. Both may be relative to the working directory.
 fn below_run(run: &RunInfo, path: &Path) -> io::Result<Option<(PathBuf, RelPath)>> {
     let Some(directory) = &run.directory else { return Ok(None) };
     let (directory, path) = (std::path::absolute(directory)?, std::path::absolute(path)?);
@@ -84,13 +84,13 @@ fn below_run(run: &RunInfo, path: &Path) -> io::Result<Option<(PathBuf, RelPath)
     Ok(Some((directory, below)))
 }
 
-/// Whether a path lies in the directory of the run, where only this run writes.
+/// Whether a path is in the run directory, where only this run writes.
 pub(crate) fn is_in_run(run: &RunInfo, path: &Path) -> bool {
     below_run(run, path).is_ok_and(|below| below.is_some())
 }
 
-/// Refuses a path that leads through a symbolic link in the run's directory: the run may come from somebody else. What
-/// the configuration names outside of it is the user's own.
+/// Refuses a path through a symbolic link in the run directory, which may be untrusted. Paths outside of it come from the
+/// configuration and are trusted.
 pub(crate) fn refuse_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf> {
     if let Some((directory, below)) = below_run(run, &path)? {
         below.for_opening(&directory)?;
@@ -98,40 +98,40 @@ pub(crate) fn refuse_links(run: &RunInfo, path: PathBuf) -> io::Result<PathBuf> 
     Ok(path)
 }
 
-/// Opens a hook's file for writing. In the run's directory only a regular file is opened, since a FIFO there would block
-/// training. Outside of it, the configuration may name a stream such as `/dev/stdout`.
+/// Opens a hook's file for writing. In the run directory only regular files are opened, because a FIFO would block training.
+/// Outside of it, the configuration may name a stream such as `/dev/stdout`.
 pub(crate) fn open(run: &RunInfo, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     if is_in_run(run, path) { open_own(path, options) } else { options.open(path) }
 }
 
 fn without_name(path: &Path) -> io::Error {
-    let text = format!("{} has no name that a checkpoint can hold; choose another", path.display());
+    let text = format!("{} cannot be stored in a checkpoint; choose another path", path.display());
     io::Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// The directory by which a checkpoint names the files of a hook: the run's, or the one in which the configuration puts
-/// them. A run that was moved or copied finds its own files, and a path in a checkpoint means nothing elsewhere.
+/// The directory to which a checkpoint's paths of a hook's files are relative: the run directory, or the configured directory
+/// of the files. So a run that was moved or copied finds its own files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputRoot(PathBuf);
 
 impl OutputRoot {
-    /// The base of what is configured under this path.
+    /// The root for the path in the configuration.
     pub(crate) fn of(run: &RunInfo, configured: &Path) -> io::Result<OutputRoot> {
-        let place = run.file(configured).unwrap_or_else(|| configured.to_owned());
-        let base = match run.files().filter(|files| place.starts_with(files)) {
+        let path = run.file(configured).unwrap_or_else(|| configured.to_owned());
+        let root = match run.files().filter(|files| path.starts_with(files)) {
             Some(files) => files,
-            None => place.parent().unwrap_or(&place),
+            None => path.parent().unwrap_or(&path),
         };
-        // The working directory may be another one when the run is resumed.
-        std::path::absolute(base).map(OutputRoot)
+        // A resumed run may have another working directory.
+        std::path::absolute(root).map(OutputRoot)
     }
 
-    /// The path as a checkpoint names it.
+    /// The path for a checkpoint.
     pub(crate) fn name(&self, path: &Path) -> io::Result<RelPath> {
         RelPath::of(path, &self.0).ok_or_else(|| without_name(path))
     }
 
-    /// Where that is.
+    /// The file of a path in a checkpoint.
     pub(crate) fn resolve(&self, name: &RelPath) -> PathBuf {
         name.below(&self.0)
     }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_would_do_harm_is_refused_by_its_key() {
+    fn a_harmful_path_is_refused_by_its_key() {
         let checked =
             |path: &str| check("path", Path::new(path), "a.json").map_err(|error| error.to_string());
         for fine in ["a.json", "./a.json", "below/a.json", "/tmp/a.json", "below/run.json", "a..b"] {

@@ -1,12 +1,12 @@
-//! A Python that reads what we write; tests of other crates include this file.
+//! Runs Python in tests, to read files with other implementations. Tests of other crates include this file.
 
-#![allow(dead_code)] // each of them uses its part
+#![allow(dead_code)] // each crate uses a part of it
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A Python that has these modules; CI installs one and names it.
+/// A Python with these modules. CI installs one and sets `TENTERHOOK_PYTHON`.
 pub(crate) fn with(modules: &str) -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_them = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
@@ -18,7 +18,7 @@ pub(crate) fn with(modules: &str) -> Option<String> {
     None
 }
 
-/// What a script prints, as JSON; it finds this path in `sys.argv[1]`.
+/// The output of a script as JSON; `sys.argv[1]` is this path.
 pub(crate) fn run(python: &str, script: &str, path: &Path) -> serde_json::Value {
     let output = Command::new(python).args(["-c", script]).arg(path).output().expect("python runs");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ pub(crate) fn run(python: &str, script: &str, path: &Path) -> serde_json::Value 
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// What a script that reads this input prints, as JSON.
+/// The output of a script with this standard input, as JSON.
 pub(crate) fn answer(python: &str, script: &str, input: &str) -> serde_json::Value {
     let mut command = Command::new(python);
     let piped = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,4 +1,4 @@
-//! How numbers and times are written for people.
+//! Formats numbers, times, metrics and lists for messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use tenterhook_core::Outcome;
 use tenterhook_core::plan::TRAIN_LOSS;
 
-/// Four digits that count, whatever the size.
+/// A number with four significant digits.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if value != 0.0 && !(1e-3..1e5).contains(&size) { format!("{value:.3e}") } else { format!("{value:.4}") }
 }
 
-/// As short as four digits can be: `0.001`, not `0.0010`.
+/// A number with at most four significant digits and no trailing zeros: `0.001`.
 pub(crate) fn short(value: f64) -> String {
     let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
     format!("{rounded:?}")
 }
 
-/// At most significant digits that count, and no more than there are.
+/// A number with at most six significant digits and no trailing zeros.
 pub(crate) fn significant(value: f64) -> String {
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
     let size = rounded.abs();
@@ -27,7 +27,7 @@ pub(crate) fn significant(value: f64) -> String {
     if is_plain { rounded.to_string() } else { format!("{rounded:e}") }
 }
 
-/// A count with its thousands apart.
+/// A count with separators for thousands.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -40,12 +40,17 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// So many of something, in the plural where it is due.
+/// A count with its noun: `1 step`, `2,000 steps`, `2 batches`.
 pub(crate) fn plural(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+    let ending = match what {
+        _ if number == 1 => "",
+        _ if what.ends_with("tch") => "es",
+        _ => "s",
+    };
+    format!("{} {what}{ending}", count(number))
 }
 
-/// Bytes in the unit that fits.
+/// A size in the largest fitting unit.
 pub(crate) fn bytes(number: u64) -> String {
     let (mut size, mut unit) = (number as f64, "B");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {
@@ -57,7 +62,7 @@ pub(crate) fn bytes(number: u64) -> String {
     if unit == "B" { format!("{number} B") } else { format!("{size:.1} {unit}") }
 }
 
-/// A time as people say it.
+/// A duration, rounded for reading.
 pub(crate) fn duration(time: Duration) -> String {
     let (seconds, whole) = (time.as_secs_f64(), time.as_secs());
     match whole {
@@ -69,7 +74,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A short time with three digits that count.
+/// A short duration with three significant digits.
 pub(crate) fn short_duration(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s >= 1.0 => (s, "s"),
@@ -85,8 +90,7 @@ pub(crate) fn short_duration(seconds: f64) -> String {
     }
 }
 
-/// Metrics one after the other, `name value` each, after what stands before them. What is there under its
-/// plain name is not repeated as `name_step` or `name_epoch`.
+/// Appends metrics as `name value`. A metric with its plain name is not repeated as `name_step` or `name_epoch`.
 pub(crate) fn add_metrics(line: &mut String, metrics: &BTreeMap<String, f64>) {
     for (name, value) in metrics {
         let plain = name.strip_suffix("_step").or_else(|| name.strip_suffix("_epoch"));
@@ -96,7 +100,7 @@ pub(crate) fn add_metrics(line: &mut String, metrics: &BTreeMap<String, f64>) {
     }
 }
 
-/// The metrics of one batch beside its loss, which is known already.
+/// The metrics without the training loss.
 pub(crate) fn without_loss(mut metrics: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     metrics.remove(TRAIN_LOSS);
     metrics
@@ -112,7 +116,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
     }
 }
 
-/// The same in a word.
+/// How a run ended, in one word.
 #[cfg(feature = "http")]
 pub(crate) fn ended(outcome: &Outcome) -> &'static str {
     match outcome {
@@ -123,10 +127,10 @@ pub(crate) fn ended(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// So many names are said.
+/// The maximum number of names in a list.
 pub(crate) const MAX_LISTED: usize = 20;
 
-/// Names for people: the first of them, and how many more there are.
+/// A list of names, with the number of those left out.
 pub(crate) fn list(names: &[String]) -> String {
     let shown: Vec<_> = names.iter().take(MAX_LISTED).map(|name| format!("`{name}`")).collect();
     let more = names.len().saturating_sub(MAX_LISTED);
@@ -139,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_for_people() {
+    fn numbers_are_rounded() {
         assert_eq!([number(0.98765), number(0.000_012_34), number(0.0)], ["0.9877", "1.234e-5", "0.0000"]);
         assert_eq!([short(0.001), short(0.1 + 0.2), short(1e-7)], ["0.001", "0.3", "1e-7"]);
         assert_eq!(
@@ -151,12 +155,16 @@ mod tests {
             ["NaN", "1234570", "-0.3"]
         );
         assert_eq!([count(7), count(1234), count(123_456)], ["7", "1,234", "123,456"]);
-        assert_eq!([plural(1, "step"), plural(2000, "step")], ["1 step", "2,000 steps"]);
+        assert_eq!(plural(2, "epoch"), "2 epochs");
+        assert_eq!(
+            [plural(1, "batch"), plural(2000, "step"), plural(2, "batch")],
+            ["1 batch", "2,000 steps", "2 batches"]
+        );
         assert_eq!([bytes(1023), bytes(1024), bytes(5 << 20)], ["1023 B", "1.0 KiB", "5.0 MiB"]);
     }
 
     #[test]
-    fn times_are_written_for_people() {
+    fn durations_are_rounded() {
         let times = [0.42, 4.2, 12.0, 75.0, 7300.0].map(|s| duration(Duration::from_secs_f64(s)));
         assert_eq!(times, ["420 ms", "4.2 s", "12 s", "1 min 15 s", "2 h 01 min"]);
         assert_eq!(
@@ -166,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_stands_there_once() {
+    fn a_metric_is_shown_once() {
         let names = ["x", "x_step", "x_epoch", "y_step"];
         let metrics = names.map(|name| (name.to_owned(), 1.0)).into();
         let mut line = String::from("step 3");
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_cut_and_say_how_much_is_missing() {
+    fn long_lists_are_cut_and_say_how_many_are_left_out() {
         let names: Vec<_> = (0..23).map(|at| format!("w{at}")).collect();
         assert_eq!(list(&names[..2]), "`w0`, `w1`");
         assert!(list(&names).ends_with("`w19` and 3 more"));

@@ -58,7 +58,7 @@ fn everything_arrives_in_order_and_is_flushed_before_the_end() {
 }
 
 #[test]
-fn the_oldest_makes_way_and_is_counted_and_training_never_waits() {
+fn the_oldest_item_is_dropped_and_counted_and_training_never_waits() {
     let (mut worker, go, seen) = numbers(queue(2, WhenFull::DropOldest));
     worker.send(0).expect("nothing failed");
     // The first is being dealt with, so that the queue is empty.
@@ -93,7 +93,7 @@ fn with_block_training_waits_and_nothing_is_dropped() {
 }
 
 #[test]
-fn what_fails_comes_back_and_the_rest_goes_on() {
+fn failures_are_returned_and_the_worker_continues() {
     let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
     for number in [13, 99, 13, 7] {
         worker.send(number).unwrap_or(());
@@ -113,7 +113,7 @@ fn what_fails_comes_back_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_not_done_in_time_is_lost_and_said() {
+fn items_not_done_in_time_are_lost_and_reported() {
     let timeout =
         QueueOptions { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
     let (mut worker, go, _seen) = numbers(timeout);
@@ -142,7 +142,7 @@ impl Work for Stubborn {
 }
 
 #[test]
-fn a_worker_that_waits_to_try_again_gives_up_when_its_time_is_over() {
+fn a_worker_that_waits_for_a_retry_ends_at_the_deadline() {
     let (told, tells) = mpsc::channel();
     let queue = QueueOptions { flush_timeout: Duration::from_millis(50), ..QueueOptions::default() };
     let mut worker = Worker::start("stubborn", queue, Stubborn(told)).expect("it starts");
@@ -173,7 +173,7 @@ impl Work for Clockwork {
 }
 
 #[test]
-fn a_worker_has_a_clock_of_its_own() {
+fn a_worker_ticks_without_items() {
     let (told, tells) = mpsc::channel();
     let mut worker = Worker::start("clockwork", QueueOptions::default(), Clockwork(told)).expect("it starts");
     assert_eq!(tells.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
@@ -183,7 +183,7 @@ fn a_worker_has_a_clock_of_its_own() {
 }
 
 #[test]
-fn what_is_dropped_unfinished_still_arrives() {
+fn dropping_a_worker_processes_its_items() {
     let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
     for number in 0..3 {
         worker.send(number).expect("nothing failed");

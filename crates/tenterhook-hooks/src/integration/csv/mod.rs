@@ -7,7 +7,6 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     FromOptions, HookResult, HookSpec, Log, Moment, Observer, OptionError, Phase, Sent, Setup, TimeSpan,
@@ -17,35 +16,25 @@ use tenterhook_files::{ResumableFile, TextLines};
 
 use table::{Cells, Table};
 
+use crate::support::macros::options;
 use crate::support::output_path;
 use crate::support::sink::{LoggedLine, Records, SinkFile, SinkFormat};
 use crate::worker::{QueueOptions, WhenFull, Work, WorkerContext};
 
-/// The options of [`Csv`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct CsvOptions {
-    /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
-    #[schemars(extend("minLength" = 1))]
-    pub path: PathBuf,
-    /// Maximum number of rows that wait to be written.
-    #[schemars(range(min = 1))]
-    pub queue_size: usize,
-    /// What happens when the queue is full: `drop_oldest` drops the oldest row, `block` makes training wait.
-    pub when_full: WhenFull,
-    /// How long the end of the run waits for unwritten rows.
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
-}
-
-impl Default for CsvOptions {
-    fn default() -> CsvOptions {
-        CsvOptions {
-            path: "metrics.csv".into(),
-            queue_size: 1000,
-            when_full: WhenFull::default(),
-            flush_timeout: TimeSpan::from_secs(10),
-        }
+options! {
+    /// The options of [`Csv`].
+    pub struct CsvOptions {
+        /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
+        #[schemars(extend("minLength" = 1))]
+        pub path: PathBuf = "metrics.csv".into(),
+        /// Maximum number of rows that wait to be written.
+        #[schemars(range(min = 1))]
+        pub queue_size: usize = 1000,
+        /// What happens when the queue is full: `drop_oldest` drops the oldest row, `block` makes training wait.
+        pub when_full: WhenFull = WhenFull::default(),
+        /// How long the end of the run waits for unwritten rows.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(10),
     }
 }
 

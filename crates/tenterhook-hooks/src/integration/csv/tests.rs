@@ -106,7 +106,7 @@ fn a_resumed_run_cuts_its_table_back_and_an_evaluation_does_not() {
 }
 
 #[test]
-fn a_run_that_begins_again_in_its_own_directory_begins_its_table_anew_and_elsewhere_it_is_added_to() {
+fn a_restarted_run_overwrites_its_own_table_and_appends_to_one_elsewhere() {
     let (dir, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     for _ in 0..2 {
         let mut rig = rig(dir.path());
@@ -125,7 +125,7 @@ fn a_run_that_begins_again_in_its_own_directory_begins_its_table_anew_and_elsewh
 }
 
 #[test]
-fn what_another_run_left_in_a_table_stays_when_one_is_resumed() {
+fn rows_of_another_run_stay_on_resume() {
     let (dir, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let path = other.path().join("all.csv");
     let made = || {
@@ -154,7 +154,7 @@ fn what_another_run_left_in_a_table_stays_when_one_is_resumed() {
 }
 
 #[test]
-fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_made() {
+fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut dry = rig(dir.path());
     dry.fast_dev_run(true);
@@ -183,7 +183,7 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_hook() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     let refused = |options: Value| {
         let options = serde_json::from_value(options).expect("they read");
         Csv::from_options(options).expect_err("refused").to_string()

@@ -14,10 +14,13 @@ mod tests;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-#[allow(clippy::wildcard_imports)] // a context for every event that a command can be run at
-use tenterhook_core::*;
+use tenterhook_core::hook::{Reply, reply};
+use tenterhook_core::{
+    Effect, Event, EventRef, Events, FromOptions, Hook, HookResult, HookSpec, Moment, OptionError, Sent,
+    Tier, TimeSpan, plan,
+};
 
-use payload::{EventPayload, Payload};
+use payload::Payload;
 use runner::{Outputs, Runner};
 
 use crate::checks;
@@ -193,10 +196,10 @@ timeout = "10 s"
 
 impl Exec {
     /// Queues the command for this event.
-    fn run<C: Context + EventPayload>(&mut self, cx: &C) -> HookResult {
-        let moment = cx.moment();
-        self.report_outputs(moment);
-        let outside = outside(moment).filter(|_| self.events.contains(C::EVENT));
+    fn run(&mut self, event: EventRef<'_>) -> HookResult {
+        let cx = event.moment();
+        self.report_outputs(cx);
+        let outside = outside(cx).filter(|_| self.events.contains(event.event()));
         let Some(outside) = outside else { return Ok(()) };
         let work = || Runner {
             outside,
@@ -204,7 +207,18 @@ impl Exec {
             timeout: self.options.timeout.0,
             outputs: self.outputs.clone(),
         };
-        self.worker.get_or_start("exec", self.queue, work)?.send(Payload::of(cx))
+        self.worker.get_or_start("exec", self.queue, work)?.send(Payload::of(event))
+    }
+
+    /// Runs the last command and reports the output of all, because there is no later event.
+    fn teardown(&mut self, event: EventRef<'_>) -> HookResult {
+        let run = self.run(event);
+        let finished = self.worker.finish();
+        self.report_outputs(event.moment());
+        match (run, finished) {
+            (Err(run), Err(finished)) => Err(format!("{run}; and then, {finished}").into()),
+            (run, finished) => run.and(finished),
+        }
     }
 
     fn report_outputs(&self, cx: &Moment<'_>) {
@@ -212,82 +226,55 @@ impl Exec {
     }
 }
 
-/// Defines the hook with a handler for each of these events.
-macro_rules! runs_at {
-    ($($handler:ident $Event:ident;)*) => {
-        /// The events that a command can be run at.
-        const EVENTS: &[Event] = &[$(Event::$Event,)* Event::Setup, Event::Teardown];
+/// The events at which a command can run.
+const EVENTS: [Event; 24] = [
+    Event::FitStart,
+    Event::FitEnd,
+    Event::TrainStart,
+    Event::TrainEnd,
+    Event::TrainEpochStart,
+    Event::TrainEpochEnd,
+    Event::ValidationStart,
+    Event::ValidationEpochStart,
+    Event::ValidationEpochEnd,
+    Event::ValidationEnd,
+    Event::TestStart,
+    Event::TestEpochStart,
+    Event::TestEpochEnd,
+    Event::TestEnd,
+    Event::PredictStart,
+    Event::PredictEpochStart,
+    Event::PredictEpochEnd,
+    Event::PredictEnd,
+    Event::CheckpointSaved,
+    Event::CheckpointLoaded,
+    Event::HookDisabled,
+    Event::Exception,
+    Event::Setup,
+    Event::Teardown,
+];
 
-        impl Exec {
-            /// The events that its options do not name.
-            fn idle(&self) -> Events {
-                let own = Events::of(&[Event::Setup, Event::Teardown]);
-                Events::of(EVENTS).without(self.events).without(own)
-            }
+/// By hand, because all events are treated alike.
+impl Hook for Exec {
+    fn spec(&self) -> HookSpec {
+        let events = self.events.with(Event::Setup).with(Event::Teardown);
+        let spec = events.iter().fold(HookSpec::observer("exec").tier(Tier::BuiltIn), HookSpec::wants);
+        let spec = spec.effect(Effect::Command(self.options.command.words()));
+        self.options.command.lack().into_iter().fold(spec, HookSpec::lacks)
+    }
+
+    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+        if let EventRef::Setup(_) = event {
+            self.worker.begin_call();
         }
+        reply(if let EventRef::Teardown(_) = event { self.teardown(event) } else { self.run(event) })
+    }
 
-        #[hook(name = "exec", tier = "built_in")]
-        impl Observer for Exec {
-            fn declare(&self, spec: HookSpec) -> HookSpec {
-                let spec = spec.idle(self.idle());
-                let spec = spec.effect(Effect::Command(self.options.command.words()));
-                self.options.command.lack().into_iter().fold(spec, HookSpec::lacks)
-            }
+    fn finish(&mut self) -> HookResult {
+        self.worker.finish()
+    }
 
-            fn setup(&mut self, cx: &Setup) -> HookResult {
-                self.worker.begin_call();
-                self.run(cx)
-            }
-
-            $(
-                fn $handler(&mut self, cx: &$Event) -> HookResult {
-                    self.run(cx)
-                }
-            )*
-
-            /// The last event, so the output of the last commands is passed on here.
-            fn teardown(&mut self, cx: &Teardown) -> HookResult {
-                let run = self.run(cx);
-                let finished = self.worker.finish();
-                self.report_outputs(cx);
-                match (run, finished) {
-                    (Err(run), Err(finished)) => Err(format!("{run}; and then, {finished}").into()),
-                    (run, finished) => run.and(finished),
-                }
-            }
-
-            fn finish(&mut self) -> HookResult {
-                self.worker.finish()
-            }
-
-            fn sent(&self) -> Option<Sent> {
-                self.worker.sent()
-            }
-        }
-    };
-}
-
-runs_at! {
-    on_fit_start FitStart;
-    on_fit_end FitEnd;
-    on_train_start TrainStart;
-    on_train_end TrainEnd;
-    on_train_epoch_start TrainEpochStart;
-    on_train_epoch_end TrainEpochEnd;
-    on_validation_start ValidationStart;
-    on_validation_epoch_start ValidationEpochStart;
-    on_validation_epoch_end ValidationEpochEnd;
-    on_validation_end ValidationEnd;
-    on_test_start TestStart;
-    on_test_epoch_start TestEpochStart;
-    on_test_epoch_end TestEpochEnd;
-    on_test_end TestEnd;
-    on_predict_start PredictStart;
-    on_predict_epoch_start PredictEpochStart;
-    on_predict_epoch_end PredictEpochEnd;
-    on_predict_end PredictEnd;
-    on_checkpoint_saved CheckpointSaved;
-    on_checkpoint_loaded CheckpointLoaded;
-    on_hook_disabled HookDisabled;
-    on_exception Exception;
+    fn sent(&self) -> Option<Sent> {
+        self.worker.sent()
+    }
 }

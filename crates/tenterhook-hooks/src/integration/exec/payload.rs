@@ -1,11 +1,10 @@
 //! The JSON that a command reads on its standard input.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-#[allow(clippy::wildcard_imports)] // a context for every event that a command can be run at
-use tenterhook_core::*;
+use tenterhook_core::{EventRef, Outcome, Phase, Stage};
 
 /// An event as a command receives it.
 #[derive(Clone, Debug, Serialize)]
@@ -38,99 +37,58 @@ pub(super) enum OwnFields {
 }
 
 impl Payload {
-    pub(super) fn of<C: EventPayload>(cx: &C) -> Payload {
-        let moment = cx.moment();
-        let TimePoint { step, epoch, metrics } = cx.time_point();
+    pub(super) fn of(event: EventRef<'_>) -> Payload {
+        let cx = event.moment();
+        let (step, epoch, metrics) = match event {
+            // A saved checkpoint has the values of its save.
+            EventRef::CheckpointSaved(saved) => {
+                (saved.saved_step, saved.saved_epoch, saved.saved_metrics.clone())
+            }
+            _ => (cx.step, cx.epoch, cx.metrics().to_map()),
+        };
         Payload {
-            event: C::EVENT.handler(),
-            run: moment.run.id.clone(),
+            event: event.event().handler(),
+            run: cx.run.id.clone(),
             // A command may have another working directory.
-            directory: moment.run.directory.as_ref().and_then(|path| std::path::absolute(path).ok()),
-            stage: moment.stage,
-            phase: moment.phase,
+            directory: cx.run.directory.as_ref().and_then(|path| std::path::absolute(path).ok()),
+            stage: cx.stage,
+            phase: cx.phase,
             step,
             epoch,
-            time: moment.elapsed().as_secs_f64(),
+            time: cx.elapsed().as_secs_f64(),
             metrics,
-            own: cx.own_fields(),
+            own: OwnFields::of(event),
         }
     }
 }
 
-/// Step, epoch and metrics that an event is about.
-pub(super) struct TimePoint {
-    step: u64,
-    epoch: u64,
-    metrics: BTreeMap<String, f64>,
-}
-
-/// The part of a payload that depends on the event.
-pub(super) trait EventPayload: Context {
-    fn own_fields(&self) -> OwnFields {
-        OwnFields::None {}
-    }
-
-    /// The time of the event; for a saved checkpoint, that of the save.
-    fn time_point(&self) -> TimePoint {
-        let moment = self.moment();
-        TimePoint { step: moment.step, epoch: moment.epoch, metrics: moment.metrics().to_map() }
-    }
-}
-
-macro_rules! without_fields {
-    ($($Event:ident)*) => { $(impl EventPayload for $Event<'_> {})* };
-}
-
-without_fields! {
-    Setup FitStart TrainStart TrainEpochStart TrainEpochEnd
-    ValidationStart ValidationEpochStart ValidationEpochEnd ValidationEnd
-    TestStart TestEpochStart TestEpochEnd TestEnd
-    PredictStart PredictEpochStart PredictEpochEnd PredictEnd
-}
-
-macro_rules! with_outcome {
-    ($($Event:ident)*) => {$(
-        impl EventPayload for $Event<'_> {
-            fn own_fields(&self) -> OwnFields {
-                OwnFields::Ended(self.outcome.clone())
+impl OwnFields {
+    fn of(event: EventRef<'_>) -> OwnFields {
+        match event {
+            EventRef::TrainEnd(cx) => OwnFields::Ended(cx.outcome.clone()),
+            EventRef::FitEnd(cx) => OwnFields::Ended(cx.outcome.clone()),
+            EventRef::Teardown(cx) => OwnFields::Ended(cx.outcome.clone()),
+            EventRef::Exception(cx) => OwnFields::Failed {
+                origin: cx.failure.origin.to_string(),
+                place: cx.failure.place,
+                error: cx.failure.error.to_string(),
+                panicked: cx.failure.panicked,
+            },
+            EventRef::CheckpointSaved(cx) => OwnFields::Saved {
+                path: absolute(cx.path),
+                root: absolute(cx.root),
+                best: cx.best_score.is_some(),
+                again: cx.again,
+            },
+            EventRef::CheckpointLoaded(cx) => OwnFields::Loaded { path: absolute(cx.path) },
+            EventRef::HookDisabled(cx) => {
+                OwnFields::Disabled { hook: cx.hook.to_owned(), reason: cx.reason.to_owned() }
             }
+            _ => OwnFields::None {},
         }
-    )*};
-}
-
-with_outcome! { TrainEnd FitEnd Teardown }
-
-impl EventPayload for Exception<'_> {
-    fn own_fields(&self) -> OwnFields {
-        let Failure { origin, place, error, panicked, .. } = self.failure;
-        OwnFields::Failed { origin: origin.to_string(), place, error: error.to_string(), panicked: *panicked }
     }
 }
 
-impl EventPayload for CheckpointSaved<'_> {
-    fn own_fields(&self) -> OwnFields {
-        let (path, root) = (absolute(self.path), absolute(self.root));
-        OwnFields::Saved { path, root, best: self.best_score.is_some(), again: self.again }
-    }
-
-    fn time_point(&self) -> TimePoint {
-        let (step, epoch) = (self.saved_step, self.saved_epoch);
-        TimePoint { step, epoch, metrics: self.saved_metrics.clone() }
-    }
-}
-
-impl EventPayload for CheckpointLoaded<'_> {
-    fn own_fields(&self) -> OwnFields {
-        OwnFields::Loaded { path: absolute(self.path) }
-    }
-}
-
-impl EventPayload for HookDisabled<'_> {
-    fn own_fields(&self) -> OwnFields {
-        OwnFields::Disabled { hook: self.hook.to_owned(), reason: self.reason.to_owned() }
-    }
-}
-
-fn absolute(path: &std::path::Path) -> PathBuf {
+fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

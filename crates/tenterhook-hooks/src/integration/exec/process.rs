@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_read_or_floods_us_keeps_nobody() {
+    fn a_command_that_does_not_read_or_floods_its_pipes_blocks_nothing() {
         let large = vec![b'x'; 1 << 20];
         assert_eq!(sh("exit 0", &large, LONG), lines(&[]));
         let said = sh("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero >&2", &large, LONG);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_leaves_running_keeps_nobody_either() {
+    fn background_processes_of_a_command_block_nothing() {
         let start = Instant::now();
         assert_eq!(sh("sleep 50 & echo done", b"", LONG), lines(&["done"]));
         assert!(start.elapsed() < Duration::from_secs(40));

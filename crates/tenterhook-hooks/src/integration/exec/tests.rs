@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenterhook_core::{Outcome, RunInfo};
 use tenterhook_testkit::{Fit, Rig};
 
 use super::*;
@@ -25,7 +26,7 @@ fn told(directory: &Path) -> Vec<Value> {
 const WRITE_DOWN: &str = "cat >> $TENTER_RUN_DIR/told";
 
 #[test]
-fn a_command_is_told_the_event_and_what_belongs_to_it() {
+fn a_command_reads_the_event_and_its_fields() {
     let dir = tempfile::tempdir().expect("a directory");
     let on = ["on_train_end", "on_checkpoint_saved", "on_hook_disabled", "on_exception", "on_train_start"];
     let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
@@ -87,7 +88,7 @@ fn every_event_that_is_not_of_a_batch_can_be_chosen_and_no_other() {
 }
 
 #[test]
-fn it_knows_the_event_by_its_environment_and_what_it_prints_is_said() {
+fn the_environment_names_the_event_and_the_output_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let script = "echo $TENTER_EVENT $TENTER_STEP; echo ${TENTER_RUN_DIR:-none}";
     let mut first = rig(exec(&["on_train_epoch_end", "on_train_end"], script), dir.path());
@@ -175,7 +176,7 @@ fn a_program_gets_its_arguments_as_they_are() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     let refused = |on: &[&str], command: &str| {
         let options = ExecOptions::of(on.iter().copied(), command);
         Exec::from_options(options).expect_err("refused").to_string()

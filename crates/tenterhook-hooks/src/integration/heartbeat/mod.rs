@@ -8,8 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     FromOptions, HookResult, HookSpec, Moment, Observer, OptionError, Policy, Sent, Setup, Stage, Teardown,
     TimeSpan, TrainBatchEnd, TrainStart, hook,
@@ -19,46 +17,34 @@ use sender::{Sender, Shared, Signal, Targets};
 
 use crate::checks;
 use crate::support::http::Client;
+use crate::support::macros::options;
 use crate::support::secret::{self, Endpoint, Secret};
 use crate::support::{output_path, text};
 use crate::worker::{LazyWorker, QueueOptions, WhenFull, outside};
 
-/// The options of [`Heartbeat`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct HeartbeatOptions {
-    /// Time between two heartbeats, such as `30 s` or `5 min`.
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub interval: TimeSpan,
-    /// The environment variable that holds the address for heartbeats. The address is a secret and is stored nowhere. Unset:
-    /// only `file` is written.
-    #[schemars(example = &"HEALTHCHECK_URL", extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
-    pub url_env: Option<String>,
-    /// The file for the latest heartbeat. A relative path is below the run directory, or beside the checkpoints if there is
-    /// none.
-    #[schemars(example = &"heartbeat.json", extend("minLength" = 1))]
-    pub file: Option<PathBuf>,
-    /// Suffix of the path of the address if the run failed. Unset: none.
-    #[schemars(example = &"/fail")]
-    pub fail_suffix: Option<String>,
-    /// Timeout of one request.
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub timeout: TimeSpan,
-    /// How long the end of the run waits for the last heartbeat.
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
-}
-
-impl Default for HeartbeatOptions {
-    fn default() -> HeartbeatOptions {
-        HeartbeatOptions {
-            interval: TimeSpan::from_secs(30),
-            url_env: None,
-            file: None,
-            fail_suffix: None,
-            timeout: TimeSpan::from_secs(10),
-            flush_timeout: TimeSpan::from_secs(10),
-        }
+options! {
+    /// The options of [`Heartbeat`].
+    pub struct HeartbeatOptions {
+        /// Time between two heartbeats, such as `30 s` or `5 min`.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub interval: TimeSpan = TimeSpan::from_secs(30),
+        /// The environment variable that holds the address for heartbeats. The address is a secret and is stored nowhere. Unset:
+        /// only `file` is written.
+        #[schemars(example = &"HEALTHCHECK_URL", extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
+        pub url_env: Option<String> = None,
+        /// The file for the latest heartbeat. A relative path is below the run directory, or beside the checkpoints if there is
+        /// none.
+        #[schemars(example = &"heartbeat.json", extend("minLength" = 1))]
+        pub file: Option<PathBuf> = None,
+        /// Suffix of the path of the address if the run failed. Unset: none.
+        #[schemars(example = &"/fail")]
+        pub fail_suffix: Option<String> = None,
+        /// Timeout of one request.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub timeout: TimeSpan = TimeSpan::from_secs(10),
+        /// How long the end of the run waits for the last heartbeat.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(10),
     }
 }
 

@@ -38,7 +38,7 @@ fn until(happened: impl Fn() -> bool) {
 }
 
 #[test]
-fn it_beats_at_the_start_by_its_own_clock_and_at_the_end() {
+fn there_are_heartbeats_at_the_start_by_the_clock_and_at_the_end() {
     let (server, dir) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().expect("a directory"));
     let options =
         HeartbeatOptions { interval: TimeSpan::from_secs(1), file: Some("beat.json".into()), ..options() };
@@ -70,7 +70,7 @@ fn it_beats_at_the_start_by_its_own_clock_and_at_the_end() {
 }
 
 #[test]
-fn a_failure_has_an_address_of_its_own_where_that_is_wanted() {
+fn a_failure_uses_the_suffix_of_the_address() {
     let (server, dir) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().expect("a directory"));
     for (suffix, expected) in [(Some("/fail"), "POST /T0K3N/fail"), (None, "POST /T0K3N")] {
         let options = HeartbeatOptions { fail_suffix: suffix.map(str::to_owned), ..options() };
@@ -85,7 +85,7 @@ fn a_failure_has_an_address_of_its_own_where_that_is_wanted() {
 }
 
 #[test]
-fn a_silence_is_told_once_until_it_is_over() {
+fn failures_in_a_row_are_reported_once() {
     let (bad, good) = (Answer::Status(500), Answer::Status(200));
     let server = Server::start(&[bad, bad, good, bad, bad, good]);
     let dir = tempfile::tempdir().expect("a directory");
@@ -106,7 +106,7 @@ fn a_silence_is_told_once_until_it_is_over() {
 }
 
 #[test]
-fn the_last_word_is_tried_again() {
+fn the_last_heartbeat_is_retried() {
     let server = Server::start(&[Answer::Status(200), Answer::Reset, Answer::Status(200)]);
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(options(), &server.url("/T0K3N"), dir.path());
@@ -137,7 +137,7 @@ fn it_is_silent_in_a_dry_run_a_rehearsal_and_an_evaluation() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     let refused = |options| Heartbeat::from_options(options).expect_err("refused").to_string();
     let default = HeartbeatOptions::default;
     assert!(refused(default()).contains("set `url_env`, such as \"HEALTHCHECK_URL\", or `file`"));

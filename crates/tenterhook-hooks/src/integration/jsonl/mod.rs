@@ -8,7 +8,6 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Cadence, Exception, FromOptions, HookResult, HookSpec, Mark, Moment, Observer, OptionError, Phase,
@@ -20,23 +19,18 @@ use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
 use line::{Line, LineFields};
 
 use crate::checks;
+use crate::support::macros::options;
 use crate::support::output_path::{self, OutputRoot};
 
-/// The options of [`Jsonl`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct JsonlOptions {
-    /// Number of batches between two lines, counted over all epochs.
-    #[schemars(range(min = 1))]
-    pub log_every_n_batches: u64,
-    /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
-    #[schemars(extend("minLength" = 1))]
-    pub path: PathBuf,
-}
-
-impl Default for JsonlOptions {
-    fn default() -> JsonlOptions {
-        JsonlOptions { log_every_n_batches: 100, path: "json_log.jsonl".into() }
+options! {
+    /// The options of [`Jsonl`].
+    pub struct JsonlOptions {
+        /// Number of batches between two lines, counted over all epochs.
+        #[schemars(range(min = 1))]
+        pub log_every_n_batches: u64 = 100,
+        /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
+        #[schemars(extend("minLength" = 1))]
+        pub path: PathBuf = "json_log.jsonl".into(),
     }
 }
 

@@ -67,7 +67,7 @@ fn a_line_has_the_rate_of_the_last_update_also_after_a_resume() {
 }
 
 #[test]
-fn metrics_stand_where_they_were_logged_and_numbers_json_lacks_are_words() {
+fn metrics_are_in_the_line_of_their_event_and_non_finite_numbers_are_strings() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(1, dir.path());
     rig.metric("old", 0.0).on_train_epoch_start();
@@ -123,7 +123,7 @@ fn the_file_is_where_the_path_says() {
 }
 
 #[test]
-fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_made() {
+fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     rig(1, dir.path()).fast_dev_run(true).play(&Fit::new(1, 2).script());
     let mut checked = rig(1, dir.path());
@@ -157,7 +157,7 @@ fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
 }
 
 #[test]
-fn what_is_missing_before_the_checkpoint_is_said() {
+fn lines_missing_before_the_checkpoint_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
     let script = Fit::new(1, 4).script();
@@ -185,7 +185,7 @@ fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_atte
 }
 
 #[test]
-fn a_run_that_was_moved_goes_on_in_its_own_file_and_where_a_file_may_be_anothers_it_is_only_added_to() {
+fn a_moved_run_continues_its_own_file_and_only_appends_to_a_shared_one() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut first = rig(1, one.path());
     first.on_train_start();
@@ -214,7 +214,7 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_hook() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     let error = Jsonl::from_options(0.into()).expect_err("refused").to_string();
     assert!(error.starts_with("`log_every_n_batches` must be 1 or more"), "{error}");
     for path in ["", "/", "../log.jsonl", "metrics.jsonl"] {

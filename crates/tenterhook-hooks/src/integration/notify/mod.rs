@@ -282,10 +282,12 @@ impl Observer for Notify {
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
         let is_best = self.update_best(cx);
-        let on = match is_best {
-            true if self.wants(NotifyOn::BestModel) => NotifyOn::BestModel,
-            _ if self.wants(NotifyOn::Checkpoint) => NotifyOn::Checkpoint,
-            _ => return Ok(()),
+        let on = if is_best && self.wants(NotifyOn::BestModel) {
+            NotifyOn::BestModel
+        } else if self.wants(NotifyOn::Checkpoint) {
+            NotifyOn::Checkpoint
+        } else {
+            return Ok(());
         };
         self.send(cx, on, self.saved_values(cx, on))
     }

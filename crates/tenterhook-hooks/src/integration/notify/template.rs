@@ -17,51 +17,32 @@ const MISSING: &str = "n/a";
 const AGAIN: &str = "(may have been sent before)";
 
 /// The placeholders besides metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Run,
-    Step,
-    Epoch,
-    EpochLabel,
-    Best,
-    BestPath,
-    Outcome,
-    Reason,
-    Error,
-    Path,
-    Again,
-    Hook,
-}
-
-const FIELDS: [(&str, Field); 12] = [
-    ("run", Field::Run),
-    ("step", Field::Step),
-    ("epoch", Field::Epoch),
-    ("epoch_label", Field::EpochLabel),
-    ("best", Field::Best),
-    ("best_path", Field::BestPath),
-    ("outcome", Field::Outcome),
-    ("reason", Field::Reason),
-    ("error", Field::Error),
-    ("path", Field::Path),
-    ("again", Field::Again),
-    ("hook", Field::Hook),
+const FIELDS: [&str; 12] = [
+    "run",
+    "step",
+    "epoch",
+    "epoch_label",
+    "best",
+    "best_path",
+    "outcome",
+    "reason",
+    "error",
+    "path",
+    "again",
+    "hook",
 ];
 
 impl NotifyOn {
     /// Whether messages of this kind have this field.
-    fn has(self, field: Field) -> bool {
+    fn has(self, field: &str) -> bool {
+        use NotifyOn::{BestModel, Checkpoint, EarlyStop, Exception, HookDisabled, TrainingEnd};
         match field {
-            Field::Run | Field::Step | Field::Epoch | Field::EpochLabel | Field::Best | Field::BestPath => {
-                true
-            }
-            Field::Outcome => matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop),
-            Field::Reason => {
-                matches!(self, NotifyOn::TrainingEnd | NotifyOn::EarlyStop | NotifyOn::HookDisabled)
-            }
-            Field::Error => self == NotifyOn::Exception,
-            Field::Path | Field::Again => matches!(self, NotifyOn::BestModel | NotifyOn::Checkpoint),
-            Field::Hook => matches!(self, NotifyOn::HookDisabled | NotifyOn::EarlyStop),
+            "outcome" => matches!(self, TrainingEnd | EarlyStop),
+            "reason" => matches!(self, TrainingEnd | EarlyStop | HookDisabled),
+            "error" => self == Exception,
+            "path" | "again" => matches!(self, BestModel | Checkpoint),
+            "hook" => matches!(self, HookDisabled | EarlyStop),
+            _ => true,
         }
     }
 }
@@ -90,7 +71,7 @@ pub(super) struct Values {
 enum Piece {
     Text(String),
     Field {
-        field: Field,
+        name: &'static str,
         spec: String,
     },
     /// A metric, by its index in `Template::metrics`.
@@ -151,8 +132,8 @@ impl Template {
         if name.is_empty() {
             return Err("has a `{}` without a name".into());
         }
-        let known = FIELDS.iter().filter(|(_, field)| on.has(*field));
-        let known: Vec<_> = known.map(|(name, _)| format!("{{{name}}}")).collect();
+        let known = FIELDS.iter().filter(|field| on.has(field));
+        let known: Vec<_> = known.map(|field| format!("{{{field}}}")).collect();
         let known = format!("there are {} and metrics such as {{val/loss:.4}}", known.join(", "));
         let number = |spec: &str| match formatted(0.0, spec) {
             Some(_) => Ok(spec.to_owned()),
@@ -160,19 +141,19 @@ impl Template {
                 Err(format!("has \"{spec}\", which is not a number format; write for example {EXAMPLES}"))
             }
         };
-        if let Some((_, field)) = FIELDS.iter().find(|(known, _)| *known == name) {
-            if !on.has(*field) {
+        if let Some(field) = FIELDS.into_iter().find(|field| *field == name) {
+            if !on.has(field) {
                 return Err(format!("has {{{name}}}, which these messages do not have; {known}"));
             }
-            if !matches!(field, Field::Step | Field::Epoch | Field::Best) && !spec.is_empty() {
+            if !matches!(field, "step" | "epoch" | "best") && !spec.is_empty() {
                 return Err(format!(
                     "has {{{name}:{spec}}}, and only numbers have a format; write {{{name}}}"
                 ));
             }
-            return Ok(Piece::Field { field: *field, spec: number(spec)? });
+            return Ok(Piece::Field { name: field, spec: number(spec)? });
         }
         // A name one letter away from a placeholder is a typo, not a metric.
-        if let Some((meant, _)) = FIELDS.iter().find(|(known, _)| strsim::osa_distance(known, name) == 1) {
+        if let Some(meant) = FIELDS.iter().find(|field| strsim::osa_distance(field, name) == 1) {
             return Err(format!("has {{{name}}}, which does not exist: did you mean {{{meant}}}? {known}"));
         }
         let metric = if name == "loss" { TRAIN_LOSS } else { name };
@@ -190,8 +171,7 @@ impl Template {
 
     /// Whether the template names the best checkpoint or its score.
     pub(super) fn names_best(&self) -> bool {
-        let is_best =
-            |piece: &Piece| matches!(piece, Piece::Field { field: Field::Best | Field::BestPath, .. });
+        let is_best = |piece: &Piece| matches!(piece, Piece::Field { name: "best" | "best_path", .. });
         self.pieces.iter().any(is_best)
     }
 
@@ -201,7 +181,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => filled.push_str(text),
-                Piece::Field { field, spec } => filled.push_str(&escaped(&values.field(*field, spec))),
+                Piece::Field { name, spec } => filled.push_str(&escaped(&values.field(name, spec))),
                 Piece::Metric { at, spec } => {
                     let value = values.metrics.get(*at).copied().flatten();
                     filled.push_str(&value.map_or_else(|| MISSING.to_owned(), |value| number(value, spec)));
@@ -218,22 +198,23 @@ impl Template {
 }
 
 impl Values {
-    fn field(&self, field: Field, spec: &str) -> String {
-        let or_missing = |text: &Option<String>| text.clone().unwrap_or_else(|| MISSING.to_owned());
-        match field {
-            Field::Run => self.run.clone(),
-            Field::Step => number(self.step as f64, spec),
-            Field::Epoch => number(self.epoch as f64, spec),
-            Field::EpochLabel => self.epoch_label.clone(),
-            Field::Best => self.best.map_or_else(|| MISSING.to_owned(), |best| number(best, spec)),
-            Field::BestPath => or_missing(&self.best_path),
-            Field::Outcome => self.outcome.unwrap_or(MISSING).to_owned(),
-            Field::Reason => or_missing(&self.reason),
-            Field::Error => or_missing(&self.error),
-            Field::Path => or_missing(&self.path),
-            Field::Again => if self.again { AGAIN } else { "" }.to_owned(),
-            Field::Hook => or_missing(&self.hook),
-        }
+    /// The text of a field; numbers are formatted.
+    fn field(&self, field: &str, spec: &str) -> String {
+        let text = match field {
+            "run" => Some(self.run.clone()),
+            "step" => Some(number(self.step as f64, spec)),
+            "epoch" => Some(number(self.epoch as f64, spec)),
+            "epoch_label" => Some(self.epoch_label.clone()),
+            "best" => self.best.map(|best| number(best, spec)),
+            "best_path" => self.best_path.clone(),
+            "outcome" => self.outcome.map(str::to_owned),
+            "reason" => self.reason.clone(),
+            "error" => self.error.clone(),
+            "path" => self.path.clone(),
+            "again" => Some(if self.again { AGAIN } else { "" }.to_owned()),
+            _ => self.hook.clone(),
+        };
+        text.unwrap_or_else(|| MISSING.to_owned())
     }
 }
 
@@ -269,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_filled_with_what_is_known() {
+    fn a_template_is_filled() {
         assert_eq!(
             filled("*{run}* {outcome} at {step} (epoch {epoch:03d}) by {hook}: {reason}", &[]),
             "*r1* stopped at 1234567 (epoch 003) by early_stopping: val/loss &lt; 0.1 &amp; falling"
@@ -291,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_nobody_would_read_is_cut() {
+    fn a_long_message_is_cut() {
         let long = Values { run: "ä".repeat(9000), ..values() };
         let text = Template::parse(NotifyOn::Exception, "{run}").expect("fine").fill(&long);
         assert_eq!((text.chars().count(), text.ends_with("ä…")), (MAX_CHARS, true));
     }
 
     #[test]
-    fn what_cannot_be_filled_is_refused_with_what_there_is() {
+    fn invalid_placeholders_are_refused_with_the_valid_ones() {
         for (on, text, hint) in [
             (
                 NotifyOn::TrainingEnd,

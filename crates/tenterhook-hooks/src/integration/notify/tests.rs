@@ -38,7 +38,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn everything_that_is_chosen_is_told() {
+fn there_is_a_message_for_every_selected_event() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&NotifyOn::ALL), &server);
     rig.progress(Progress { step: 7, epoch: 2, batches: 1, ..Progress::default() });
@@ -69,7 +69,7 @@ fn everything_that_is_chosen_is_told() {
 }
 
 #[test]
-fn what_is_not_chosen_is_not_even_received() {
+fn other_events_are_not_even_delivered() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::EarlyStop, NotifyOn::BestModel]), &server);
     assert!(!rig.on_exception().delivered);
@@ -81,7 +81,7 @@ fn what_is_not_chosen_is_not_even_received() {
 }
 
 #[test]
-fn a_run_that_was_stopped_is_told_by_its_end_where_only_that_is_chosen() {
+fn an_early_stop_is_a_training_end_if_only_that_is_selected() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::TrainingEnd]), &server);
     rig.outcome(Outcome::Stopped { by: "timer".into(), reason: "late".into() }).on_train_end();
@@ -212,7 +212,7 @@ fn a_run_that_had_ended_resumes_with_the_best_of_its_checkpoint() {
 }
 
 #[test]
-fn what_messages_about_checkpoints_need_is_declared() {
+fn requirements_of_messages_about_checkpoints_are_declared() {
     let access = |options: NotifyOptions| {
         let HookSpec { requires, monitors, .. } = notify(options).spec();
         (requires.into_iter().map(|required| required.what).collect::<Vec<_>>(), monitors)
@@ -231,7 +231,7 @@ fn what_messages_about_checkpoints_need_is_declared() {
 }
 
 #[test]
-fn too_many_are_held_back_and_told_of_by_the_next_and_an_end_never_is() {
+fn suppressed_messages_are_counted_in_the_next_and_ends_are_never_suppressed() {
     let server = Server::start(&[Answer::Status(200)]);
     let on = [NotifyOn::Checkpoint, NotifyOn::TrainingEnd];
     let mut first = rig(NotifyOptions { max_per_hour: 2, ..options(&on) }, &server);
@@ -250,7 +250,7 @@ fn too_many_are_held_back_and_told_of_by_the_next_and_an_end_never_is() {
 }
 
 #[test]
-fn what_was_held_back_and_never_told_of_is_said_at_the_end() {
+fn messages_suppressed_at_last_are_reported_at_the_end() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::Checkpoint]), &server);
     for _ in 0..3 {
@@ -295,7 +295,7 @@ fn a_variable_that_is_missing_is_a_failure_at_setup_and_a_rehearsal_does_not_nee
 }
 
 #[test]
-fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
+fn a_refused_message_is_retried_and_its_failure_does_not_show_the_address() {
     let server = Server::start(&[Answer::Status(503), Answer::Status(200), Answer::Status(404)]);
     let mut rig = rig(options(&[NotifyOn::Exception]), &server);
     rig.on_exception();
@@ -314,7 +314,7 @@ fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
 }
 
 #[test]
-fn the_end_waits_no_longer_than_it_is_told_to() {
+fn the_end_waits_no_longer_than_flush_timeout() {
     let server = Server::start(&[Answer::Hang]);
     let options = NotifyOptions {
         timeout: TimeSpan::from_secs(3600),
@@ -333,7 +333,7 @@ fn the_end_waits_no_longer_than_it_is_told_to() {
 }
 
 #[test]
-fn a_second_call_has_a_worker_of_its_own() {
+fn a_second_call_has_its_own_worker() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&NotifyOn::ALL), &server);
     rig.on_train_end();
@@ -346,7 +346,7 @@ fn a_second_call_has_a_worker_of_its_own() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     let bad = |change: fn(&mut NotifyOptions)| {
         let mut options = NotifyOptions::of("SLACK_WEBHOOK_URL");
         change(&mut options);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_begins_anew_removes_the_event_files_of_its_directory_and_nothing_else() {
+    fn a_restarted_run_removes_the_event_files_of_its_directory_and_nothing_else() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = three(directory.path());
         let beside = path.with_file_name("notes.txt");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_file_is_begun_anew() {
+    fn a_file_of_another_format_is_overwritten() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(name(7.0, "host"));
         fs::write(&path, "something else").expect("it is written");

@@ -8,6 +8,7 @@ use tenterhook_core::{OptionError, Pattern, TimeSpan};
 
 use crate::checks;
 use crate::chosen::{Chosen, everything};
+use crate::support::macros::options;
 use crate::support::output_path;
 use crate::worker::{QueueOptions, WhenFull};
 
@@ -21,61 +22,43 @@ pub enum HistogramOf {
     Weights,
 }
 
-/// The options of [`TensorBoard`](super::TensorBoard).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TensorBoardOptions {
-    /// Directory of the event file. A relative path is below the run directory, or beside the checkpoints if there is none.
-    /// Below an absolute path each run has a directory named by its id.
-    #[schemars(extend("minLength" = 1))]
-    pub dir: PathBuf,
-    /// Tensors to write histograms of: any of "gradients" and "weights". Histograms that other hooks log are always written.
-    pub histograms: Vec<HistogramOf>,
-    /// Number of optimizer steps between two histograms.
-    #[schemars(range(min = 1))]
-    pub histogram_every_n_steps: u64,
-    /// Number of bins of a histogram.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub histogram_bins: usize,
-    /// Parameters with histograms, as patterns over their names such as "blocks.*.mlp.**".
-    #[schemars(extend("minItems" = 1))]
-    pub params: Vec<String>,
-    /// Tensors of the batch to write as images, by name or pattern. Their shape is [N, H, W], [N, C, H, W] with 1 or 3
-    /// channels, or [H, W]. Unset: none.
-    #[schemars(extend("minLength" = 1))]
-    pub images: Option<String>,
-    /// Number of epochs between two writes of images. They are taken from the first batch of the epoch, starting with the
-    /// first epoch.
-    #[schemars(range(min = 1))]
-    pub images_every_n_epochs: u64,
-    /// Maximum number of images per batch.
-    #[schemars(range(min = 1))]
-    pub max_images: usize,
-    /// Maximum number of entries that wait to be written.
-    #[schemars(range(min = 1))]
-    pub queue_size: usize,
-    /// What happens when the queue is full: `drop_oldest` drops the oldest entry, `block` makes training wait.
-    pub when_full: WhenFull,
-    /// How long the end of the run waits for unwritten entries.
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
-}
-
-impl Default for TensorBoardOptions {
-    fn default() -> TensorBoardOptions {
-        TensorBoardOptions {
-            dir: DEFAULT_DIR.into(),
-            histograms: Vec::new(),
-            histogram_every_n_steps: 100,
-            histogram_bins: 64,
-            params: everything(),
-            images: None,
-            images_every_n_epochs: 1,
-            max_images: 8,
-            queue_size: 1000,
-            when_full: WhenFull::default(),
-            flush_timeout: TimeSpan::from_secs(10),
-        }
+options! {
+    /// The options of [`TensorBoard`](super::TensorBoard).
+    pub struct TensorBoardOptions {
+        /// Directory of the event file. A relative path is below the run directory, or beside the checkpoints if there is none.
+        /// Below an absolute path each run has a directory named by its id.
+        #[schemars(extend("minLength" = 1))]
+        pub dir: PathBuf = DEFAULT_DIR.into(),
+        /// Tensors to write histograms of: any of "gradients" and "weights". Histograms that other hooks log are always written.
+        pub histograms: Vec<HistogramOf> = Vec::new(),
+        /// Number of optimizer steps between two histograms.
+        #[schemars(range(min = 1))]
+        pub histogram_every_n_steps: u64 = 100,
+        /// Number of bins of a histogram.
+        #[schemars(range(min = 1, max = 10_000))]
+        pub histogram_bins: usize = 64,
+        /// Parameters with histograms, as patterns over their names such as "blocks.*.mlp.**".
+        #[schemars(extend("minItems" = 1))]
+        pub params: Vec<String> = everything(),
+        /// Tensors of the batch to write as images, by name or pattern. Their shape is [N, H, W], [N, C, H, W] with 1 or 3
+        /// channels, or [H, W]. Unset: none.
+        #[schemars(extend("minLength" = 1))]
+        pub images: Option<String> = None,
+        /// Number of epochs between two writes of images. They are taken from the first batch of the epoch, starting with the
+        /// first epoch.
+        #[schemars(range(min = 1))]
+        pub images_every_n_epochs: u64 = 1,
+        /// Maximum number of images per batch.
+        #[schemars(range(min = 1))]
+        pub max_images: usize = 8,
+        /// Maximum number of entries that wait to be written.
+        #[schemars(range(min = 1))]
+        pub queue_size: usize = 1000,
+        /// What happens when the queue is full: `drop_oldest` drops the oldest entry, `block` makes training wait.
+        pub when_full: WhenFull = WhenFull::default(),
+        /// How long the end of the run waits for unwritten entries.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(10),
     }
 }
 

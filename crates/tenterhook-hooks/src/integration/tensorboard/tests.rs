@@ -44,7 +44,7 @@ fn count(path: &Path) -> usize {
 }
 
 #[test]
-fn the_file_is_where_the_directory_says_and_a_shared_one_has_a_place_for_each_run() {
+fn the_file_is_in_its_directory_and_a_shared_one_has_a_directory_per_run() {
     let (dir, shared) =
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     for (options, place) in [
@@ -63,7 +63,7 @@ fn the_file_is_where_the_directory_says_and_a_shared_one_has_a_place_for_each_ru
 }
 
 #[test]
-fn a_resumed_run_goes_on_in_its_file_and_an_evaluation_adds_to_it() {
+fn a_resumed_run_continues_its_file_and_an_evaluation_appends_to_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().join("tensorboard");
     let script = Fit::new(2, 3).logging().script();
@@ -109,7 +109,7 @@ fn count_of(mut bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn after_its_worker_has_finished_another_goes_on_in_the_same_file() {
+fn a_second_worker_continues_the_same_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(dir.path(), json!({}));
     rig.metric("a", 1.0).on_log();
@@ -121,7 +121,7 @@ fn after_its_worker_has_finished_another_goes_on_in_the_same_file() {
 }
 
 #[test]
-fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_made() {
+fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut dry = rig(dir.path(), json!({ "histograms": ["weights"], "histogram_every_n_steps": 1 }));
     dry.fast_dev_run(true).params([("w", [1.0])]).metric("a", 1.0).play(&Fit::new(1, 2).logging().script());
@@ -183,7 +183,7 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_hook() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+fn invalid_options_are_refused_by_name() {
     for (options, part) in [
         (json!({ "dir": "" }), "`dir` must name a file"),
         (json!({ "dir": "checkpoints" }), "a directory of the run itself"),

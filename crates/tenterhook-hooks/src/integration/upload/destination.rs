@@ -270,6 +270,24 @@ fn is_this_machine(url: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
+/// Opens the store of another cloud with the settings of the environment.
+#[cfg(any(feature = "gcp", feature = "azure"))]
+macro_rules! open_store {
+    ($builder:expr, $Key:ident, $prefix:literal, $limits:ident, $variables:ident) => {{
+        let mut builder = $builder;
+        for (name, value) in $variables.iter().filter(|(name, _)| name.starts_with($prefix)) {
+            if let Ok(key) = name.to_ascii_lowercase().parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (key, value) in client_options($limits) {
+            builder = builder.with_config($Key::Client(key), value);
+        }
+        let store = builder.with_retry(retrying($limits)).build();
+        Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+    }};
+}
+
 #[cfg(feature = "gcp")]
 fn google(
     bucket: &str,
@@ -278,17 +296,8 @@ fn google(
 ) -> Result<Arc<dyn ObjectStore>, String> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-    let mut builder = GoogleCloudStorageBuilder::new();
-    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("GOOGLE_")) {
-        if let Ok(key) = name.to_ascii_lowercase().parse() {
-            builder = builder.with_config(key, value);
-        }
-    }
-    for (key, value) in client_options(limits) {
-        builder = builder.with_config(GoogleConfigKey::Client(key), value);
-    }
-    let store = builder.with_bucket_name(bucket).with_retry(retrying(limits)).build();
-    Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+    let builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket);
+    open_store!(builder, GoogleConfigKey, "GOOGLE_", limits, variables)
 }
 
 #[cfg(feature = "azure")]
@@ -299,15 +308,6 @@ fn azure(
 ) -> Result<Arc<dyn ObjectStore>, String> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-    let mut builder = MicrosoftAzureBuilder::new();
-    for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AZURE_")) {
-        if let Ok(key) = name.to_ascii_lowercase().parse() {
-            builder = builder.with_config(key, value);
-        }
-    }
-    for (key, value) in client_options(limits) {
-        builder = builder.with_config(AzureConfigKey::Client(key), value);
-    }
-    let store = builder.with_container_name(container).with_retry(retrying(limits)).build();
-    Ok(Arc::new(store.map_err(|error| format!("the environment is not complete: {error}"))?))
+    let builder = MicrosoftAzureBuilder::new().with_container_name(container);
+    open_store!(builder, AzureConfigKey, "AZURE_", limits, variables)
 }

@@ -1,4 +1,4 @@
-//! The other side of a connection, for tests: a server on loopback that misbehaves as it is told.
+//! A misbehaving HTTP server on loopback, for tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How a request is answered.
+/// How the server answers a request.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code)] // each crate whose tests include this file uses some of them
 pub enum Answer {
@@ -23,7 +23,7 @@ pub enum Answer {
     Reset,
 }
 
-/// What somebody sent.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Method and path.
@@ -76,7 +76,7 @@ impl Server {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An address at which nobody listens.
+    /// An address without a server.
     #[allow(dead_code)]
     pub fn nobody(path: &str) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a port");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transient_is_tried_again_after_longer_and_longer_pauses() {
+    fn transient_errors_are_retried_with_growing_pauses() {
         let lost = Err(HttpError::Connection("lost"));
         assert_eq!(tried(3, &[Ok(())]), (Ok(()), vec![]));
         assert_eq!(tried(3, &[Err(status(500, None)), lost, Ok(())]), (Ok(()), vec![1, 2]));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_change_is_not_tried_again() {
+    fn permanent_errors_are_not_retried() {
         for error in [status(404, None), status(302, None), HttpError::Permanent("no")] {
             assert_eq!(tried(3, &[Err(error)]), (Err(RetryError { error, attempts: 1 }), vec![]));
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_left_alone_as_long_as_it_asks_within_reason() {
+    fn retry_after_is_honoured_up_to_a_maximum() {
         assert_eq!(tried(3, &[Err(status(429, Some(7))), Ok(())]), (Ok(()), vec![7]));
         assert_eq!(tried(3, &[Err(status(503, Some(0))), Ok(())]), (Ok(()), vec![1]));
         let error = status(429, Some(3600));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_once_there_is_no_time_left() {
+    fn there_is_no_retry_without_time_left() {
         let mut attempts = 0;
         let result = retry(
             9,

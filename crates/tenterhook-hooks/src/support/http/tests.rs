@@ -17,7 +17,7 @@ fn posted(url: &str, timeout: Duration) -> Result<(), HttpError> {
 }
 
 #[test]
-fn json_is_posted_and_a_success_is_one() {
+fn json_is_posted() {
     let server = Server::start(&[Answer::Status(200), Answer::Status(204)]);
     for _ in 0..2 {
         assert_eq!(posted(&server.url(PATH), LONG), Ok(()));
@@ -27,7 +27,7 @@ fn json_is_posted_and_a_success_is_one() {
 }
 
 #[test]
-fn any_other_status_is_trouble_and_says_when_to_come_back() {
+fn any_other_status_is_an_error_with_its_retry_after() {
     let server =
         Server::start(&[Answer::Status(404), Answer::Status(500), Answer::With(429, "Retry-After: 7")]);
     let error = [(404, None), (500, None), (429, Some(Duration::from_secs(7)))];
@@ -37,7 +37,7 @@ fn any_other_status_is_trouble_and_says_when_to_come_back() {
 }
 
 #[test]
-fn nobody_is_followed_to_another_address() {
+fn redirects_are_not_followed() {
     let other = Server::start(&[Answer::Status(200)]);
     let to: &'static str = Box::leak(format!("Location: {}", other.url("/elsewhere")).into_boxed_str());
     for status in [301, 302, 303, 307, 308] {
@@ -50,7 +50,7 @@ fn nobody_is_followed_to_another_address() {
 }
 
 #[test]
-fn a_server_that_hangs_or_answers_too_slowly_is_given_up() {
+fn a_server_that_hangs_or_answers_too_slowly_is_a_timeout() {
     for answer in [Answer::Hang, Answer::Slowly(200, Duration::from_millis(50))] {
         let server = Server::start(&[answer]);
         let error = posted(&server.url(PATH), SHORT).expect_err("no answer in time");
@@ -62,7 +62,7 @@ fn a_server_that_hangs_or_answers_too_slowly_is_given_up() {
 }
 
 #[test]
-fn an_answer_that_comes_byte_by_byte_and_in_time_is_one() {
+fn a_slow_response_within_the_timeout_is_accepted() {
     let server = Server::start(&[
         Answer::Slowly(200, Duration::from_millis(1)),
         Answer::Slowly(500, Duration::from_millis(1)),
@@ -72,7 +72,7 @@ fn an_answer_that_comes_byte_by_byte_and_in_time_is_one() {
 }
 
 #[test]
-fn a_connection_that_is_refused_or_reset_is_told_and_is_transient() {
+fn a_refused_or_reset_connection_is_transient() {
     let error = posted(&Server::nobody(PATH), LONG).expect_err("nobody listens");
     assert_eq!(error, HttpError::Connection("the connection was refused"));
     let server = Server::start(&[Answer::Reset]);
@@ -82,7 +82,7 @@ fn a_connection_that_is_refused_or_reset_is_told_and_is_transient() {
 }
 
 #[test]
-fn a_name_that_nobody_has_and_one_that_does_not_speak_tls_are_told_without_the_address() {
+fn unknown_hosts_and_tls_errors_do_not_show_the_address() {
     let error = posted("http://no-such-host.invalid/T0K3N", LONG).expect_err("nobody has it");
     assert!(matches!(error, HttpError::Connection(_)), "{error:?}");
     let server = Server::start(&[Answer::Status(200)]);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_before_the_checkpoint_stays_and_nothing_else() {
+    fn records_sent_before_the_checkpoint_stay_and_nothing_else() {
         let until = position(0, 0, 3, 2.0);
         assert_eq!(kept(&until, &[1.0, 2.0, 2.0, 2.0, 3.0]), 3, "by number, where times are the same");
         assert_eq!(kept(&until, &[1.0, 2.0, 3.0, 4.0]), 2, "one had been dropped");

@@ -192,7 +192,7 @@ fn an_event_file_whose_worker_lagged_at_a_kill_has_every_line() {
 }
 
 #[test]
-fn entries_that_stand_in_no_other_file_are_said_to_be_missing() {
+fn own_entries_that_are_missing_are_reported() {
     let options = json!({ "histograms": ["weights"], "histogram_every_n_steps": 1 });
     let (directory, said) = killed_while_the_worker_lags(|| tensorboard(options.clone()), events);
     let whole = events(untouched(tensorboard(options.clone())).path());

@@ -288,7 +288,7 @@ fn one_of_several_types_is_refused_in_the_words_of_the_type() {
         ),
         (
             "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = 3",
-            "a command is a text for `sh`, or a list",
+            "a command is a string for `sh`, or a list",
         ),
         (
             "[[hooks]]\nuse = \"console\"\nmax_failures = 5000000000",

@@ -28,7 +28,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn a_column_that_comes_later_stands_in_earlier_rows_as_well_and_is_empty_there() {
+fn a_later_column_is_empty_in_earlier_rows() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.csv");
     table(&path, &[row(1, &[("b", 0.1)]), row(2, &[("a,\"x\"", 1e-7)]), row(3, &[("b", f64::NAN)])]);
@@ -60,7 +60,7 @@ fn the_columns_of_a_table_are_those_of_its_rows() {
 }
 
 #[test]
-fn what_is_no_table_of_this_kind_is_left_alone() {
+fn another_kind_of_table_is_left_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.csv");
     fs::write(&path, "name,age\nme,7\n").expect("it is written");

@@ -63,7 +63,7 @@ fn all_files_arrive_byte_for_byte_and_the_manifest_last() {
 }
 
 #[test]
-fn what_is_there_already_is_not_uploaded_again() {
+fn a_checkpoint_is_not_uploaded_twice() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), SMALL);
     let store = undisturbed();

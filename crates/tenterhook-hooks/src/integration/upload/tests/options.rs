@@ -12,7 +12,7 @@ fn refusal(to: &str) -> String {
 }
 
 #[test]
-fn a_place_is_a_bucket_or_a_directory() {
+fn a_destination_is_a_bucket_or_a_directory() {
     for (to, directory) in
         [("backup", "backup"), ("/mnt/backup", "/mnt/backup"), ("file:///mnt/my%20backup", "/mnt/my backup")]
     {
@@ -29,7 +29,7 @@ fn a_place_is_a_bucket_or_a_directory() {
 }
 
 #[test]
-fn what_is_no_place_is_refused_with_one_that_is() {
+fn an_invalid_destination_is_refused_with_a_valid_one() {
     for (to, part) in [
         ("", "is empty"),
         ("s3://", "names no bucket"),
