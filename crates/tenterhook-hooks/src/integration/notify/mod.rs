@@ -64,8 +64,10 @@ pub struct Notify {
     options: NotifyOptions,
     checked: Checked,
     memory: Memory,
-    /// The best checkpoint before `on_checkpoint_loaded`, until checkpoints are announced again.
-    before_load: Option<Option<Best>>,
+    /// The best checkpoint is that of `on_checkpoint_loaded`, until checkpoints are announced again.
+    is_loaded: bool,
+    /// The best checkpoint before that.
+    before_load: Option<Best>,
     /// A checkpoint had no value of `monitor` of its own step.
     unjudged: bool,
     endpoint: Endpoint,
@@ -103,6 +105,7 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
             checked: options.check()?,
             options,
             memory: Memory::default(),
+            is_loaded: false,
             before_load: None,
             unjudged: false,
             endpoint: Endpoint::default(),
@@ -163,9 +166,8 @@ impl Notify {
     /// Remembers a saved checkpoint if it is the best so far: by a value of `monitor` of its own step, or by the checkpoint
     /// hook. Returns whether it is.
     fn update_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
-        let before_load = self.before_load.take();
-        if let Some(before) = before_load.filter(|_| cx.again) {
-            self.memory.best = before;
+        if std::mem::take(&mut self.is_loaded) && cx.again {
+            self.memory.best = self.before_load.take();
         }
         let score = match (self.checked.mode, &self.options.monitor) {
             (Some(mode), Some(monitor)) => {
@@ -259,7 +261,10 @@ impl Observer for Notify {
             best.filter(|(_, path)| path.is_dir())
         };
         let loaded = loaded.map(|(score, path)| Best { score, path: path.display().to_string() });
-        self.before_load = loaded.map(|best| self.memory.best.replace(best));
+        self.is_loaded = loaded.is_some();
+        if let Some(best) = loaded {
+            self.before_load = self.memory.best.replace(best);
+        }
         Ok(())
     }
 

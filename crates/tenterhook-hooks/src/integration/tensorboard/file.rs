@@ -16,7 +16,7 @@ use crate::worker::{Work, WorkerContext};
 /// How the names of event files begin.
 pub(super) const PREFIX: &str = "events.out.tfevents.";
 
-/// TFRecord framing: a length and checksums.
+/// `TFRecord` framing: a length and checksums.
 #[derive(Debug)]
 pub(super) enum TfRecords {}
 

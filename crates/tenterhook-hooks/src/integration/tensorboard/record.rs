@@ -1,4 +1,4 @@
-//! TFRecord framing of event files: a length, the content, and a checksum of each.
+//! `TFRecord` framing of event files: a length, the content, and a checksum of each.
 
 use std::io::{self, Read};
 
@@ -46,7 +46,7 @@ fn exactly(file: &mut impl Read, size: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 == size).then_some(bytes))
 }
 
-/// The masked checksum of the TFRecord format.
+/// The masked checksum of the `TFRecord` format.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

@@ -72,9 +72,9 @@ mod tests {
         let lost = Err(HttpError::Connection("lost"));
         assert_eq!(tried(3, &[Ok(())]), (Ok(()), vec![]));
         assert_eq!(tried(3, &[Err(status(500, None)), lost, Ok(())]), (Ok(()), vec![1, 2]));
-        let last = RetryError { error: HttpError::Connection("lost"), attempts: 8 };
-        assert_eq!(tried(7, &[lost; 8]), (Err(last), vec![1, 2, 4, 8, 16, 30, 30]));
-        assert_eq!(last.to_string(), "lost (tried 8 times)");
+        let final_error = RetryError { error: HttpError::Connection("lost"), attempts: 8 };
+        assert_eq!(tried(7, &[lost; 8]), (Err(final_error), vec![1, 2, 4, 8, 16, 30, 30]));
+        assert_eq!(final_error.to_string(), "lost (tried 8 times)");
     }
 
     #[test]
