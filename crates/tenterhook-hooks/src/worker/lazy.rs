@@ -1,5 +1,7 @@
 //! A worker that starts when the hook needs it, once per call of the trainer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tenterhook_core::{HookResult, Sent};
 
 use super::{QueueOptions, Work, Worker};
@@ -46,6 +48,21 @@ impl<T: Send + 'static> LazyWorker<T> {
     /// What failed on the worker since the last call of `send` or `check`.
     pub fn check(&mut self) -> HookResult {
         self.worker.as_mut().map_or(Ok(()), Worker::check)
+    }
+
+    /// What failed, if the flag is set. The worker sets it right before it returns an error.
+    #[allow(dead_code)] // without the hooks that need the network
+    pub(crate) fn check_flagged(&mut self, failed: &AtomicBool) -> HookResult {
+        if !failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        failed.store(false, Ordering::Relaxed);
+        let checked = self.check();
+        if checked.is_ok() {
+            // The error is on its way.
+            failed.store(true, Ordering::Release);
+        }
+        checked
     }
 
     /// Waits for the remaining items and ends the worker.

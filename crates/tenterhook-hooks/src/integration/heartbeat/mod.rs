@@ -175,11 +175,7 @@ impl Observer for Heartbeat {
 
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.record_progress(cx);
-        if self.shared.has_failed.load(Ordering::Acquire) {
-            self.shared.has_failed.store(false, Ordering::Relaxed);
-            return self.worker.check();
-        }
-        Ok(())
+        self.worker.check_flagged(&self.shared.has_failed)
     }
 
     fn teardown(&mut self, cx: &Teardown) -> HookResult {

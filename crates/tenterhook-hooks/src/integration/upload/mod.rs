@@ -101,7 +101,11 @@ impl Upload {
 
     fn send(&mut self, cx: &Moment<'_>, root: PathBuf, checkpoint: Option<PathBuf>) -> HookResult {
         self.start(cx)?;
-        self.worker.send(Item { run: cx.run.id.clone(), root, checkpoint })
+        let sent = self.worker.send(Item { run: cx.run.id.clone(), root, checkpoint });
+        if sent.is_err() {
+            self.start_failed.store(false, Ordering::Relaxed);
+        }
+        sent
     }
 
     fn uploader(&mut self, cx: &Moment<'_>, outside: Outside) -> HookResult<Uploader> {
@@ -175,11 +179,7 @@ impl Observer for Upload {
     }
 
     fn on_train_batch_end(&mut self, _: &TrainBatchEnd) -> HookResult {
-        if self.start_failed.load(Ordering::Acquire) {
-            self.start_failed.store(false, Ordering::Relaxed);
-            return self.worker.check();
-        }
-        Ok(())
+        self.worker.check_flagged(&self.start_failed)
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
