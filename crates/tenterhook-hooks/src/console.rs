@@ -10,7 +10,8 @@ use tenterhook_core::{
     hook,
 };
 
-use crate::{checks, text};
+use crate::support::checks;
+use crate::text;
 
 /// The options of [`Console`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -12,9 +12,10 @@ use tenterhook_core::{
     TrainStart, ValidationEnd, ValidationStart, epoch_label, hook,
 };
 
-use crate::kept::Kept;
-use crate::stopwatch::Stopwatch;
-use crate::{checks, text};
+use crate::support::checks;
+use crate::support::resumable::Resumable;
+use crate::support::stopwatch::Stopwatch;
+use crate::text;
 
 /// The options of [`Logging`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,7 +50,7 @@ impl Default for LoggingOptions {
 #[derive(Clone, Debug)]
 pub struct Logging {
     options: LoggingOptions,
-    memory: Kept<Memory>,
+    memory: Resumable<Memory>,
     evaluation: Mark,
 }
 
@@ -130,7 +131,7 @@ impl Observer for Logging {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        if !self.memory.goes_on(cx) {
+        if !self.memory.is_resumed(cx) {
             *self.memory = Memory::default();
         }
         let Memory { training, epoch, .. } = &mut *self.memory;

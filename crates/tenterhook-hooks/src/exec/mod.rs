@@ -20,7 +20,7 @@ use tenterhook_core::*;
 use facts::{Tells, Told};
 use running::{Heard, Running};
 
-use crate::checks;
+use crate::support::checks;
 use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
 

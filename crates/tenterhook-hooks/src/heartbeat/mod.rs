@@ -18,10 +18,12 @@ use tenterhook_core::{
 use beat::{Beating, Pulse, Targets, Word};
 
 use crate::http::Client;
+use crate::own_file;
 use crate::secret::{self, Secret};
+use crate::support::checks;
+use crate::text;
 use crate::worker::outbox::{self, Outbox};
 use crate::worker::{Queue, WhenFull};
-use crate::{checks, own_file, text};
 
 /// The options of [`Heartbeat`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

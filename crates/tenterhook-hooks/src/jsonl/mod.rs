@@ -19,8 +19,8 @@ use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
 
 use line::{Line, What};
 
-use crate::checks;
 use crate::own_file::{self, Base};
+use crate::support::checks;
 
 /// The options of [`Jsonl`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -20,10 +20,10 @@ use options::{Settled, Templates};
 use sending::{Message, Sending};
 use template::Facts;
 
-use crate::checkpoint::{self, BEST, BestCheckpoint};
+use crate::checkpointing::checkpoint::{self, BEST, BestCheckpoint};
 use crate::http::Client;
-use crate::mode::Mode;
 use crate::secret::{self, Secret};
+use crate::support::mode::Mode;
 use crate::text;
 use crate::worker::Queue;
 use crate::worker::outbox::{self, Outbox};

@@ -6,10 +6,11 @@ use tenterhook_core::{OptionError, TimeSpan};
 
 use super::limit::Limit;
 use super::template::Template;
-use crate::mode::Mode;
+use crate::secret;
+use crate::support::checks;
+use crate::support::mode::Mode;
 use crate::worker::outbox;
 use crate::worker::{Queue, WhenFull};
-use crate::{checks, secret};
 
 /// The options of [`Notify`](super::Notify).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -162,11 +162,11 @@ impl TensorBoard {
     fn send_values(&mut self, moment: &Moment<'_>, of: &str, tensors: &Tensors<'_>) -> HookResult {
         let (params, held) = (self.choice.params.clone(), self.held.clone());
         let bins = self.options.histogram_bins;
-        if !tensors.iter().any(|tensor| params.has(tensor.name())) {
+        if !tensors.iter().any(|tensor| params.matches(tensor.name())) {
             return Ok(());
         }
         self.send(moment, (moment.progress.current_step(), None), || {
-            let chosen = tensors.iter().filter(|tensor| params.has(tensor.name()));
+            let chosen = tensors.iter().filter(|tensor| params.matches(tensor.name()));
             let spread = chosen.map(|tensor| (format!("{of}/{}", tensor.name()), held.spread(&tensor, bins)));
             What::Values { of: spread.collect(), bins }
         })
@@ -243,7 +243,7 @@ impl Observer for TensorBoard {
         let own = self.directory(cx)?.filter(|(_, is_own)| *is_own);
         self.file.begin(cx, own.map(|(directory, _)| directory))?;
         if !self.options.histograms.is_empty() {
-            self.choice.params.say_what_matches_nothing(cx);
+            self.choice.params.report_unmatched(cx);
         }
         if self.file.is_resumed() {
             self.is_open(cx, (self.now)())?;

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, Pattern, TimeSpan};
 
-use crate::checks;
-use crate::chosen::{Chosen, everything};
 use crate::own_file;
+use crate::support::checks;
+use crate::support::param_filter::{ParamFilter, all_params};
 use crate::worker::{Queue, WhenFull, outbox};
 
 /// What histograms are of.
@@ -67,7 +67,7 @@ impl Default for TensorBoardOptions {
             histograms: Vec::new(),
             histogram_every_n_steps: 100,
             histogram_bins: 64,
-            params: everything(),
+            params: all_params(),
             images: None,
             images_every_n_epochs: 1,
             max_images: 8,
@@ -84,7 +84,7 @@ const OWN: &str = "tensorboard";
 /// What follows from the options.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
-    pub(super) params: Chosen,
+    pub(super) params: ParamFilter,
     pub(super) images: Option<Pattern>,
     pub(super) queue: Queue,
 }
@@ -109,7 +109,7 @@ impl TensorBoardOptions {
         checks::bins(self.histogram_bins)?;
         let images = self.images.as_deref().map(str::parse).transpose();
         Ok(Choice {
-            params: Chosen::new(&self.params)?,
+            params: ParamFilter::new(&self.params)?,
             images: images.map_err(|error| OptionError::new("images", format!("`images`: {error}")))?,
             queue: outbox::queue(self.queue_size, self.when_full, self.flush_timeout)?,
         })

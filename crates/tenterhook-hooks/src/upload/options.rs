@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{OptionError, TimeSpan};
 
 use super::destination::{Destination, Patience};
-use crate::checks;
+use crate::support::checks;
 use crate::worker::{Queue, WhenFull, outbox};
 
 /// Which checkpoints are uploaded.

@@ -3,7 +3,7 @@
 use tenterhook_core::{HookResult, Moment, OptionError, Outside, Phase, Sent, TimeSpan};
 
 use super::{Queue, WhenFull, Work, Worker};
-use crate::checks;
+use crate::support::checks;
 
 /// The worker of a hook, while there is one.
 #[derive(Debug)]

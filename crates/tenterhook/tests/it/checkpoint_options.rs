@@ -370,7 +370,7 @@ fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
     assert_eq!(listed(root.path()), ["1_nan", "2_nan", "3_nan"]);
     assert_eq!(said(&report).len(), 1);
     assert!(
-        said(&report)[0].contains("the metric `val/loss`, which was not logged yet"),
+        said(&report)[0].contains("the metric `val/loss`, which is not logged yet"),
         "{:?}",
         said(&report)
     );

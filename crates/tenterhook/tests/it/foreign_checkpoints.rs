@@ -94,8 +94,8 @@ fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
             let event = "on_train_batch_end";
             state["loops"]["requested"] = json!([{ "save": save(path), "by": "checkpoint", "event": event }]);
         }),
-        ("ledger[0].path", &|state, path| {
-            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = path.into();
+        ("top_k[0].path", &|state, path| {
+            state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = path.into();
         }),
         ("last", &|state, path| state["hooks"]["checkpoint"]["data"]["last"] = path.into()),
     ];
@@ -128,7 +128,7 @@ fn a_directory_that_is_no_checkpoint_stays_and_that_is_told() {
     let theirs = root.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("thesis.txt"), "mine").unwrap();
-    forge(&from, |state| state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "theirs".into());
+    forge(&from, |state| state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = "theirs".into());
     let (told, tell) = std::sync::mpsc::channel();
     let trainer = saving(root.path(), None, 3).restoring(&from).with_notices(move |notice| {
         if let RunNotice::Said { text, .. } = notice {

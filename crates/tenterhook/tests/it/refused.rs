@@ -143,8 +143,8 @@ fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called
     let [state, manifest] =
         ["state.json", "manifest.json"].map(|file| (from.join(file), fs::read(from.join(file)).unwrap()));
     let forgeries: [(&str, Forged<'_>); 3] = [
-        ("ledger[0].path: `../up` is not a path below its directory", &|state| {
-            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "../up".into();
+        ("top_k[0].path: `../up` is not a path below its directory", &|state| {
+            state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = "../up".into();
         }),
         ("state has version 9, this program reads version", &|state| {
             state["hooks"]["checkpoint"]["version"] = 9.into();
