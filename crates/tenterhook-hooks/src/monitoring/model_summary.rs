@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn no_depth_is_only_the_totals_and_minus_one_every_tensor() {
+    fn depth_0_is_only_the_totals_and_minus_1_every_tensor() {
         assert_eq!(printed(0), [TOTALS]);
         assert_eq!(printed(-1).len(), 8);
         assert_eq!(printed(-1)[2], "blocks.0.fc.weight   [10, 20]         200  13.9 %");

@@ -68,7 +68,7 @@ struct SavedState {
     /// This plateau was reported.
     reported: bool,
     /// The first epoch in which a plateau is reported again.
-    quiet_until: u64,
+    cooldown_until: u64,
     /// The missing metric was reported.
     #[serde(default)]
     missing_reported: bool,
@@ -176,11 +176,11 @@ impl Observer for PlateauDetector {
         self.state.on_plateau = plateau.is_some();
         self.state.reported &= plateau.is_some();
         cx.log(&self.metric, f64::from(u8::from(plateau.is_some())));
-        let silent = self.state.reported || cx.epoch < self.state.quiet_until;
-        if let Some(range) = plateau.filter(|_| !silent) {
+        let is_silent = self.state.reported || cx.epoch < self.state.cooldown_until;
+        if let Some(range) = plateau.filter(|_| !is_silent) {
             self.report(cx, range);
             self.state.reported = true;
-            self.state.quiet_until = (cx.epoch + 1).saturating_add(self.options.cooldown);
+            self.state.cooldown_until = (cx.epoch + 1).saturating_add(self.options.cooldown);
         }
         Ok(())
     }

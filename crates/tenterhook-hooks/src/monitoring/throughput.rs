@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_comes_every_so_many_steps_and_validation_does_not_count() {
+    fn throughput_is_measured_every_n_steps_without_validation() {
         // A second per batch, of which there are four in an epoch, and six seconds of validation.
         let script = Fit::new(2, 4).validate(6).script();
         let mut rig = Rig::new(throughput(2, 0.0));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_are_smoothed_without_a_bias_towards_nothing() {
+    fn measurements_are_smoothed_with_bias_correction() {
         let mut rig = Rig::new(throughput(1, 0.9));
         rig.on_train_start();
         // What is waited for the first batch does not count.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_measures_the_same_and_its_starting_again_does_not_count() {
+    fn a_resumed_run_measures_the_same_without_its_start_up() {
         let script = Fit::new(3, 5).validate(2).accumulate(2).script();
         let late = |cue: &Cue| Cue { elapsed: cue.elapsed + Duration::from_mins(5), ..*cue };
         // Where checkpoints are made.

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn training_stops_when_its_time_is_over_validations_included() {
+    fn training_stops_after_the_duration_validations_included() {
         let script = Fit::new(3, 4).validate(3).script();
         for (interval, event, step) in
             [(TimerInterval::Step, Event::TrainBatchEnd, 6), (TimerInterval::Epoch, Event::TrainEpochEnd, 8)]
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_so_unless_told_to_be_quiet() {
+    fn the_limit_is_reported_only_when_verbose() {
         for verbose in [true, false] {
             let mut rig = Rig::new(timer(TimerOptions { verbose, ..of("2 s") }));
             rig.play(&Fit::new(1, 3).script());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_resumed_run_goes_on_and_its_starting_again_does_not_count() {
+    fn a_resumed_run_continues_the_time_without_its_start_up() {
         let script = Fit::new(2, 4).validate(3).script();
         let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
         let late = |cue: &Cue| Cue { elapsed: cue.elapsed + seconds(300), ..*cue };
@@ -320,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_that_is_none_is_refused_by_its_key() {
+    fn a_duration_of_zero_is_refused_by_its_key() {
         assert_eq!(timer(of("00:12:00:00")).remaining(), Some(seconds(43_200)));
         let error = Timer::new(of("0 s")).expect_err("it is none").to_string();
         assert!(error.starts_with("`duration` is 0 s") && error.contains("\"90 s\""), "{error}");
     }
 
     #[test]
-    fn without_a_duration_to_look_for_after_batches_it_wants_none() {
+    fn batch_events_are_wanted_only_for_a_duration_checked_by_step() {
         let wants = |options| {
             tenterhook_core::AnyHook::new(timer(options)).spec().events.contains(Event::TrainBatchEnd)
         };

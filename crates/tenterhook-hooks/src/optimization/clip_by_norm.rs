@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_are_chosen_count_and_are_clipped() {
+    fn only_selected_gradients_count_and_are_clipped() {
         let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(1.5) };
         assert_eq!(left(options), [1.5, -4.0]);
         let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(4.0) };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_an_error_on_request() {
+    fn non_finite_gradients_are_an_error_on_request() {
         for (per_parameter, check_finite) in [(false, true), (true, true), (false, false)] {
             let options = ClipByNormOptions { per_parameter, check_finite, ..ClipByNormOptions::of(1.0) };
             let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_is_nan_spoils_what_it_is_the_norm_of() {
+    fn a_nan_norm_makes_its_gradients_nan() {
         for (per_parameter, spoilt) in [(false, true), (true, false)] {
             let options = ClipByNormOptions { per_parameter, ..ClipByNormOptions::of(1.0) };
             let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_cannot_be_is_refused() {
+    fn an_invalid_norm_is_refused() {
         for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
             let error = ClipByNorm::new(ClipByNormOptions::of(max_norm)).unwrap_err().to_string();
             assert!(error.starts_with("`max_norm` is"), "{error}");

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_of_those_that_are_chosen_stays_within_the_limit() {
+    fn selected_gradients_are_clipped_by_value() {
         for (params, bias) in [("**", -0.5), ("**.weight", -4.0)] {
             let options = ClipByValueOptions { params: vec![params.into()], ..ClipByValueOptions::of(0.5) };
             let mut rig = Rig::new(ClipByValue::new(options).unwrap());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_cannot_be_is_refused() {
+    fn an_invalid_limit_is_refused() {
         for limit in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
             let error = ClipByValue::new(ClipByValueOptions::of(limit)).unwrap_err().to_string();
             assert!(error.starts_with("`limit` is"), "{error}");

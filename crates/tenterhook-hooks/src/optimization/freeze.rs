@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradients_that_are_chosen_are_dropped_from_the_first_step_to_the_last() {
+    fn selected_gradients_are_removed_in_all_steps() {
         assert_eq!(left(FreezeOptions::of(["**.bias"])), [false; 6]);
         assert_eq!(left(FreezeOptions::of(["bias"])), [true; 6]);
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_nothing_is_said_before_it_would_be_needed() {
+    fn an_unmatched_pattern_is_reported_before_the_first_frozen_step() {
         let options = FreezeOptions { from_step: 100, ..FreezeOptions::of(["fc.bais"]) };
         let mut rig = Rig::new(Freeze::new(options).unwrap());
         for done in 0..3 {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_never_found_to_be_not_finite() {
+    fn removed_gradients_are_not_checked() {
         let options = FreezeOptions { check_finite: true, ..FreezeOptions::of(["**"]) };
         let hook = Freeze::new(options).unwrap();
         assert!(hook.spec().check_finite);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_cannot_be_are_refused() {
+    fn invalid_steps_are_refused() {
         let refused = |options| Freeze::new(options).unwrap_err().to_string();
         let options = FreezeOptions { from_step: 0, ..FreezeOptions::of(["**"]) };
         assert!(refused(options).starts_with("`from_step` must be 1 or more"));

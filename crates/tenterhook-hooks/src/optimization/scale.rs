@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_chosen_are_multiplied() {
+    fn selected_gradients_are_scaled() {
         for (factor, params, weight, bias) in
             [(0.5, "**", 1.0, -2.0), (-2.0, "**.bias", 2.0, 8.0), (0.0, "fc.weight", 0.0, -4.0)]
         {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overflows_is_an_error_on_request() {
+    fn an_overflow_is_an_error_on_request() {
         for check_finite in [false, true] {
             let options = ScaleOptions { check_finite, ..ScaleOptions::of(1e30) };
             let mut rig = Rig::new(Scale::new(options).unwrap());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_that_gradients_cannot_have_is_refused() {
+    fn a_factor_beyond_32_bits_is_refused() {
         for factor in [f64::NAN, f64::INFINITY, 1e300] {
             let error = Scale::new(ScaleOptions::of(factor)).unwrap_err().to_string();
             assert!(error.starts_with("`factor` is"), "{error}");

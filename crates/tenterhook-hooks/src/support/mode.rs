@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_doubt_tells_nothing() {
+    fn an_ambiguous_name_tells_nothing() {
         for name in [
             "score",
             "m",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_counts_more_than_the_name_and_doubt_is_an_error_that_says_what_to_write() {
+    fn the_option_overrides_the_name_and_an_ambiguous_name_is_an_error_with_the_fix() {
         assert_eq!(Mode::resolve(Some(Mode::Max), "loss"), Ok(Mode::Max));
         assert_eq!(Mode::resolve(None, "loss"), Ok(Mode::Min));
         let error = Mode::resolve(None, "score").expect_err("in doubt").to_string();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_shown_with_the_name_that_was_meant() {
+    fn a_misspelt_name_is_shown_corrected() {
         for (name, meant) in [("val/los", "val/loss"), ("acuracy", "accuracy"), ("val_recal", "val_recall")] {
             let error = Mode::resolve(None, name).expect_err("in doubt").to_string();
             assert!(error.contains(&format!("did you mean `{meant}`?")), "{error}");

@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_chosen_by_any_of_the_patterns() {
+    fn a_parameter_is_selected_by_any_pattern() {
         let chosen = chosen(&["**.bias", "fc1.*"]).unwrap();
         let names = ["fc1.weight", "fc2.weight", "blocks.0.bias"];
         assert_eq!(names.map(|name| chosen.matches(name)), [true, false, true]);
     }
 
     #[test]
-    fn what_is_no_choice_is_refused_with_the_key() {
+    fn invalid_params_are_refused_with_the_key() {
         for (params, part) in [(&[][..], "`params` is empty"), (&["fc1", "a..b"], "`params`: `a..b` is not")]
         {
             let error = chosen(params).unwrap_err().to_string();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_nothing_is_said_once_when_its_optimizer_comes_round_again() {
+    fn an_unmatched_pattern_is_reported_once_when_its_optimizer_is_seen_again() {
         let params = ["**.bias", "fc1.wieght"];
         assert!(said(&params, &[(1, 0)]).is_empty(), "others may follow");
         let turns = [(1, 0), (2, 0), (3, 0)];

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_names_the_nearest_come_first_and_of_a_few_none_is_moved() {
+    fn many_names_are_sorted_by_similarity_and_few_keep_their_order() {
         let mut many: Vec<_> = (0..30).map(|at| format!("blocks.{at}.mlp")).collect();
         many.push("head".to_owned());
         nearest_first(&mut many, &["heat".to_owned()]);

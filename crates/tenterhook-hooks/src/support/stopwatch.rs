@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_add_up_and_what_lies_between_does_not_count() {
+    fn intervals_add_up_without_the_time_between() {
         let at = Duration::from_secs;
         let mut watch = Stopwatch::default();
         watch.start(at(10));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_refused_and_a_file_that_cannot_be_written_leaves_nothing() {
+    fn a_duplicate_name_is_refused_and_a_failed_write_leaves_no_file() {
         let tensor = || TensorBytes::new(DType::F32, &[1], &[1.0]);
         for names in [vec!["x", "x"], vec![METADATA]] {
             let tensors = names.iter().map(|name| ((*name).to_owned(), tensor())).collect();

@@ -309,8 +309,8 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     for (filename, hint) in [
-        ("{epoch:zz}", "`zz`, and that is no format; write for example `.2f`"),
-        ("{val/loss:.2d}", "no format"),
+        ("{epoch:zz}", "`zz`, which is not a format; write for example `.2f`"),
+        ("{val/loss:.2d}", "not a format"),
         ("../{epoch}", "set `dirpath`"),
         ("/tmp/{epoch}", "set `dirpath`"),
         ("{epoch", "without its"),
@@ -351,7 +351,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
 #[test]
 fn options_that_would_do_nothing_or_lead_astray_are_refused() {
     for (toml, begins) in [
-        ("mode = \"max\"", "`mode` is which direction of the `monitor`"),
+        ("mode = \"max\"", "`mode` says which direction of the `monitor`"),
         ("monitor = \"\"", "`monitor` is empty"),
         ("dirpath = \"../elsewhere\"", "`dirpath` is \"../elsewhere\", and must do without `..`"),
         ("dirpath = \"/tmp/a/../b\"", "`dirpath` is "),

@@ -374,6 +374,6 @@ fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
     let mut trainer = saving(root.path(), epochs(3), options()).restoring(root.path().join("epoch=1-step=2"));
     let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     let said: Vec<_> = report.notices.iter().map(ToString::to_string).collect();
-    assert!(said.iter().any(|said| said.contains("`epoch=0-step=1` is not there any more")), "{said:?}");
+    assert!(said.iter().any(|said| said.contains("`epoch=0-step=1` no longer exists")), "{said:?}");
     assert_eq!(listed(root.path()), ["epoch=1-step=2", "epoch=2-step=3"]);
 }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_or_leads_away_is_refused() {
+    fn a_template_that_cannot_be_filled_or_leads_out_is_refused() {
         for (template, hint) in [
             ("../{epoch}", "dirpath"),
             ("a/../../{epoch}", "dirpath"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_names_of_a_template_begin_with_is_known() {
+    fn the_prefix_of_a_template_is_known() {
         assert_eq!(prefix(DEFAULT, true), "epoch=");
         assert_eq!(prefix("a/b_{val/loss:.2f}", true), "a/b_val_loss=");
         assert_eq!(prefix("a/b_{val/loss:.2f}", false), "a/b_");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_a_template_are_those_that_it_names() {
+    fn the_metrics_of_a_template_are_known() {
         assert_eq!(metrics("{epoch}-{step:04d}_{val/loss:.2f}/{acc}"), ["val/loss", "acc"]);
     }
 }

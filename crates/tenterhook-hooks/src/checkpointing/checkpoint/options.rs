@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_the_trainer_and_hidden_ones_are_refused() {
+    fn reserved_and_hidden_names_are_refused() {
         let named = |filename: &str| CheckpointOptions {
             filename: Some(filename.into()),
             ..CheckpointOptions::default()
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_are_the_rhythm_unless_another_is_set() {
+    fn checkpoints_are_saved_every_epoch_unless_another_interval_is_set() {
         let interval = |options: CheckpointOptions| options.check().expect("they fit");
         assert_eq!(interval(CheckpointOptions::default()), SaveInterval::Epochs(1));
         let steps = CheckpointOptions { every_n_train_steps: Some(5), ..CheckpointOptions::default() };

@@ -59,7 +59,7 @@ fn nothing_is_saved_while_a_signal_ends_the_run() {
 }
 
 #[test]
-fn what_could_not_be_written_is_none_of_the_best() {
+fn a_failed_save_is_not_among_the_best() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |failed_saves: &[&str]| RunInfo {
         checkpoints: dir.path().into(),
@@ -84,7 +84,7 @@ fn what_could_not_be_written_is_none_of_the_best() {
 }
 
 #[test]
-fn last_is_of_every_epoch_whatever_the_best_are() {
+fn last_is_saved_every_epoch_whatever_the_best_are() {
     for (toml, expected) in [
         (BEST.replace("save_top_k = 2", "save_top_k = 1"), ["1", "last", "last", "last"]),
         (BEST.replace("save_top_k = 2", "save_top_k = 0"), ["last", "last", "last", ""]),
@@ -112,7 +112,7 @@ fn last_is_of_every_epoch_whatever_the_best_are() {
 }
 
 #[test]
-fn an_epoch_rhythm_without_a_monitor_keeps_every_checkpoint_unless_told_otherwise() {
+fn every_n_epochs_without_a_monitor_keeps_all_checkpoints_by_default() {
     let keeps = |toml: &str| checkpoint(toml).options.top_k();
     assert_eq!((keeps("every_n_epochs = 1"), keeps("save_every_n_epochs = 2")), (-1, -1));
     assert_eq!((keeps(""), keeps("every_n_train_steps = 5")), (1, 1), "as Lightning");
@@ -122,7 +122,7 @@ fn an_epoch_rhythm_without_a_monitor_keeps_every_checkpoint_unless_told_otherwis
 }
 
 #[test]
-fn after_a_resume_the_best_is_one_that_is_there() {
+fn after_a_resume_the_best_checkpoint_exists() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |removed: &[&str]| RunInfo {
         checkpoints: dir.path().into(),
@@ -152,7 +152,7 @@ fn after_a_resume_the_best_is_one_that_is_there() {
 }
 
 #[test]
-fn names_are_those_of_the_run_and_not_of_the_disk() {
+fn names_depend_on_the_run_and_not_on_the_disk() {
     let dir = tempfile::tempdir().expect("a directory");
     let all = "save_top_k = -1\nfilename = \"model\"";
     let shared = RunInfo { checkpoints: dir.path().into(), ..RunInfo::default() };
@@ -179,7 +179,7 @@ fn names_are_those_of_the_run_and_not_of_the_disk() {
 }
 
 #[test]
-fn a_name_that_another_hook_of_the_run_has_taken_gets_a_version_though_nothing_is_written_yet() {
+fn a_name_taken_by_another_hook_gets_a_version_before_it_is_written() {
     let first = Registration { name: Some("first".into()), ..Registration::default() };
     let mut rig = Rig::registered(checkpoint("filename = \"model\""), first);
     rig.beside(checkpoint("filename = \"model\"")).on_train_start();

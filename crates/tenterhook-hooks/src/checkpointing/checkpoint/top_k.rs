@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_kept_and_the_worst_of_them_goes() {
+    fn the_best_are_kept_and_the_worst_is_removed() {
         let (kept, removed) = feed(&[3.0, 1.0, 2.0, 5.0, 0.5], Some(2), Mode::Min);
         assert_eq!(kept, [1.0, 0.5]);
         assert_eq!(removed, [path("3"), path("2")]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_run_removed_itself_still_counts_and_what_others_removed_does_not() {
+    fn checkpoints_removed_by_the_run_are_ranked_and_others_are_forgotten() {
         let mut top_k = TopK::default();
         for (name, score) in [("there", 3.0), ("removed", 1.0), ("deleted", 0.5)] {
             top_k.add(path(name), Some(score));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_never_written_is_forgotten() {
+    fn a_failed_save_is_forgotten() {
         let mut top_k = TopK::default();
         top_k.add(path("a"), Some(1.0));
         top_k.add(path("b"), Some(0.5));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_the_first_to_go() {
+    fn a_nan_is_the_first_to_be_removed() {
         let (kept, removed) = feed(&[f64::NAN, 2.0], Some(1), Mode::Min);
         assert_eq!((kept, removed), (vec![2.0], vec![path("NaN")]));
     }

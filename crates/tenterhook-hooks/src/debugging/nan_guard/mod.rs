@@ -75,7 +75,7 @@ struct SavedState {
     dumps: u64,
     /// The last accumulation window with a finding: its epoch and its index there.
     #[serde(default)]
-    poisoned: Option<(u64, u64)>,
+    non_finite_window: Option<(u64, u64)>,
 }
 
 from_options! {
@@ -123,7 +123,7 @@ impl NanGuard {
     /// Handles new findings: counts them and decides about the update.
     fn handle(&mut self, moment: &Moment<'_>) -> Decision {
         let window = NanGuard::window(moment);
-        let again = self.state.poisoned == Some(window);
+        let again = self.state.non_finite_window == Some(window);
         let mut news = self.batch.found[self.handled..].iter();
         if again && news.all(|found| matches!(found, Finding::Gradient(_))) {
             // Gradients accumulate over the window, so an earlier finding is still in them.
@@ -135,7 +135,7 @@ impl NanGuard {
             };
         }
         self.handled = self.batch.found.len();
-        self.state.poisoned = Some(window);
+        self.state.non_finite_window = Some(window);
         if !again {
             self.state.in_a_row = self.state.in_a_row.saturating_add(1);
         }
@@ -223,8 +223,8 @@ impl NanGuard {
 
     /// After a batch in which all values were finite.
     fn finish_finite_batch(&mut self, cx: &TrainBatchEnd) {
-        let poisoned = self.state.poisoned == Some(NanGuard::window(cx));
-        if !cx.progress.step_counted || poisoned {
+        let is_non_finite = self.state.non_finite_window == Some(NanGuard::window(cx));
+        if !cx.progress.step_counted || is_non_finite {
             return;
         }
         self.state.last_good_step = Some(cx.step);
@@ -235,7 +235,7 @@ impl NanGuard {
     }
 }
 
-#[hook(state = "state")]
+#[hook(state = "state", version = 2)]
 impl Controller for NanGuard {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         spec.tier(Tier::BuiltIn)

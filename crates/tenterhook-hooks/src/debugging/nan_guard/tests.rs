@@ -60,7 +60,7 @@ fn kept(rig: &Rig<NanGuard>) -> (Option<u64>, u64, u64) {
 }
 
 #[test]
-fn while_all_is_finite_nothing_is_said_decided_or_written() {
+fn finite_batches_report_decide_and_write_nothing() {
     let root = tempfile::tempdir().expect("a directory");
     let mut run = Run::new(NanGuardOptions::default());
     run.rig.run(RunInfo { directory: Some(root.path().to_owned()), ..RunInfo::default() });
@@ -73,7 +73,7 @@ fn while_all_is_finite_nothing_is_said_decided_or_written() {
 }
 
 #[test]
-fn each_action_does_what_it_says() {
+fn every_action_works() {
     let what = "the loss is NaN; values are not finite in the gradient of `w` (1 of 2)";
     for (action, decided, raised) in [
         (NanAction::Warn, Decision::CONTINUE, false),
@@ -98,7 +98,7 @@ fn each_action_does_what_it_says() {
 }
 
 #[test]
-fn what_is_not_to_be_looked_at_is_not() {
+fn disabled_checks_find_nothing() {
     let skips = |change: fn(&mut NanGuardOptions), loss: f64, gradients: [f32; 3]| {
         let mut options = undumped(NanAction::Skip);
         change(&mut options);
@@ -114,7 +114,7 @@ fn what_is_not_to_be_looked_at_is_not() {
 }
 
 #[test]
-fn activations_are_looked_at_where_their_points_say_and_in_training_only() {
+fn selected_activations_are_checked_in_training_only() {
     let shown = |options: NanGuardOptions, point: &str, phase: Phase| {
         let mut run = Run::new(options);
         run.rig.on_train_batch_start();
@@ -135,7 +135,7 @@ fn activations_are_looked_at_where_their_points_say_and_in_training_only() {
 }
 
 #[test]
-fn it_wants_only_the_events_of_what_it_looks_at() {
+fn only_the_events_of_enabled_checks_are_wanted() {
     let wants = |check_activations, check_loss| {
         let options = NanGuardOptions { check_loss, check_activations, ..NanGuardOptions::default() };
         let events = tenterhook_core::AnyHook::new(NanGuard::new(options).expect("they fit")).spec().events;
@@ -147,7 +147,7 @@ fn it_wants_only_the_events_of_what_it_looks_at() {
 }
 
 #[test]
-fn points_that_are_not_there_are_said_once_after_the_first_batch() {
+fn unmatched_points_are_reported_once_after_the_first_batch() {
     let said = |points: &[&str], shown: &[&str]| {
         let points = points.iter().map(|&point| point.to_owned()).collect();
         let mut run = Run::new(NanGuardOptions { points, ..undumped(NanAction::Skip) });
@@ -169,7 +169,7 @@ fn points_that_are_not_there_are_said_once_after_the_first_batch() {
 }
 
 #[test]
-fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_said() {
+fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_reported() {
     let root = tempfile::tempdir().expect("a directory");
     let options = NanGuardOptions { action: NanAction::Skip, ..NanGuardOptions::default() };
     let mut run = Run::new(options);
@@ -193,7 +193,7 @@ fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_said() {
 }
 
 #[test]
-fn an_activation_of_a_step_without_a_loss_is_found_all_the_same() {
+fn an_activation_of_a_step_without_a_loss_is_found() {
     let mut run = Run::new(undumped(NanAction::Raise));
     run.rig.no_loss().on_train_batch_start();
     run.rig.activation("head", [f32::NAN]).on_train_batch_end();
@@ -218,7 +218,7 @@ fn too_many_in_a_row_fail_the_run_and_a_good_step_ends_the_row() {
 }
 
 #[test]
-fn of_many_in_a_row_ten_are_said_and_then_every_hundredth() {
+fn of_consecutive_findings_ten_are_reported_and_then_every_hundredth() {
     let mut run = Run::new(undumped(NanAction::Warn));
     for _ in 0..250 {
         run.batch(f64::NAN, GOOD);
@@ -227,7 +227,7 @@ fn of_many_in_a_row_ten_are_said_and_then_every_hundredth() {
 }
 
 #[test]
-fn a_window_is_poisoned_once_and_skipped_as_a_whole() {
+fn a_window_is_counted_once_and_skipped_as_a_whole() {
     let mut run = Run::new(undumped(NanAction::Skip));
     run.rig.run(RunInfo { accumulate_grad_batches: 2, ..RunInfo::default() });
     let sum = [f32::NAN, 0.0, 0.0];
@@ -243,7 +243,7 @@ fn a_window_is_poisoned_once_and_skipped_as_a_whole() {
 }
 
 #[test]
-fn two_poisoned_batches_of_a_window_are_both_said_and_count_as_one_step() {
+fn two_findings_in_a_window_are_both_reported_and_count_as_one_step() {
     let mut run = Run::new(undumped(NanAction::Skip));
     run.rig.run(RunInfo { accumulate_grad_batches: 2, ..RunInfo::default() });
     run.batch_of_window(f64::NAN, GOOD, false);
@@ -252,7 +252,7 @@ fn two_poisoned_batches_of_a_window_are_both_said_and_count_as_one_step() {
 }
 
 #[test]
-fn shapes_are_said_once_for_every_new_set_of_them() {
+fn every_new_set_of_shapes_is_reported_once() {
     let mut run = Run::new(NanGuardOptions { log_shapes: true, ..NanGuardOptions::default() });
     for rows in [2, 2, 3, 2] {
         run.rig.batch_tensors(NamedTensors::default().with("x", [rows, 1], vec![0.0; rows]));
@@ -286,7 +286,7 @@ fn dumped(root: &Path, change: impl FnOnce(&mut RunInfo)) -> Run {
 }
 
 #[test]
-fn a_dump_has_the_batch_and_the_report_and_says_how_to_load_them() {
+fn a_dump_has_the_batch_and_the_report_and_the_code_to_load_them() {
     let root = tempfile::tempdir().expect("a directory");
     let run = dumped(root.path(), |_| {});
     let place = root.path().join("nan_guard/step_2");
@@ -357,7 +357,7 @@ fn without_a_run_directory_it_dumps_beside_the_checkpoints_and_in_a_dry_run_not_
 }
 
 #[test]
-fn a_dump_that_fails_is_said_and_changes_nothing() {
+fn a_dump_that_fails_is_reported_and_changes_nothing() {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("nan_guard"), "in the way").expect("it writes");
     let run = dumped(root.path(), |_| {});
@@ -367,7 +367,7 @@ fn a_dump_that_fails_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn only_so_many_dumps_are_written_each_in_a_place_of_its_own() {
+fn at_most_max_dumps_are_written_each_in_its_own_directory() {
     let root = tempfile::tempdir().expect("a directory");
     let options = NanGuardOptions { action: NanAction::Skip, max_dumps: 2, ..NanGuardOptions::default() };
     let mut run = Run::new(options.clone());
@@ -409,5 +409,5 @@ fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
 fn a_state_of_another_version_is_refused() {
     let mut run = Run::new(NanGuardOptions::default());
     run.rig.load_state_dict(&State::of(9, &1).expect("it serialises"));
-    assert_eq!(run.failures(), ["state has version 9, this program reads version 1"]);
+    assert_eq!(run.failures(), ["state has version 9, this program reads version 2"]);
 }

@@ -88,6 +88,7 @@ struct SavedState {
 }
 
 const PARTS: [&str; 6] = ["data_wait", "forward", "backward", "optimizer", "hooks", "other"];
+
 /// The metric of a part.
 fn metric(part: &str) -> String {
     format!("profile/{part}_s")

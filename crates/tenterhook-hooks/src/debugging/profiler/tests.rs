@@ -67,7 +67,7 @@ fn every_part_of_a_batch_is_counted_and_the_rest_is_other() {
 }
 
 #[test]
-fn what_the_module_propagates_itself_is_not_counted_twice() {
+fn manual_backward_is_not_counted_twice() {
     let mut rig = Rig::new(profiler(all_batches()));
     rig.on_train_start();
     rig.backward_time(ms(30)).on_after_backward();
@@ -108,7 +108,7 @@ fn the_first_batches_warm_up_also_after_a_resume() {
 }
 
 #[test]
-fn the_table_is_printed_unless_told_otherwise() {
+fn the_table_is_printed_by_default() {
     let mut rig = Rig::new(profiler(all_batches()));
     rig.on_train_start();
     batch(&mut rig, 1, true);
@@ -167,7 +167,7 @@ fn a_filename_must_name_a_file() {
 }
 
 #[test]
-fn where_no_batch_counts_there_is_a_line_and_no_table_of_nothing() {
+fn without_batches_there_is_a_line_instead_of_a_table() {
     let mut rig = Rig::new(profiler(ProfilerOptions::default()));
     rig.play(&Fit::new(1, 2).script());
     let lines = ["no profile: all 2 batches warmed up; lower `skip_first_batches` or train longer"];

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_back_from_a_checkpoint_which_holds_only_what_is_in_use() {
+    fn a_checkpoint_holds_only_the_buckets_in_use() {
         let all = times([0, 1, 1000, 1000]);
         let text = serde_json::to_string(&all).expect("it writes");
         assert!(text.len() < 200, "{text}");

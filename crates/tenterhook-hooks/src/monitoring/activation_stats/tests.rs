@@ -56,7 +56,7 @@ fn every_statistic_is_logged_under_its_name() {
 }
 
 #[test]
-fn only_the_statistics_that_are_chosen_are_logged() {
+fn only_the_selected_statistics_are_logged() {
     for statistic in ActivationStatistic::ALL {
         let mut rig = rig(only(statistic));
         rig.activation("x", [1.0, 2.0]);
@@ -65,7 +65,7 @@ fn only_the_statistics_that_are_chosen_are_logged() {
 }
 
 #[test]
-fn what_is_not_finite_is_counted_and_left_out_of_the_mean() {
+fn non_finite_values_are_counted_and_left_out_of_the_mean() {
     let mut rig = rig(every_step());
     rig.activation("x", [1.0, f32::NAN, 3.0, f32::INFINITY]).activation("y", [f32::NAN]);
     let metrics = rig.metrics();
@@ -76,7 +76,7 @@ fn what_is_not_finite_is_counted_and_left_out_of_the_mean() {
 }
 
 #[test]
-fn in_training_it_looks_at_the_steps_that_are_multiples() {
+fn in_training_steps_that_are_multiples_are_logged() {
     let mut rig = rig(ActivationStatsOptions { log_frequency: 3, ..only(ActivationStatistic::Mean) });
     for step in 0_u16..7 {
         rig.step(step.into()).activation("x", [f32::from(step + 1)]);
@@ -88,7 +88,7 @@ fn in_training_it_looks_at_the_steps_that_are_multiples() {
 }
 
 #[test]
-fn only_the_points_that_match_are_looked_at() {
+fn only_the_points_that_match_are_logged() {
     let mut rig = rig(ActivationStatsOptions {
         statistics: vec![ActivationStatistic::Mean],
         ..at(&["blocks.*.mlp", "head"])
@@ -100,7 +100,7 @@ fn only_the_points_that_match_are_looked_at() {
 }
 
 #[test]
-fn a_pattern_that_chooses_nothing_is_said_once_after_the_first_batch_that_was_looked_at() {
+fn an_unmatched_pattern_is_reported_once_after_the_first_logged_batch() {
     let mut rig = rig(ActivationStatsOptions { log_frequency: 2, ..at(&["head", "tail"]) });
     rig.step(0).on_train_batch_end();
     assert!(said(&rig).is_empty(), "nobody was asked in a step that is not looked at");
@@ -111,7 +111,7 @@ fn a_pattern_that_chooses_nothing_is_said_once_after_the_first_batch_that_was_lo
 }
 
 #[test]
-fn a_sanity_check_and_the_stages_that_were_not_chosen_leave_no_trace() {
+fn nothing_is_logged_in_a_sanity_check_and_in_other_stages() {
     let mut rig = rig(ActivationStatsOptions { stages: vec![ActivationStage::Validate], ..every_step() });
     for phase in [Phase::SanityCheck, Phase::Train, Phase::Test, Phase::Predict] {
         rig.phase(phase).activation("x", [1.0]);
@@ -143,7 +143,7 @@ fn units_are_dead_when_all_their_values_are_zero() {
 }
 
 #[test]
-fn a_point_without_the_units_dimension_is_said_once_and_keeps_its_other_statistics() {
+fn a_point_without_the_unit_dimension_is_reported_once_and_keeps_its_other_statistics() {
     let mut rig = rig(ActivationStatsOptions { unit_axis: Some(2), ..every_step() });
     rig.shaped_activation("x", [1, 2], [0.0, 0.0]).shaped_activation("x", [1, 2], [0.0, 0.0]);
     assert_eq!(
@@ -156,7 +156,7 @@ fn a_point_without_the_units_dimension_is_said_once_and_keeps_its_other_statisti
 }
 
 #[test]
-fn of_a_point_with_several_tensors_all_are_looked_at() {
+fn all_tensors_of_a_point_are_logged() {
     let mut rig = rig(ActivationStatsOptions { unit_axis: Some(1), ..every_step() });
     let shown = NamedTensors::default().with("a", [1, 1], [1.0]).with("b", [0], []).with("c", [1], [5.0]);
     rig.show("x", shown);
@@ -166,7 +166,7 @@ fn of_a_point_with_several_tensors_all_are_looked_at() {
 }
 
 #[test]
-fn histograms_are_declared_where_they_are_logged_and_have_no_more_bins_than_make_sense() {
+fn histograms_are_declared_and_their_bins_limited() {
     let with = |histogram_bins| ActivationStatsOptions { histogram_bins, ..at(&["x"]) };
     let declares = |bins| hook(with(bins)).spec().writes.contains(&"act/x".to_owned());
     assert!(declares(10_000) && !declares(0));
@@ -175,7 +175,7 @@ fn histograms_are_declared_where_they_are_logged_and_have_no_more_bins_than_make
 }
 
 #[test]
-fn a_histogram_is_logged_where_bins_are_asked_for() {
+fn a_histogram_is_logged_if_it_has_bins() {
     let mut rig = rig(every_step());
     rig.activation("x", [0.0, 4.0]);
     assert!(!rig.metrics().has_histograms());
@@ -187,14 +187,14 @@ fn a_histogram_is_logged_where_bins_are_asked_for() {
 }
 
 #[test]
-fn what_holds_nothing_has_no_statistics() {
+fn an_empty_tensor_has_no_statistics() {
     let mut rig = rig(ActivationStatsOptions { histogram_bins: 2, ..every_step() });
     rig.shaped_activation("x", [0, 3], []);
     assert!(rig.metrics().names().is_empty() && rig.failures().is_empty());
 }
 
 #[test]
-fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
+fn the_plan_knows_the_log_frequency_set_or_default() {
     for log_frequency in [50, ActivationStatsOptions::default().log_frequency] {
         let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
@@ -202,7 +202,7 @@ fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
 }
 
 #[test]
-fn two_that_look_at_different_points_stand_beside_each_other_and_can_be_monitored() {
+fn two_hooks_on_different_points_do_not_conflict_and_can_be_monitored() {
     let refused = |one: &[&str], other: &[&str], monitored: &str| {
         let stages = vec![ActivationStage::Train, ActivationStage::Validate];
         let of = |points| hook(ActivationStatsOptions { stages: stages.clone(), ..at(points) }).spec();

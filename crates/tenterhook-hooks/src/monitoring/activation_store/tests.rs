@@ -53,7 +53,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_chosen_points_are_kept_in_memory_with_where_they_come_from() {
+fn the_selected_points_are_stored_in_memory_with_their_position() {
     let mut rig = rig(in_memory(&["a.*"]));
     rig.loader(0, "first");
     rig.progress(Progress { epoch: 2, step: 6, batches: 4, total_batches: 10, ..Default::default() });
@@ -76,7 +76,7 @@ fn the_chosen_points_are_kept_in_memory_with_where_they_come_from() {
 }
 
 #[test]
-fn every_so_many_batches_are_kept_and_not_more_than_so_many() {
+fn every_nth_batch_is_stored_up_to_the_maximum() {
     let options = ActivationStoreOptions { every_n_batches: 2, max_batches: Some(2), ..in_memory(&["x"]) };
     let mut rig = rig(options);
     for number in 1..=8 {
@@ -91,7 +91,7 @@ fn every_so_many_batches_are_kept_and_not_more_than_so_many() {
 }
 
 #[test]
-fn a_batch_that_shows_nothing_does_not_count() {
+fn a_batch_without_activations_does_not_count() {
     let mut rig = rig(ActivationStoreOptions { max_batches: Some(1), ..in_memory(&["x"]) });
     train(&mut rig, 1, &[("y", &[1.0])]);
     train(&mut rig, 2, &[("x", &[1.0])]);
@@ -99,7 +99,7 @@ fn a_batch_that_shows_nothing_does_not_count() {
 }
 
 #[test]
-fn a_point_that_a_batch_shows_again_is_numbered() {
+fn a_point_that_occurs_again_is_numbered() {
     let mut rig = rig(in_memory(&["**"]));
     train(
         &mut rig,
@@ -112,7 +112,7 @@ fn a_point_that_a_batch_shows_again_is_numbered() {
 }
 
 #[test]
-fn evaluations_are_kept_by_stage_and_a_sanity_check_never() {
+fn evaluations_are_stored_by_stage_and_a_sanity_check_never() {
     let options = ActivationStoreOptions {
         stages: vec![ActivationStage::Validate, ActivationStage::Predict],
         ..in_memory(&["x"])
@@ -137,7 +137,7 @@ fn evaluations_are_kept_by_stage_and_a_sanity_check_never() {
 }
 
 #[test]
-fn a_batch_that_does_not_fit_whole_is_refused_before_anything_of_it_is_kept() {
+fn a_batch_that_exceeds_the_limit_is_not_stored_at_all() {
     let mut rig = rig(ActivationStoreOptions { max_bytes: ByteSize(20), ..in_memory(&["**"]) });
     train(&mut rig, 1, &[("x", &[1.0]), ("y", &[2.0, 3.0])]);
     train(&mut rig, 2, &[("x", &[1.0]), ("y", &[2.0, 3.0]), ("z", &[4.0])]);
@@ -155,7 +155,7 @@ fn a_batch_that_does_not_fit_whole_is_refused_before_anything_of_it_is_kept() {
 }
 
 #[test]
-fn a_batch_that_fits_to_the_byte_is_kept() {
+fn a_batch_of_exactly_the_limit_is_stored() {
     let mut rig = rig(ActivationStoreOptions { max_bytes: ByteSize(8), ..in_memory(&["**"]) });
     train(&mut rig, 1, &[("x", &[1.0, 2.0])]);
     assert!(rig.failures().is_empty() && rig.hook().stored_bytes() == 8);
@@ -191,7 +191,7 @@ fn a_batch_becomes_a_file_with_its_metadata() {
 }
 
 #[test]
-fn files_of_evaluations_are_named_by_step_loader_and_batch_and_none_takes_the_place_of_another() {
+fn files_of_evaluations_are_named_by_step_loader_and_batch_and_none_is_overwritten() {
     let root = tempfile::tempdir().expect("a directory");
     let options =
         ActivationStoreOptions { stages: vec![ActivationStage::Validate], dir: "a/b".into(), ..of(&["x"]) };
@@ -210,7 +210,7 @@ fn files_of_evaluations_are_named_by_step_loader_and_batch_and_none_takes_the_pl
 }
 
 #[test]
-fn the_bound_of_files_counts_their_headers() {
+fn the_size_limit_counts_the_headers_of_files() {
     let root = tempfile::tempdir().expect("a directory");
     let mut measured = rig_in(root.path(), of(&["x"]));
     train(&mut measured, 1, &[("x", &[1.0])]);
@@ -230,7 +230,7 @@ fn the_bound_of_files_counts_their_headers() {
 }
 
 #[test]
-fn what_cannot_be_written_names_the_place_and_the_fix() {
+fn a_file_that_cannot_be_written_names_the_path_and_the_fix() {
     let root = tempfile::tempdir().expect("a directory");
     fs::write(root.path().join("activations"), "a file").expect("it is written");
     let mut rig = rig_in(root.path(), of(&["x"]));
@@ -241,7 +241,7 @@ fn what_cannot_be_written_names_the_place_and_the_fix() {
 }
 
 #[test]
-fn a_dry_run_writes_nothing_and_a_call_without_a_directory_says_so() {
+fn a_dry_run_writes_nothing_and_a_missing_directory_is_reported() {
     let root = tempfile::tempdir().expect("a directory");
     let mut dry = rig_in(root.path(), of(&["x"]));
     dry.fast_dev_run(true);
@@ -273,7 +273,7 @@ fn below_an_absolute_directory_each_run_has_its_own() {
 }
 
 #[test]
-fn a_run_too_short_for_every_n_batches_is_refused_where_nothing_else_is_kept() {
+fn a_run_too_short_for_every_n_batches_is_refused_if_nothing_else_is_stored() {
     let needs = |stages: &[ActivationStage]| {
         let options = ActivationStoreOptions { every_n_batches: 9, stages: stages.to_vec(), ..of(&["x"]) };
         ActivationStore::new(options).expect("they fit").spec().needs
@@ -284,7 +284,7 @@ fn a_run_too_short_for_every_n_batches_is_refused_where_nothing_else_is_kept() {
 }
 
 #[test]
-fn all_tensors_of_a_point_are_kept_and_said_sizes_read_well() {
+fn all_tensors_of_a_point_are_stored_and_sizes_are_in_the_plural() {
     assert_eq!([bytes(1), bytes(2)], ["1 byte", "2 bytes"]);
     let mut rig = rig(in_memory(&["x"]));
     rig.progress(Progress { batches: 1, total_batches: 1, ..Default::default() }).on_train_batch_start();
@@ -304,7 +304,7 @@ fn only_a_full_disk_is_told_to_make_room() {
 }
 
 #[test]
-fn points_that_are_not_there_are_said_once() {
+fn unmatched_points_are_reported_once() {
     let mut rig = rig(ActivationStoreOptions { every_n_batches: 5, ..in_memory(&["x", "blocks.*"]) });
     for number in 1..=10 {
         train(&mut rig, number, &[("x", &[1.0]), ("block.0", &[1.0])]);
@@ -314,7 +314,7 @@ fn points_that_are_not_there_are_said_once() {
 }
 
 #[test]
-fn it_listens_only_in_the_batches_that_are_kept() {
+fn activations_are_wanted_only_in_stored_batches() {
     let mut rig =
         rig(ActivationStoreOptions { every_n_batches: 2, max_batches: Some(1), ..in_memory(&["x"]) });
     assert!(Observer::wants_point(&*rig.hook(), "x") && !Observer::wants_point(&*rig.hook(), "y"));
@@ -332,7 +332,7 @@ fn it_listens_only_in_the_batches_that_are_kept() {
 }
 
 #[test]
-fn what_is_left_of_a_batch_that_did_not_end_is_not_taken_for_the_next() {
+fn an_unfinished_batch_is_dropped_at_the_next() {
     let mut rig = rig(ActivationStoreOptions { every_n_batches: 2, ..in_memory(&["x"]) });
     rig.progress(Progress { batches: 2, total_batches: 2, ..Default::default() }).on_train_batch_start();
     rig.activation("x", [1.0]);
@@ -341,7 +341,7 @@ fn what_is_left_of_a_batch_that_did_not_end_is_not_taken_for_the_next() {
 }
 
 #[test]
-fn two_that_write_into_one_directory_are_refused_with_the_fix() {
+fn two_hooks_that_write_to_one_directory_are_refused_with_the_fix() {
     let access = |options| ActivationStore::new(options).expect("they fit").spec();
     let claim = |dir: &str| access(ActivationStoreOptions { dir: dir.into(), ..of(&["x"]) }).claims;
     assert_eq!(claim("a"), claim("./a"));

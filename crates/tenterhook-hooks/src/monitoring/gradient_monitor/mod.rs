@@ -84,7 +84,7 @@ struct SavedState {
 
 from_options! {
     GradientMonitor from GradientMonitorOptions,
-    purpose: "watches gradients: norms, percentiles, histograms, clipping and update ratios",
+    purpose: "monitors gradients: norms, percentiles, histograms, clipping and update ratios",
     example: r#"
 log_frequency = 10
 log_norm = true

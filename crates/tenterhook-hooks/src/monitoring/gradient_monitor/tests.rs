@@ -49,7 +49,7 @@ fn norms_are_logged_by_name_and_in_total() {
 }
 
 #[test]
-fn norms_are_left_out_when_they_are_not_wanted() {
+fn norms_can_be_disabled() {
     let mut rig = rig(GradientMonitorOptions { log_norm: false, ..every_step() });
     rig.on_before_optimizer_step();
     assert_eq!(names(&rig), ["grad_exploding", "grad_vanishing"]);
@@ -84,7 +84,7 @@ fn the_total_is_over_all_gradients_whatever_the_filter() {
 }
 
 #[test]
-fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
+fn the_plan_knows_the_log_frequency_set_or_default() {
     for log_frequency in [50, GradientMonitorOptions::default().log_frequency] {
         let access = hook(GradientMonitorOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
@@ -92,7 +92,7 @@ fn the_plan_knows_how_often_it_looks_also_where_nobody_chose_that() {
 }
 
 #[test]
-fn it_looks_at_every_so_many_steps_and_at_nothing_in_between() {
+fn gradients_are_read_only_every_n_steps() {
     let mut rig = rig(GradientMonitorOptions { log_frequency: 3, ..every_step() });
     let looked: Vec<_> = (1..=7)
         .filter(|at| {
@@ -105,7 +105,7 @@ fn it_looks_at_every_so_many_steps_and_at_nothing_in_between() {
 }
 
 #[test]
-fn percentiles_are_exact_and_leave_out_what_is_not_finite() {
+fn percentiles_are_exact_and_ignore_non_finite_values() {
     let mut rig = Rig::new(hook(GradientMonitorOptions {
         percentiles: vec![0.0, 10.0, 50.0, 62.5, 99.9, 100.0],
         ..every_step()
@@ -165,7 +165,7 @@ fn a_filter_is_a_part_of_a_name_or_a_pattern() {
 }
 
 #[test]
-fn the_documented_filters_run_on_any_model_and_what_matches_nothing_is_said_once() {
+fn the_documented_filters_run_on_any_model_and_unmatched_ones_are_reported_once() {
     let param_filter = vec!["encoder".to_owned(), "decoder".to_owned()];
     let mut rig = rig(GradientMonitorOptions { param_filter, ..every_step() });
     rig.on_train_start();
@@ -192,7 +192,7 @@ fn the_update_ratio_is_the_change_over_the_norm_before() {
 }
 
 #[test]
-fn who_begins_to_vanish_or_explode_is_counted_and_said_by_name() {
+fn gradients_that_begin_to_vanish_or_explode_are_counted_and_reported_by_name() {
     let mut rig = Rig::new(hook(GradientMonitorOptions {
         vanishing_threshold: 0.5,
         exploding_threshold: 10.0,
@@ -218,7 +218,7 @@ fn who_begins_to_vanish_or_explode_is_counted_and_said_by_name() {
 }
 
 #[test]
-fn clipping_is_told_with_the_share_of_the_steps_that_clipped() {
+fn clipping_is_logged_with_the_share_of_clipped_steps() {
     let mut rig = rig(GradientMonitorOptions { log_frequency: 2, ..every_step() });
     rig.clip_rule(Some(ClipRule::Norm(1.0)));
     let mut told = Vec::new();
@@ -241,7 +241,7 @@ fn clipping_is_told_with_the_share_of_the_steps_that_clipped() {
 }
 
 #[test]
-fn optimizers_that_are_clipped_apart_make_one_step() {
+fn optimizers_clipped_separately_make_one_step() {
     let mut rig = rig(every_step());
     rig.clip_rule(Some(ClipRule::Norm(1.0)));
     rig.optimizer(0).norms(3.0, 1.0).on_gradient_clip();
@@ -256,7 +256,7 @@ fn optimizers_that_are_clipped_apart_make_one_step() {
 }
 
 #[test]
-fn without_clipping_and_without_the_wish_nothing_is_told_of_it() {
+fn clipping_is_not_logged_without_clipping_or_option() {
     let clip = |log_clipping, rule| {
         let mut rig = rig(GradientMonitorOptions { log_clipping, ..every_step() });
         rig.clip_rule(rule).norms(4.0, 1.0).on_gradient_clip();
@@ -268,7 +268,7 @@ fn without_clipping_and_without_the_wish_nothing_is_told_of_it() {
 }
 
 #[test]
-fn what_was_said_and_counted_survives_a_resume() {
+fn reports_and_counts_survive_a_resume() {
     let mut rig = rig(GradientMonitorOptions { exploding_threshold: 10.0, ..every_step() });
     rig.clip_rule(Some(ClipRule::Norm(1.0))).norms(4.0, 1.0).on_before_optimizer_step();
     rig.on_gradient_clip();

@@ -43,7 +43,7 @@ fn every_epoch_logs_all_optimizers_at_its_start() {
 }
 
 #[test]
-fn equal_names_are_numbered_whatever_people_call_things() {
+fn equal_names_are_numbered() {
     let mut rig = rig(LrMonitorOptions { frequency: LrFrequency::Epoch, ..LrMonitorOptions::default() });
     rig.optimizers([("sgd", &[0.1]), ("sgd", &[0.2]), ("sgd_2", &[0.3]), ("a/b", &[0.4])]);
     let groups = vec![group("b", 0.5), group("c", 0.6), group("c", 0.7)];
@@ -62,7 +62,7 @@ fn equal_names_are_numbered_whatever_people_call_things() {
 }
 
 #[test]
-fn momentum_and_weight_decay_are_logged_on_request_and_where_there_are_any() {
+fn momentum_and_weight_decay_are_logged_on_request_if_there_are_any() {
     let with = ParamGroup { momentum: Some(0.9), weight_decay: Some(0.01), ..group("all", 0.2) };
     let run = |log_momentum, log_weight_decay| {
         let mut rig = rig(LrMonitorOptions { log_momentum, log_weight_decay, ..LrMonitorOptions::default() });
@@ -80,7 +80,7 @@ fn momentum_and_weight_decay_are_logged_on_request_and_where_there_are_any() {
 }
 
 #[test]
-fn what_no_optimizer_has_is_said_at_the_start_and_only_then() {
+fn values_that_no_optimizer_has_are_reported_once_at_the_start() {
     let options =
         LrMonitorOptions { log_momentum: true, log_weight_decay: true, ..LrMonitorOptions::default() };
     let mut rig = rig(options);

@@ -32,7 +32,7 @@ fn said(rig: &Rig<PlateauDetector>) -> Vec<String> {
 }
 
 #[test]
-fn a_plateau_is_a_range_below_the_threshold_and_is_said_once() {
+fn a_plateau_is_a_range_below_the_threshold_and_is_reported_once() {
     let (found, said) = plateaus(options(), &[5.0, 3.0, 3.25, 3.0, 3.25, 2.0, 2.25, 2.25]);
     assert_eq!(found, [false, false, false, true, true, false, false, true]);
     assert_eq!(
@@ -45,7 +45,7 @@ fn a_plateau_is_a_range_below_the_threshold_and_is_said_once() {
 }
 
 #[test]
-fn the_documented_one_looks_at_five_epochs_and_a_thousandth() {
+fn the_defaults_are_five_epochs_and_a_thousandth() {
     let defaults = PlateauDetectorOptions::default();
     let (found, _) = plateaus(defaults.clone(), &[1.0, 1.0005, 1.0, 1.0009, 1.0, 1.0]);
     assert_eq!(found, [false, false, false, false, true, true]);
@@ -67,7 +67,7 @@ fn a_relative_threshold_is_a_share_of_the_mean() {
 }
 
 #[test]
-fn a_cooldown_keeps_it_quiet_and_what_still_lasts_is_said_after_it() {
+fn a_plateau_that_lasts_is_reported_after_the_cooldown() {
     let values = [1.0, 1.0, 1.0, 9.0, 2.0, 2.0, 2.0, 2.0];
     assert_eq!(plateaus(options(), &values).1.len(), 2);
     let quiet = PlateauDetectorOptions { cooldown: 4, ..options() };
@@ -84,7 +84,7 @@ fn a_cooldown_keeps_it_quiet_and_what_still_lasts_is_said_after_it() {
 }
 
 #[test]
-fn what_is_not_finite_is_no_plateau() {
+fn non_finite_values_are_not_a_plateau() {
     let nan = f64::NAN;
     assert_eq!(
         plateaus(options(), &[nan, nan, nan, 1.0, 1.0, 1.0]).0,
@@ -107,7 +107,7 @@ fn an_epoch_without_the_metric_or_cut_short_does_not_count() {
 }
 
 #[test]
-fn a_metric_that_is_missing_is_said_once_and_not_before_it_is_due() {
+fn a_missing_metric_is_reported_once_and_not_before_it_is_due() {
     let mut rig = rig(PlateauDetectorOptions { monitor: "val/loss".into(), ..options() });
     rig.validation(Validation { every_n_epochs: Some(2), ..Validation::default() }).metric("a", 1.0);
     rig.epoch(0).on_train_epoch_end();
@@ -119,7 +119,7 @@ fn a_metric_that_is_missing_is_said_once_and_not_before_it_is_due() {
 }
 
 #[test]
-fn a_resumed_run_finds_and_says_the_same() {
+fn a_resumed_run_finds_and_reports_the_same() {
     let values = [f64::NAN, 1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0];
     let (whole, _) = plateaus(options(), &values);
     for split in 1..values.len() {
@@ -151,7 +151,7 @@ fn values_that_cannot_work_are_refused_by_their_keys() {
 }
 
 #[test]
-fn a_run_must_be_as_long_as_the_window_that_somebody_chose() {
+fn a_run_must_be_as_long_as_a_window_that_is_set() {
     let needs = |window| {
         let options = PlateauDetectorOptions { window, ..PlateauDetectorOptions::default() };
         PlateauDetector::new(options).expect("it fits").spec().needs

@@ -37,7 +37,7 @@ fn patience_counts_checks_without_improvement() {
 }
 
 #[test]
-fn an_improvement_smaller_than_min_delta_is_none() {
+fn a_change_below_min_delta_is_no_improvement() {
     let options = EarlyStoppingOptions { patience: 1, min_delta: 0.5, ..of("m") };
     assert_eq!(stops_at(options.clone(), &[3.0, 2.4, 2.0]).map(|(at, _)| at), Some(2));
     let max = EarlyStoppingOptions { mode: Some(Mode::Max), ..options };
@@ -45,7 +45,7 @@ fn an_improvement_smaller_than_min_delta_is_none() {
 }
 
 #[test]
-fn thresholds_and_what_is_not_finite_stop_at_once_and_say_why() {
+fn thresholds_and_non_finite_values_stop_at_once_with_the_reason() {
     let options =
         EarlyStoppingOptions { stopping_threshold: Some(0.1), divergence_threshold: Some(10.0), ..of("m") };
     for (value, reason) in [
@@ -59,7 +59,7 @@ fn thresholds_and_what_is_not_finite_stop_at_once_and_say_why() {
 }
 
 #[test]
-fn without_check_finite_a_metric_that_is_not_finite_is_no_improvement() {
+fn without_check_finite_a_non_finite_metric_is_no_improvement() {
     let options = EarlyStoppingOptions { check_finite: false, patience: 2, ..of("m") };
     let (at, reason) = stops_at(options, &[1.0, f64::NAN, f64::INFINITY]).expect("it stops");
     assert_eq!((at, reason.as_str()), (2, "`m` has not improved on 1 in 2 checks"));
@@ -82,7 +82,7 @@ fn a_nan_is_never_the_best_and_counts_as_a_check() {
 }
 
 #[test]
-fn what_people_read_has_at_most_six_digits() {
+fn messages_have_at_most_six_digits() {
     let third = 1.0 / 3.0;
     let (_, reason) =
         stops_at(EarlyStoppingOptions { patience: 1, ..of("m") }, &[third, third]).expect("it stops");
@@ -93,7 +93,7 @@ fn what_people_read_has_at_most_six_digits() {
 }
 
 #[test]
-fn the_direction_is_what_is_set_or_what_the_name_tells() {
+fn the_direction_is_set_or_inferred_from_the_name() {
     let rising = |options| stops_at(options, &[1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!(rising(EarlyStoppingOptions::of("val/accuracy")), None);
     assert!(rising(EarlyStoppingOptions::of("val/loss")).is_some());
@@ -140,7 +140,7 @@ fn it_checks_after_validation_or_at_the_end_of_the_epoch() {
 }
 
 #[test]
-fn a_missing_metric_is_an_error_that_lists_those_there_are() {
+fn a_missing_metric_is_an_error_that_lists_the_existing_ones() {
     let mut rig = Rig::new(hook(of("val/los")));
     let reply = rig.metric("val/loss", 1.0).metric("train/loss", 2.0).on_train_epoch_end();
     let failure = reply.failure.clone().expect("it fails");
@@ -151,7 +151,7 @@ fn a_missing_metric_is_an_error_that_lists_those_there_are() {
 }
 
 #[test]
-fn a_missing_metric_that_need_not_be_there_is_said_once() {
+fn without_strict_a_missing_metric_is_reported_once() {
     let mut rig = Rig::new(hook(EarlyStoppingOptions { strict: false, patience: 1, ..of("m") }));
     rig.metric("val/loss", 1.0);
     for _ in 0..3 {
@@ -162,7 +162,7 @@ fn a_missing_metric_that_need_not_be_there_is_said_once() {
 }
 
 #[test]
-fn it_says_how_every_check_went_only_when_verbose() {
+fn checks_are_reported_only_when_verbose() {
     let verbose = EarlyStoppingOptions { verbose: true, patience: 2, ..of("m") };
     assert_eq!(
         said(verbose.clone(), &[2.0, 1.0, 1.5, 1.25]),
@@ -188,7 +188,7 @@ fn it_says_how_every_check_went_only_when_verbose() {
 }
 
 #[test]
-fn it_rests_in_a_sanity_check_in_a_dry_run_and_after_an_interruption() {
+fn nothing_is_checked_in_a_sanity_check_a_dry_run_and_after_an_interruption() {
     type Under = Rig<EarlyStopping>;
     let rests = |set: fn(&mut Under) -> &mut Under| {
         let mut rig = Rig::new(hook(EarlyStoppingOptions { patience: 1, ..of("m") }));
@@ -205,7 +205,7 @@ fn it_rests_in_a_sanity_check_in_a_dry_run_and_after_an_interruption() {
 }
 
 #[test]
-fn what_it_has_waited_survives_a_resume() {
+fn patience_survives_a_resume() {
     let options = EarlyStoppingOptions { patience: 2, ..of("m") };
     let mut rig = Rig::new(hook(options.clone()));
     for value in [1.0, 2.0] {

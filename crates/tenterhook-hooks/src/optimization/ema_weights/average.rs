@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{HookResult, NamedTensors, Tensor, Tensors};
 
 /// The moving average and the number of its updates.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Average {
-    /// Shared with the loop while swapped in.
+    /// Shared with the loop while swapped in. Saved as tensors, not here.
+    #[serde(skip)]
     pub(super) weights: Arc<NamedTensors>,
     pub(super) updates: u64,
 }

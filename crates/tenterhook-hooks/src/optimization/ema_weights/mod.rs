@@ -75,20 +75,19 @@ impl EmaWeightsOptions {
 #[derive(Clone, Debug)]
 pub struct EmaWeights {
     options: EmaWeightsOptions,
+    state: SavedState,
+    /// The module has the average instead of its own weights.
+    swapped: bool,
+}
+
+/// State saved in checkpoints. The average is saved as tensors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct SavedState {
+    #[serde(flatten)]
     average: Average,
     /// The last step that was counted.
     counted_to: u64,
-    /// The module has the average instead of its own weights.
-    swapped: bool,
     /// The number of batches at the last validation with the average. With `every` or `when`, not every validation has it.
-    validated_after: Option<u64>,
-}
-
-/// State saved in checkpoints, besides the average.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct SavedState {
-    updates: u64,
-    counted_to: u64,
     #[serde(default)]
     validated_after: Option<u64>,
 }
@@ -109,27 +108,21 @@ impl EmaWeights {
     /// Creates the hook, or reports an invalid option.
     pub fn new(options: EmaWeightsOptions) -> Result<EmaWeights, OptionError> {
         options.check()?;
-        Ok(EmaWeights {
-            options,
-            average: Average::default(),
-            counted_to: 0,
-            swapped: false,
-            validated_after: None,
-        })
+        Ok(EmaWeights { options, state: SavedState::default(), swapped: false })
     }
 
     /// The number of updates of the average.
     #[must_use]
     pub fn updates(&self) -> u64 {
-        self.average.updates
+        self.state.average.updates
     }
 
     /// Whether a multiple of `update_every_n_steps` was reached since the last batch. With manual optimization a batch may
     /// have several steps.
     fn is_due(&mut self, cx: &TrainBatchEnd) -> bool {
         let every = self.options.update_every_n_steps;
-        let reached = cx.step / every > self.counted_to / every;
-        self.counted_to = cx.step;
+        let reached = cx.step / every > self.state.counted_to / every;
+        self.state.counted_to = cx.step;
         reached && self.has_started(cx)
     }
 
@@ -145,14 +138,14 @@ impl EmaWeights {
 
     /// The decay of the next update.
     fn decay(&self) -> f64 {
-        let n = self.average.updates as f64;
+        let n = self.state.average.updates as f64;
         let warmup = if self.options.warmup { (1.0 + n) / (10.0 + n) } else { 1.0 };
         self.options.decay.min(warmup)
     }
 
     fn swap_in(&mut self) -> Decision {
         self.swapped = true;
-        Decision::CONTINUE.request(Request::SwapWeights(Weights(Arc::clone(&self.average.weights))))
+        Decision::CONTINUE.request(Request::SwapWeights(Weights(Arc::clone(&self.state.average.weights))))
     }
 
     fn swap_out(&mut self) -> Decision {
@@ -181,7 +174,7 @@ impl Controller for EmaWeights {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult<Decision> {
         if cx.total_batches == 0 {
             // A new fit counts its steps from 0.
-            self.counted_to = 0;
+            self.state.counted_to = 0;
         }
         self.swapped = false;
         Ok(Decision::CONTINUE)
@@ -190,17 +183,17 @@ impl Controller for EmaWeights {
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult<Decision> {
         if cx.paced(self.is_due(cx)) {
             let decay = self.decay();
-            self.average.update(&cx.params(), decay)?;
+            self.state.average.update(&cx.params(), decay)?;
         }
         Ok(Decision::CONTINUE)
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult<Decision> {
         let validates = cx.stage == Stage::Fit && cx.phase == Phase::Validate;
-        if !validates || !self.options.swap_for_validation || self.average.updates == 0 {
+        if !validates || !self.options.swap_for_validation || self.state.average.updates == 0 {
             return Ok(Decision::CONTINUE);
         }
-        self.validated_after = Some(cx.total_batches);
+        self.state.validated_after = Some(cx.total_batches);
         Ok(self.swap_in())
     }
 
@@ -209,11 +202,11 @@ impl Controller for EmaWeights {
     }
 
     fn on_train_end(&mut self, cx: &TrainEnd) -> HookResult<Decision> {
-        if self.average.updates == 0 {
+        if self.state.average.updates == 0 {
             cx.say("there is no average yet, so the final weights are those of training");
             return Ok(Decision::CONTINUE);
         }
-        let times = self.average.updates;
+        let times = self.state.average.updates;
         cx.say(format!("the final weights are the average of the weights at {times} steps"));
         let decision = self.swap_in();
         self.swapped = false;
@@ -227,21 +220,15 @@ impl Controller for EmaWeights {
 
     fn on_save_checkpoint(&mut self, cx: &SaveCheckpoint) -> HookResult {
         // A validation scores the average only if it was swapped in.
-        let scored = cx.phase != Phase::Validate || self.validated_after == Some(cx.total_batches);
-        if scored && self.options.swap_for_validation && self.average.updates > 0 {
+        let scored = cx.phase != Phase::Validate || self.state.validated_after == Some(cx.total_batches);
+        if scored && self.options.swap_for_validation && self.state.average.updates > 0 {
             cx.entries.put(EVALUATE_WITH, &cx.hook_name().to_owned())?;
         }
         Ok(())
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        let EmaWeights { average, counted_to, validated_after, .. } = self;
-        let saved = SavedState {
-            updates: average.updates,
-            counted_to: *counted_to,
-            validated_after: *validated_after,
-        };
-        Ok(State::of(VERSION, &saved)?.with_tensors((*self.average.weights).clone()))
+        Ok(State::of(VERSION, &self.state)?.with_tensors((*self.state.average.weights).clone()))
     }
 
     fn check_state_dict(&self, state: &State) -> HookResult {
@@ -249,9 +236,8 @@ impl Controller for EmaWeights {
     }
 
     fn load_state_dict(&mut self, state: &State) -> HookResult {
-        let SavedState { updates, counted_to, validated_after } = state.read(VERSION)?;
-        self.average = Average { weights: Arc::new(state.tensors.clone()), updates };
-        (self.counted_to, self.validated_after) = (counted_to, validated_after);
+        self.state = state.read(VERSION)?;
+        self.state.average.weights = Arc::new(state.tensors.clone());
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ fn step(rig: &mut Rig<EmaWeights>, step: u64, weight: f32) {
 }
 
 fn average(rig: &Rig<EmaWeights>) -> Option<f32> {
-    rig.hook().average.weights.get("w").map(|values| values[0])
+    rig.hook().state.average.weights.get("w").map(|values| values[0])
 }
 
 /// The averages after weights 1, 2, 3, … at steps 1, 2, 3, ….
@@ -44,17 +44,17 @@ fn averages(options: EmaWeightsOptions, steps: u64) -> Vec<Option<f32>> {
 }
 
 #[test]
-fn the_first_weights_are_the_average_and_later_ones_have_their_share() {
+fn the_first_weights_are_copied_and_later_ones_averaged() {
     assert_eq!(averages(options(), 3), [Some(1.0), Some(1.5), Some(2.25)]);
     let quick = EmaWeightsOptions { decay: 0.0, ..options() };
     assert_eq!(averages(quick, 2), [Some(1.0), Some(2.0)], "without decay it is the weights themselves");
 }
 
 #[test]
-fn the_decay_grows_while_the_average_is_young() {
+fn the_decay_warms_up() {
     let mut young = EmaWeights::new(EmaWeightsOptions::default()).expect("they fit");
     let mut grown = |updates| {
-        young.average.updates = updates;
+        young.state.average.updates = updates;
         young.decay()
     };
     assert!((grown(1) - 2.0 / 11.0).abs() < 1e-12 && (grown(90) - 0.91).abs() < 1e-12);
@@ -64,7 +64,7 @@ fn the_decay_grows_while_the_average_is_young() {
 }
 
 #[test]
-fn weights_are_taken_in_every_so_many_steps_from_the_start_on() {
+fn the_average_is_updated_every_n_steps_after_the_start() {
     let every = EmaWeightsOptions { update_every_n_steps: 2, ..options() };
     assert_eq!(averages(every, 4), [None, Some(2.0), Some(2.0), Some(3.0)]);
     for (start, first) in [("3 steps", 4), ("1 epoch", 10), ("8 batches", 5), ("6 s", 6)] {
@@ -78,7 +78,7 @@ fn weights_are_taken_in_every_so_many_steps_from_the_start_on() {
 }
 
 #[test]
-fn a_batch_without_a_step_is_not_taken_in_and_one_with_many_is_taken_in_once() {
+fn a_batch_without_a_step_updates_nothing_and_one_with_several_updates_once() {
     let mut rig = rig(EmaWeightsOptions { update_every_n_steps: 2, ..options() });
     step(&mut rig, 5, 1.0);
     let within = Progress { step: 5, step_counted: false, total_batches: 11, ..Progress::default() };
@@ -135,7 +135,7 @@ fn without_the_swap_validations_see_the_weights_and_the_end_the_average() {
 }
 
 #[test]
-fn without_an_average_the_end_says_so_and_a_checkpoint_names_none() {
+fn without_an_average_the_end_reports_it_and_a_checkpoint_names_none() {
     let mut rig = rig(options());
     rig.on_save_checkpoint();
     rig.on_train_end();
@@ -145,7 +145,7 @@ fn without_an_average_the_end_says_so_and_a_checkpoint_names_none() {
 }
 
 #[test]
-fn a_checkpoint_says_under_which_name_its_average_is() {
+fn a_checkpoint_names_the_hook_of_its_average() {
     let named = tenterhook_core::Registration { name: Some("mine".into()), ..Default::default() };
     let mut rig = Rig::registered(EmaWeights::new(options()).expect("they fit"), named);
     step(&mut rig, 1, 4.0);
@@ -159,16 +159,20 @@ fn its_state_copies_nothing_and_does_not_change_with_the_average() {
     step(&mut rig, 1, 4.0);
     let place = |tensors: &NamedTensors| tensors.get("w").map(<[f32]>::as_ptr);
     let state = Controller::state_dict(&*rig.hook()).expect("it has one");
-    assert_eq!(place(&state.tensors), place(&rig.hook().average.weights));
+    assert_eq!(place(&state.tensors), place(&rig.hook().state.average.weights));
     step(&mut rig, 2, 8.0);
     assert_eq!((state.tensors.get("w"), average(&rig)), (Some(&[4.0][..]), Some(6.0)));
-    let before = place(&rig.hook().average.weights);
+    let before = place(&rig.hook().state.average.weights);
     step(&mut rig, 3, 8.0);
-    assert_eq!(place(&rig.hook().average.weights), before, "nobody else holds it, so it changes in place");
+    assert_eq!(
+        place(&rig.hook().state.average.weights),
+        before,
+        "nobody else holds it, so it changes in place"
+    );
 }
 
 #[test]
-fn a_run_that_fails_while_it_is_swapped_in_gets_its_own_weights_back() {
+fn a_run_that_fails_in_a_validation_gets_its_own_weights_back() {
     let mut rig = rig(options());
     step(&mut rig, 1, 4.0);
     rig.on_exception();
@@ -179,7 +183,7 @@ fn a_run_that_fails_while_it_is_swapped_in_gets_its_own_weights_back() {
 }
 
 #[test]
-fn a_resumed_average_goes_on_to_the_bit() {
+fn a_resumed_average_is_the_same_to_the_bit() {
     let fresh = || EmaWeights::new(EmaWeightsOptions::default()).expect("they fit");
     let mut rig = Rig::new(fresh());
     for (at, weight) in [(1, 0.1), (2, 0.7), (3, -0.3)] {
@@ -203,7 +207,7 @@ fn the_order_of_a_checkpoint_is_not_the_order_of_the_module() {
     state.tensors = tenterhook_core::NamedTensors::from([("b", [5.0]), ("w", [1.0])]);
     rig.load_state_dict(&state);
     rig.progress(next(2)).params([("w", [3.0]), ("b", [6.0])]).on_train_batch_end();
-    let weights = rig.hook().average.weights.clone();
+    let weights = rig.hook().state.average.weights.clone();
     assert_eq!((weights.get("w"), weights.get("b")), (Some(&[2.0][..]), Some(&[5.5][..])));
 }
 

@@ -22,7 +22,7 @@ fn spread(values: &[f32]) -> (f64, f64) {
 }
 
 #[test]
-fn the_noise_is_normal_and_of_the_size_that_was_asked_for() {
+fn the_noise_is_normal_with_the_given_standard_deviation() {
     let mut rig = rig(GradientNoiseOptions::of(0.5));
     let left = rig.gradients([("w", vec![3.0; 20_001])]).update().get("w").unwrap().to_vec();
     let (mean, std) = spread(&left);
@@ -40,7 +40,7 @@ fn the_noise_is_normal_and_of_the_size_that_was_asked_for() {
 }
 
 #[test]
-fn the_noise_dies_away_as_the_decay_says() {
+fn the_noise_decays() {
     let size = |decay, step| {
         let mut rig = rig(GradientNoiseOptions { decay, ..GradientNoiseOptions::of(1.0) });
         noise(rig.step(step)).norm()
@@ -54,7 +54,7 @@ fn the_noise_dies_away_as_the_decay_says() {
 }
 
 #[test]
-fn only_those_that_are_chosen_get_noise_and_draw() {
+fn only_selected_gradients_get_noise_and_draw_numbers() {
     let options = GradientNoiseOptions { params: vec!["**.bias".into()], ..GradientNoiseOptions::of(1.0) };
     let mut some = rig(options.clone());
     let left = noise(&mut some);
@@ -75,7 +75,7 @@ fn every_step_has_its_own_noise_and_a_seed_has_the_same_again() {
 }
 
 #[test]
-fn no_noise_draws_and_changes_nothing() {
+fn zero_noise_draws_and_changes_nothing() {
     let mut rig = rig(GradientNoiseOptions::of(0.0));
     let left = rig.gradients([("w", [-0.0, 1.5])]).update().get("w").unwrap().to_vec();
     assert_eq!(
@@ -104,7 +104,7 @@ impl UpdateHook for Draws {
 }
 
 #[test]
-fn another_hook_does_not_shift_the_noise() {
+fn another_hook_does_not_affect_the_noise() {
     let mut alone = rig(GradientNoiseOptions::of(1.0));
     let mut together = rig(GradientNoiseOptions::of(1.0));
     together.beside(Draws);
@@ -114,7 +114,7 @@ fn another_hook_does_not_shift_the_noise() {
 }
 
 #[test]
-fn what_overflows_is_an_error_on_request() {
+fn an_overflow_is_an_error_on_request() {
     for check_finite in [false, true] {
         let mut rig = rig(GradientNoiseOptions { check_finite, ..GradientNoiseOptions::of(1e300) });
         let left = noise(&mut rig);
@@ -124,7 +124,7 @@ fn what_overflows_is_an_error_on_request() {
 }
 
 #[test]
-fn a_noise_that_cannot_be_is_refused() {
+fn an_invalid_noise_is_refused() {
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
         let error = GradientNoise::new(GradientNoiseOptions::of(wrong)).unwrap_err().to_string();
         assert!(error.starts_with("`std` is"), "{error}");

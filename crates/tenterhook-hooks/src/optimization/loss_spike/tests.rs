@@ -23,7 +23,7 @@ fn acts(options: LossSpikeOptions, losses: &[f64]) -> Vec<u64> {
 }
 
 #[test]
-fn the_documented_one_halves_after_more_than_ten_losses_above_ten() {
+fn the_defaults_halve_the_rates_after_more_than_ten_losses_above_ten() {
     let mut rig = rig(LossSpikeOptions::default());
     rig.lr(0.1).loss(10.0).on_train_batch_end();
     assert_eq!(rig.hook().high_losses(), 0, "ten is not above ten");
@@ -41,19 +41,19 @@ fn the_documented_one_halves_after_more_than_ten_losses_above_ten() {
 }
 
 #[test]
-fn it_counts_anew_after_acting() {
+fn a_reduction_resets_the_count() {
     assert_eq!(acts(options(), &[9.0; 7]), [3, 6]);
 }
 
 #[test]
-fn losses_that_are_not_high_matter_only_when_they_must_come_in_a_row() {
+fn other_losses_reset_the_count_only_if_consecutive() {
     let losses = [9.0, 9.0, 1.0, 9.0, 9.0, 9.0];
     assert_eq!(acts(options(), &losses), [4]);
     assert_eq!(acts(LossSpikeOptions { consecutive: true, ..options() }, &losses), [6]);
 }
 
 #[test]
-fn a_cooldown_leaves_out_so_many_steps() {
+fn losses_in_the_cooldown_are_not_counted() {
     assert_eq!(acts(LossSpikeOptions { cooldown: 2, ..options() }, &[9.0; 10]), [3, 8]);
 }
 
@@ -67,7 +67,7 @@ fn threshold_count_and_factor_are_what_they_are_set_to() {
 }
 
 #[test]
-fn no_rate_falls_below_the_least() {
+fn no_rate_falls_below_min_lr() {
     let mut rig = rig(LossSpikeOptions { min_lr: 0.1, count: 0, ..options() });
     rig.optimizers([("a", &[0.4, 0.8]), ("b", &[0.1]), ("c", &[0.125, 0.0]), ("d", &[0.05])]);
     rig.loss(9.0).on_train_batch_end();
@@ -96,7 +96,7 @@ fn a_batch_without_a_loss_and_a_nan_are_not_counted_and_an_infinite_one_is_high(
 }
 
 #[test]
-fn a_resumed_run_acts_at_the_same_steps() {
+fn a_resumed_run_reduces_at_the_same_steps() {
     let options = LossSpikeOptions { cooldown: 2, ..options() };
     for split in 1..10 {
         let mut first = rig(options.clone());

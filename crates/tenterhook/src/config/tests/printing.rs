@@ -42,7 +42,7 @@ fn every_key_stands_there_with_its_description() {
         "\n[[schedulers]]\n# Which schedule.\nuse = \"cosine\"\nwarmup = 3\n\n[[schedulers]]\n",
         "\n[weights]\n\"class one\" = 0.5\n",
         "\n# Its name in this run, which must be unique. Unset: the name it gives itself.\nname = \"stop\"\n",
-        "\n# Checks without an improvement before it stops. Checks, not epochs.\npatience = 3\n",
+        "\n# Number of checks without improvement after which training stops. Checks, not epochs.\npatience = 3\n",
         "\n# stopping_threshold = 0.01\n",
         "\n# save_last = \"link\"\n",
         "is an error. One of `min`, `max`.\nmode = \"max\"\n",

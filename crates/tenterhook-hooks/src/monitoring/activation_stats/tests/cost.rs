@@ -69,7 +69,7 @@ fn reads(options: ActivationStatsOptions, phase: Phase, x: &Counted) -> Vec<&'st
 }
 
 #[test]
-fn all_hooks_share_the_statistics_and_values_are_read_only_where_units_may_be_dead() {
+fn all_hooks_share_the_statistics_and_values_are_read_only_if_units_may_be_dead() {
     let of = |values: &[f32]| reads(every_step(), Phase::Train, &Counted::new(&[2, 2], values));
     assert_eq!(of(&[1.0, 2.0, 3.0, 0.0]), ["stats"], "one zero is not enough for a unit");
     assert_eq!(of(&[1.0, 2.0, 0.0, 0.0]), ["stats", "slice"], "the first sample shows that all live");
@@ -86,7 +86,7 @@ fn a_histogram_and_dead_units_use_one_reading() {
 }
 
 #[test]
-fn what_it_does_not_look_at_it_does_not_read() {
+fn other_points_are_not_read() {
     let x = Counted::new(&[2, 2], &[0.0; 4]);
     for (options, phase) in [
         (ActivationStatsOptions { log_frequency: 2, ..every_step() }, Phase::Train),
@@ -99,7 +99,7 @@ fn what_it_does_not_look_at_it_does_not_read() {
 }
 
 #[test]
-fn nothing_is_prepared_for_it_in_the_steps_and_stages_it_leaves_out() {
+fn nothing_is_prepared_in_other_steps_and_stages() {
     let listens = |stages: &[ActivationStage], step: u64| {
         let mut runner = HookRunner::default();
         let options = ActivationStatsOptions { log_frequency: 5, stages: stages.into(), ..every_step() };

@@ -79,7 +79,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn only_norms_are_read_where_they_are_enough() {
+fn values_are_not_read_if_norms_are_enough() {
     let [between, looked_at] = reads(GradientMonitorOptions { log_update_ratio: false, ..every_step() });
     assert_eq!(between, (vec![], vec![]));
     assert_eq!(looked_at, (texts(&["norm a", "norm b"]), vec![]));
@@ -98,7 +98,7 @@ fn norm_percentiles_and_histogram_come_from_one_reading() {
 }
 
 #[test]
-fn the_update_ratio_reads_the_weights_before_and_after_and_only_those_it_watches() {
+fn the_update_ratio_reads_only_monitored_parameters_before_and_after() {
     let param_filter = vec!["b".to_owned()];
     let [between, looked_at] =
         reads(GradientMonitorOptions { param_filter: param_filter.clone(), ..every_step() });
@@ -109,7 +109,7 @@ fn the_update_ratio_reads_the_weights_before_and_after_and_only_those_it_watches
 }
 
 #[test]
-fn it_is_idle_where_its_options_want_nothing() {
+fn unneeded_events_are_not_wanted() {
     let events = |log_clipping, log_update_ratio| {
         let options = GradientMonitorOptions { log_update_ratio, log_clipping, ..every_step() };
         let events = tenterhook_core::AnyHook::new(hook(options)).spec().events;
