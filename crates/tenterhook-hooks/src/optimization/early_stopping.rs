@@ -28,8 +28,8 @@ pub struct EarlyStoppingOptions {
     #[serde(default = "three")]
     #[schemars(extend("x-harmless-change" = true))]
     pub patience: u64,
-    /// Whether a lower (`min`) or a higher (`max`) value of the metric is better. Unset: inferred from the metric's name,
-    /// such as `loss` or `accuracy`; an ambiguous name is an error.
+    /// Whether lower (`min`) or higher (`max`) values of the metric are better. Unset: inferred from its name, such as
+    /// `loss` or `accuracy`; an ambiguous name is an error.
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
     /// Fail if the metric is missing; before the first step if no hook or module declares it. Otherwise warn.

@@ -74,8 +74,8 @@ options! {
         /// The metric to monitor.
         #[schemars(example = &"val/loss", length(min = 1))]
         pub monitor: Option<String> = None,
-        /// Whether a lower (`min`) or a higher (`max`) value of the metric is better. Unset: inferred from the metric's
-        /// name, such as `loss` or `accuracy`; an ambiguous name is an error.
+        /// Whether lower (`min`) or higher (`max`) values of the metric are better. Unset: inferred from its name, such as
+        /// `loss` or `accuracy`; an ambiguous name is an error.
         #[schemars(example = &"min")]
         pub mode: Option<Mode> = None,
         /// The number of best checkpoints to keep: -1 keeps all, 0 none. Unset: all if `every_n_epochs` is set without
@@ -188,10 +188,10 @@ impl CheckpointOptions {
             .map(|n| if n == 0 { SaveInterval::Never } else { SaveInterval::Steps(n) });
         self.train_time_interval.map_or(Ok(()), |time| checks::above_zero("train_time_interval", time))?;
         let time = self.train_time_interval.map(|time| SaveInterval::Time(time.0));
-        let mut rhythms =
+        let mut intervals =
             [epochs, steps, time].into_iter().flatten().filter(|interval| *interval != SaveInterval::Never);
-        let chosen = rhythms.next();
-        if rhythms.next().is_some() {
+        let interval = intervals.next();
+        if intervals.next().is_some() {
             return Err(OptionError::new(
                 "every_n_epochs",
                 "`every_n_epochs`, `every_n_train_steps` and `train_time_interval` exclude each other",
@@ -200,7 +200,7 @@ impl CheckpointOptions {
             .and("train_time_interval"));
         }
         let unset = epochs.is_none() && steps.is_none() && time.is_none();
-        Ok(chosen.unwrap_or(if unset { SaveInterval::Epochs(1) } else { SaveInterval::Never }))
+        Ok(interval.unwrap_or(if unset { SaveInterval::Epochs(1) } else { SaveInterval::Never }))
     }
 
     /// Rejects names that the trainer uses itself.

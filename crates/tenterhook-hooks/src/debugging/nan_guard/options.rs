@@ -91,7 +91,7 @@ impl NanGuardOptions {
                 .and("dump")
                 .fix("to write none, set `dump` to false"));
         }
-        let chosen = self.check_activations && self.points != NanGuardOptions::default().points;
-        PointFilter::new(&self.points, chosen)
+        let is_set = self.check_activations && self.points != NanGuardOptions::default().points;
+        PointFilter::new(&self.points, is_set)
     }
 }
