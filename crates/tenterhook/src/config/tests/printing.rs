@@ -45,7 +45,7 @@ fn every_key_stands_there_with_its_description() {
         "\n# Number of checks without improvement after which training stops. Checks, not epochs.\npatience = 3\n",
         "\n# stopping_threshold = 0.01\n",
         "\n# save_last = \"link\"\n",
-        "is an error. One of `min`, `max`.\nmode = \"max\"\n",
+        "is an error.\nmode = \"max\"\n",
         "\n# mode = \"min\"\n",
     ] {
         assert!(printed.contains(lines), "no {lines:?} in\n{printed}");
