@@ -207,7 +207,7 @@ impl Checkpoint {
         match saves.last_mut().filter(|_| matches!(self.options.save_last, SaveLast::Link(_))) {
             Some(same) => same.link = Some(path),
             None => {
-                self.request_save(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves)
+                self.request_save(moment, SaveRequest { path: Some(path), ..SaveRequest::default() }, saves);
             }
         }
         Ok(())

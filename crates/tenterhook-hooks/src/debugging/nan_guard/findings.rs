@@ -11,13 +11,13 @@ pub(super) enum Finding {
         #[serde(with = "tenterhook_core::number")]
         value: f64,
     },
-    Activation(NonFinite),
-    Gradient(NonFinite),
+    Activation(ValueCounts),
+    Gradient(ValueCounts),
 }
 
 /// How many of a tensor's values are not finite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct NonFinite {
+pub(super) struct ValueCounts {
     name: String,
     non_finite: usize,
     nan: usize,
@@ -25,11 +25,11 @@ pub(super) struct NonFinite {
     count: usize,
 }
 
-impl NonFinite {
-    fn of(name: &str, tensor: &Tensor<'_>) -> NonFinite {
+impl ValueCounts {
+    fn of(name: &str, tensor: &Tensor<'_>) -> ValueCounts {
         let Stats { non_finite, count, .. } = tensor.stats();
         let nan = count_nan(tensor);
-        NonFinite { name: name.to_owned(), non_finite, nan, infinite: non_finite - nan, count }
+        ValueCounts { name: name.to_owned(), non_finite, nan, infinite: non_finite - nan, count }
     }
 }
 
@@ -132,7 +132,7 @@ impl BatchRecord {
 
     pub(super) fn activation(&mut self, point: &str, tensor: &Tensor<'_>) {
         if tensor.stats().non_finite > 0 {
-            self.found.push(Finding::Activation(NonFinite::of(point, tensor)));
+            self.found.push(Finding::Activation(ValueCounts::of(point, tensor)));
         }
         let known = self.activations.get_mut(self.shown).is_some_and(|known| known.update(point, tensor));
         if !known {
@@ -146,7 +146,7 @@ impl BatchRecord {
     pub(super) fn gradients(&mut self, gradients: &Tensors<'_>) {
         for gradient in gradients.iter() {
             if gradient.stats().non_finite > 0 {
-                self.found.push(Finding::Gradient(NonFinite::of(gradient.name(), &gradient)));
+                self.found.push(Finding::Gradient(ValueCounts::of(gradient.name(), &gradient)));
             }
         }
     }
@@ -170,9 +170,9 @@ pub(super) fn summary(found: &[Finding]) -> String {
             Finding::Gradient(tensor) => gradients.push(tensor),
         }
     }
-    let list = |what: &str, tensors: &[&NonFinite]| {
+    let list = |what: &str, tensors: &[&ValueCounts]| {
         let named = tensors.iter().take(MAX_NAMED).map(|tensor| {
-            let NonFinite { name, non_finite, count, .. } = tensor;
+            let ValueCounts { name, non_finite, count, .. } = tensor;
             format!("`{name}` ({non_finite} of {count})")
         });
         let more = tensors.len().saturating_sub(MAX_NAMED);
