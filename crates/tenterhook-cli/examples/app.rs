@@ -1,7 +1,6 @@
-//! The command line of `tenter` around a task, a hook, a schedule and an optimizer of your own.
+//! The command line of `tenter` with your own task, hook, schedule and optimizer.
 //!
-//! Without arguments it trains for two epochs and throws the run away. With arguments it is a program
-//! like `tenter`:
+//! Without arguments it trains for two epochs and deletes the run. With arguments it is a program like `tenter`:
 //!
 //! ```text
 //! cargo run -p tenterhook-cli --example app
@@ -88,7 +87,7 @@ impl BurnModule for Net {
     }
 }
 
-/// What `task = "wave"` means in a configuration.
+/// `task = "wave"` in a configuration.
 struct Wave;
 
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
@@ -96,7 +95,7 @@ struct Wave;
 struct WaveOptions {
     /// The optimizer.
     optimizer: OptimizerTable,
-    /// Schedules of the learning rate.
+    /// Learning rate schedules.
     schedulers: Vec<SchedulerTable>,
 }
 
@@ -177,7 +176,7 @@ struct Losses {
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct LossesOptions {
-    /// Digits behind the point.
+    /// Digits after the decimal point.
     digits: usize,
 }
 
@@ -206,11 +205,11 @@ impl Observer for Losses {
     }
 }
 
-/// `use = "staircase"`: down by a tenth after every so many steps.
+/// `use = "staircase"`: lowers the learning rate by a tenth at regular intervals.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Staircase {
-    /// After how many steps it goes down.
+    /// Number of steps between two reductions.
     height: u64,
 }
 
@@ -224,11 +223,11 @@ fn staircase(options: Staircase) -> Result<Staircase, &'static str> {
     if options.height == 0 { Err("`height` must be 1 or more") } else { Ok(options) }
 }
 
-/// `use = "heavy_ball"`: gradient descent that rolls on.
+/// `use = "heavy_ball"`: gradient descent with momentum.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct HeavyBall {
-    /// The share of its speed that it loses in a step.
+    /// Fraction of the momentum that is lost per step.
     friction: f64,
 }
 

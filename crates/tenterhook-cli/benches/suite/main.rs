@@ -1,16 +1,16 @@
-//! What everything costs, in one table, each line with the command that measures it again.
+//! The benchmark suite: one table, each line with the command that measures it.
 //!
 //! ```text
 //! cargo bench                        every row
 //! cargo bench -- step startup        these rows
-//! cargo bench -- --list              the rows there are
+//! cargo bench -- --list              list the rows
 //! cargo bench -- --quick             with few rounds
-//! cargo bench -- --json              the numbers, for programs
-//! cargo bench -- --held              what is counted and not timed; fails when a target is missed
-//! cargo bench -- run tiny raw 1000   one training and nothing else, to look at with other tools
+//! cargo bench -- --json              print JSON
+//! cargo bench -- --held              only counts, not times; fails when a target is missed
+//! cargo bench -- run tiny raw 1000   one training, for profilers and other tools
 //! ```
 //!
-//! Times are reported and decide nothing. Method and results: `docs/performance.md`.
+//! Times are reported, but have no pass or fail. Method and results: `docs/performance.md`.
 
 mod counts;
 mod events;
@@ -34,15 +34,15 @@ use std::process::{Command, ExitCode, Stdio};
 use measure::{Effort, Result};
 use table::{Line, table};
 
-/// As in `tenter`.
+/// The allocator of `tenter`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Something that is measured for itself, in a process of its own.
+/// A measurement that runs in its own process.
 struct Row {
     name: &'static str,
     about: &'static str,
-    /// Counts, which may be held to their targets.
+    /// Counts are checked against their targets.
     counted: bool,
     measure: fn(Effort) -> Result<Vec<Line>>,
 }
@@ -63,7 +63,7 @@ const ROWS: [Row; 13] = [
     timed("hooks", "the same with everyday hooks", steps::hooks),
     counted("instructions", "training steps of GPT and CNN against a raw Burn loop", counts::instructions),
     timed("models", "the same in time", steps::models),
-    // Its counts are not held: its program takes minutes to build.
+    // Not a count, because its program takes minutes to build.
     timed(
         "learner",
         "the same against Burn's own Learner, in time, instructions and memory",
@@ -76,7 +76,7 @@ const ROWS: [Row; 13] = [
     timed("allocator", "training of the GPT with other settings of the allocator", startup::allocator),
 ];
 
-/// What the command line says.
+/// The command line.
 struct Asked {
     rows: Vec<String>,
     effort: Effort,
@@ -88,7 +88,7 @@ fn asked(arguments: &[String]) -> Result<Asked> {
     let mut asked = Asked { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
     for argument in arguments {
         match argument.as_str() {
-            // Cargo says it to every benchmark.
+            // Cargo passes it to every benchmark.
             "--bench" => {}
             "--quick" => asked.effort.quick = true,
             "--json" => asked.json = true,
@@ -105,7 +105,7 @@ fn asked(arguments: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// Measures a row in a process of its own, on one thread: what one row leaves behind does not burden the next.
+/// Measures a row in a new process on one thread, so that rows do not affect each other.
 fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
     eprintln!("{}: {}", row.name, row.about);
     let measured = || -> Result<Vec<Line>> {
@@ -157,7 +157,7 @@ fn main() -> Result<ExitCode> {
         ["measure", name] => measure_here(name, false)?,
         ["measure", name, "--quick"] => measure_here(name, true)?,
         ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
-        // As core's example has it, so that both are counted by the same code.
+        // The arguments of core's example `cost`, so that the same code counts both.
         [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations]
             if hooks.parse::<usize>().is_ok() =>
         {

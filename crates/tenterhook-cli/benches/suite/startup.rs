@@ -1,4 +1,4 @@
-//! How long `tenter` takes to its first step and to its help, and what its allocator is worth.
+//! The time until `tenter` runs its first step or prints its help, and the effect of its allocator.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::table::Line;
 
 const TENTER: &str = env!("CARGO_BIN_EXE_tenter");
 
-/// The task `digits` as it is, and a line as soon as the first batch is done.
+/// The task `digits` with a line after the first batch.
 const FIRST_STEP: &str = "[[hooks]]\nuse = \"console\"\nlog_every_n_batches = 1\n";
 
 pub fn measure(effort: Effort) -> Result<Vec<Line>> {
@@ -53,8 +53,8 @@ fn to_help() -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// What `MIMALLOC_PURGE_DELAY=-1` (give nothing back to the system) changes for the GPT. The allocator itself is chosen
-/// when a program is built.
+/// The effect of `MIMALLOC_PURGE_DELAY=-1` (return no memory to the system) on the GPT. The allocator itself is chosen at
+/// compile time.
 pub fn allocator(effort: Effort) -> Result<Vec<Line>> {
     let train = |delay: Option<&str>| -> Result<f64> {
         let mut child = Command::new(std::env::current_exe()?);

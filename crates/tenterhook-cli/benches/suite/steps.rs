@@ -1,4 +1,4 @@
-//! What a training step takes, in time, against one without trainer or without hook.
+//! The time of a training step, compared with one without trainer or without hooks.
 
 use crate::measure::{Effort, Measured, Result, in_turns};
 use crate::table::Line;
@@ -27,7 +27,7 @@ const SHORT: Span = Span::timed(1000, 100);
 /// Long enough for several checkpoints.
 const TINY: Span = Span::timed(5000, 500);
 
-/// How long a step of the tiny model takes, to be read beside what the trainer adds to it.
+/// The time per step of the tiny model, for comparison with the overhead of the trainer.
 fn of_raw_step() -> Result<String> {
     Ok(format!("a raw step takes {:.1} µs", train::<Tiny>(How::Raw, TINY)? * 1e6))
 }

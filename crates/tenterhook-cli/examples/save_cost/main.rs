@@ -1,15 +1,15 @@
-//! What saving costs a training of ten million parameters with `AdamW`: how long training waits for a checkpoint that it
-//! writes itself (a plain save), how long for one that is written beside it, and what it loses until that one is durable.
+//! The cost of saving ten million parameters with `AdamW`: how long a plain save on the training thread takes, how long a
+//! background save blocks training, and how much it slows training down until it is durable.
 //!
 //! ```text
 //! cargo run --release --example save_cost                 in a temporary directory
-//! cargo run --release --example save_cost -- --json       the numbers, for programs
+//! cargo run --release --example save_cost -- --json       print JSON
 //! cargo run --release --example save_cost -- --in DIR     on another disk
 //! ```
 //!
-//! It fails when training waits more than a twentieth of a plain save, or when that and the following steps cost
-//! more than a fifth of it. With `--blocked` only the first decides: the second is a difference of times, and a busy machine
-//! shows in it. One training of each kind is enough for that.
+//! It fails if a background save blocks training for more than 1/20 of a plain save, or if blocking and slowdown together
+//! take more than 1/5 of it. `--blocked` checks only the first with one training of each kind, because the second depends
+//! on other load of the machine.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -40,23 +40,23 @@ const BATCH: usize = 32;
 const WARM_UP: u64 = 5;
 const APART: u64 = 20;
 const SAVES: u64 = 8;
-/// Trainings of each kind; they take turns, so that what else the machine does falls on both.
+/// Trainings of each kind. They alternate, so that other load affects both equally.
 const ROUNDS: usize = 3;
 
-/// How much of a plain save training may wait, alone and with what the following steps lose.
+/// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.
 const BLOCKED: f64 = 1.0 / 20.0;
 const IN_ALL: f64 = 1.0 / 5.0;
 
-/// What happened when. There is one training at a time.
+/// The events of the current training, with their times.
 static HAPPENED: Mutex<Vec<(Instant, What)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// A batch begins.
+    /// A batch starts.
     Begins,
-    /// A save was asked for.
+    /// A save is requested.
     Asked,
-    /// Training goes on after it.
+    /// Training continues after it.
     GoesOn,
     /// The save is durable.
     Durable,
@@ -96,7 +96,7 @@ impl BurnModule for Mlp {
         Ok(MseLoss::new().forward(self.third.forward(hidden), batch.x.clone(), Reduction::Mean).into())
     }
 
-    /// Comes after all hooks, so after a save.
+    /// Runs after all hooks and saves.
     fn on_train_batch_end(&mut self, _: &mut BurnCx<'_, Mlp>) -> ModuleResult {
         let mut happened = happened();
         if happened.last().is_some_and(|(_, what)| *what == What::Asked) {
@@ -106,7 +106,7 @@ impl BurnModule for Mlp {
     }
 }
 
-/// Trains, and saves every so often; each checkpoint replaces the one before.
+/// Trains with regular saves; each checkpoint replaces the one before.
 fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn Error>> {
     let device = Device::flex();
     device.seed(0);
@@ -133,7 +133,7 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
     let mut trainer = Trainer::new(settings)?.with_checkpoints_in(root);
     let begins = closure::on_train_batch_start("begins", |_| note(What::Begins));
     let save = closure::on_train_batch_end("save", |cx| {
-        // Half a stretch after the last one, so that there are quiet steps on both sides.
+        // In the middle of an interval, so that there are steps without saving on both sides.
         if cx.step < WARM_UP || (cx.step - WARM_UP) % APART != APART / 2 {
             return Decision::CONTINUE;
         }
@@ -163,14 +163,14 @@ struct Times {
 struct Save {
     /// How long training waited for it.
     blocked: f64,
-    /// The steps while it was written, without what training waited.
+    /// The steps while it was written, without the time that it blocked training.
     while_saving: Vec<f64>,
-    /// The steps without a save from the one before to the next: the machine may be slower at another time.
+    /// The steps without a save around it, because the speed of the machine may vary.
     quiet: Vec<f64>,
 }
 
 impl Save {
-    /// What the steps lost while it was written: what they took, less what as many quiet steps around it take in the mean.
+    /// The slowdown while it was written: the time of these steps, minus that of as many steps without a save.
     fn lost(&self) -> f64 {
         let usual = self.quiet.iter().sum::<f64>() / self.quiet.len() as f64;
         self.while_saving.iter().map(|step| step - usual).sum()
@@ -178,11 +178,11 @@ impl Save {
 }
 
 impl Times {
-    /// Takes a training in: a step lasts until the next one begins.
+    /// Adds a training. A step lasts until the next one starts.
     fn take_in(&mut self, happened: &[(Instant, What)]) {
         let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         let (mut began, mut asked) = (None, None);
-        // Whether a save is being written, and whether one was when the step began.
+        // Whether a save is being written, now and when the step started.
         let (mut saving, mut within) = (false, false);
         let (mut waited, mut steps) = (0.0, 0);
         let mut saves: Vec<Save> = Vec::new();
@@ -192,7 +192,7 @@ impl Times {
                 What::Asked => asked = Some(*at),
                 What::GoesOn => {
                     waited = asked.take().map_or(0.0, |asked| milliseconds(asked, *at));
-                    // Between two saves the steps are around both.
+                    // Steps between two saves count for both.
                     if let Some(before) = saves.last_mut() {
                         before.quiet.extend_from_slice(&quiet);
                     }
@@ -220,12 +220,12 @@ impl Times {
         self.saves.append(&mut saves);
     }
 
-    /// Something of every save.
+    /// A value of every save.
     fn of_saves(&self, of: impl Fn(&Save) -> f64) -> Vec<f64> {
         self.saves.iter().map(of).collect()
     }
 
-    /// Steps of all saves together.
+    /// The steps of all saves.
     fn steps(&self, of: impl Fn(&Save) -> &Vec<f64>) -> Vec<f64> {
         self.saves.iter().flat_map(|save| of(save).iter().copied()).collect()
     }
@@ -239,16 +239,16 @@ fn quantile(numbers: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// Everything in milliseconds; of saves the median.
+/// All times in milliseconds; medians over saves.
 #[derive(Serialize)]
 struct Measured {
     parameters: usize,
     saves: usize,
-    /// Training waited for a checkpoint that it wrote itself.
+    /// How long a plain save blocks training.
     plain_blocked: f64,
-    /// Training waited for a checkpoint that was written beside it.
+    /// How long a background save blocks training.
     background_blocked: f64,
-    /// What the following steps lost until it was durable.
+    /// The slowdown of the following steps until it is durable.
     background_lost: f64,
     blocked_share: f64,
     in_all_share: f64,
