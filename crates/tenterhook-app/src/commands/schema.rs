@@ -1,4 +1,4 @@
-//! `tenter schema`: the JSON schema of a configuration, for editors and validators.
+//! `tenter schema`: prints the JSON schema of the configuration.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! `tenter hooks` and `tenter schema`: what the program says of its own configuration.
+//! `tenter hooks` and `tenter schema`.
 
 use serde_json::Value;
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
 fn printed(arguments: &[&str]) -> String {
-    let ran = Place::new().run(arguments);
+    let ran = TestDir::new().run(arguments);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran.stdout
 }
@@ -51,7 +51,7 @@ fn every_hook_is_listed_with_its_purpose() {
 }
 
 #[test]
-fn one_hook_is_said_everything_about() {
+fn the_page_of_a_hook_shows_events_options_and_example() {
     for hook in described() {
         let name = hook["name"].as_str().expect("text");
         let page = printed(&["hooks", name]);
@@ -80,14 +80,14 @@ fn one_hook_is_said_everything_about() {
 }
 
 #[test]
-fn a_hook_that_there_is_not_names_the_nearest() {
-    let ran = Place::new().run(&["hooks", "erly_stopping"]);
+fn an_unknown_hook_gets_a_suggestion() {
+    let ran = TestDir::new().run(&["hooks", "erly_stopping"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("did you mean `early_stopping`?"), "{}", ran.stderr);
 }
 
 #[test]
-fn the_reference_page_is_what_the_program_prints() {
+fn the_reference_page_equals_the_output_of_the_program() {
     let page = include_str!("../../../../docs/hooks.md");
     assert!(page == printed(&["hooks", "--markdown"]), "run: tenter hooks --markdown > docs/hooks.md");
 }

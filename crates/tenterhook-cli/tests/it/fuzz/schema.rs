@@ -17,7 +17,7 @@ validator = Draft202012Validator(asked["schema"])
 print(json.dumps([next((error.message[:300] for error in validator.iter_errors(case)), None) for case in asked["cases"]]))
 "#;
 
-/// What was done to a configuration that works.
+/// A change of a valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 enum Edit {
     /// A key that does not exist.
@@ -28,8 +28,8 @@ enum Edit {
     Extreme(String),
 }
 
-/// Keys of which the schema accepts more than the program: the grammar of `when` nests, which no pattern says, and JSON has
-/// one zero where `val_check_interval` has two (0.0 is every batch, and a count of 0 is refused).
+/// Keys whose schema accepts more than the program. A pattern cannot describe the nested grammar of `when`, and JSON does
+/// not distinguish 0 from 0.0, which `val_check_interval` does (0.0 means every batch, a count of 0 is refused).
 const SCHEMA_IS_WIDER: &[&str] = &["val_check_interval", "when"];
 
 /// A random table within a document.
@@ -66,7 +66,7 @@ fn edited(rng: &mut Rng, config: &Value) -> Option<(Edit, Value)> {
         Edit::OtherType => {
             let keys: Vec<String> = map.keys().cloned().collect();
             let key = if keys.is_empty() { return None } else { rng.pick(&keys).clone() };
-            // What text means is not a question of its type.
+            // Whether a text is valid does not depend on its type.
             let others = if map[&key].is_string() { 2 } else { 3 };
             let other = [json!({ "zz": 1 }), json!([[[1]]]), json!("zz")][rng.below(others)].clone();
             map.insert(key, other);

@@ -1,4 +1,4 @@
-//! What `tenter resume` and `tenter train --resume` resume, and what they say about it.
+//! Finds what `tenter resume` and `tenter train --resume` resume.
 
 use std::path::{Path, PathBuf};
 
@@ -8,66 +8,64 @@ use tenterhook::config::{Resolved, refusal};
 use tenterhook::run::RunLock;
 use tenterhook::run::resume::{Finished, Target, find};
 
-use super::{print, print_data, tell};
+use super::{print_data, print_stderr, print_stdout};
 use crate::app::App;
-use crate::arguments::{Accepts, Output};
+use crate::arguments::{Output, ResumeOptions};
 use crate::error::CommandError;
 
-/// What a training resumes; by default nothing.
+/// The run or checkpoint that a training resumes. The default is a new run.
 #[derive(Debug, Default)]
-pub(crate) struct Resumption {
-    /// Resuming was asked for.
-    wanted: bool,
-    /// The lock of the run to resume, until the trainer takes it; without one a new run begins.
+pub(crate) struct ResumeTarget {
+    /// `resume` or `--resume` was given.
+    requested: bool,
+    /// The lock of the run to resume, until the trainer takes it; `None` starts a new run.
     pub(crate) lock: Option<RunLock>,
     /// The checkpoint to restore.
     pub(crate) checkpoint: Option<PathBuf>,
-    /// Newer checkpoints that cannot be used, and why.
+    /// Newer checkpoints that cannot be used, with the reason.
     skipped: Vec<(PathBuf, String)>,
-    pub(crate) finished: Option<Done>,
-    pub(crate) accepts: Accepts,
+    pub(crate) finished: Option<FinishedRun>,
+    pub(crate) options: ResumeOptions,
 }
 
-/// A run that has nothing left to do.
+/// A run that has nothing left to train.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct FinishedRun {
     finished: Finished,
     directory: Option<PathBuf>,
 }
 
-impl Resumption {
-    /// Finds what is meant, and refuses what cannot be resumed before anything is built.
+impl ResumeTarget {
+    /// Finds the run or checkpoint, and refuses what cannot be resumed.
     pub(crate) fn find(
         app: &App,
         runs_dir: &Path,
         what: &str,
         resolved: &Resolved,
-        accepts: Accepts,
-    ) -> Result<Resumption, CommandError> {
+        options: ResumeOptions,
+    ) -> Result<ResumeTarget, CommandError> {
         let (config, rules) = (resolved.to_json(), resolved.change_rules(&app.registry));
-        let target = find(runs_dir, what, Some((&config, &rules)), accepts.on_unreadable());
+        let target = find(runs_dir, what, Some((&config, &rules)), options.on_unreadable());
         let Target { run_dir, lock, checkpoint, skipped, finished, .. } =
             target.map_err(CommandError::new)?;
         if let Some(checkpoint) = &checkpoint {
-            // Of a run the newest whole one was taken; one that was named may be anything.
-            let named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
-            if named {
-                whole(checkpoint, run_dir.as_deref())?;
+            // In a run only whole checkpoints are considered; one that the user names may be damaged.
+            let is_named = Path::new(what).canonicalize().is_ok_and(|named| named == *checkpoint);
+            if is_named {
+                require_whole(checkpoint, run_dir.as_deref())?;
             }
-            // Also refuses a state with an entry that is not valid.
+            // This also refuses a state with invalid entries.
             let state = read_state(checkpoint)?;
             if state.weights_only {
-                let what_is = format!(
-                    "checkpoint {} holds weights alone, so it cannot be resumed",
-                    checkpoint.display()
-                );
+                let what_is =
+                    format!("checkpoint {} has weights only, so it cannot be resumed", checkpoint.display());
                 let fix =
-                    format!("begin a new run with them: `{} train CONFIG --init-from {what}`", app.command);
+                    format!("start a new run with them: `{} train CONFIG --init-from {what}`", app.command);
                 return Err(CommandError::new(what_is).fix(fix));
             }
             if finished.is_none() {
                 let refused = refusal("configuration", &rules.differences(&state.config, &config));
-                if let Some(refused) = refused.filter(|_| !accepts.force) {
+                if let Some(refused) = refused.filter(|_| !options.force) {
                     let place = format!("cannot resume from {}", checkpoint.display());
                     return Err(CommandError::new(refused).at(place));
                 }
@@ -76,47 +74,50 @@ impl Resumption {
                 }
             }
         }
-        let finished = finished.map(|finished| Done { finished, directory: run_dir });
-        Ok(Resumption { wanted: true, lock, checkpoint, skipped, finished, accepts })
+        let finished = finished.map(|finished| FinishedRun { finished, directory: run_dir });
+        Ok(ResumeTarget { requested: true, lock, checkpoint, skipped, finished, options })
     }
 
-    /// Says what was passed over. From where a run is resumed is told once it begins, after everything was accepted.
-    pub(crate) fn tell(&self, runs_dir: &Path, quiet: bool) {
-        // That a checkpoint is damaged is no chatter.
+    /// Prints which checkpoints were skipped, and whether a new run starts. The trainer reports the resume itself.
+    pub(crate) fn report(&self, runs_dir: &Path, quiet: bool) {
+        // Also if quiet.
         for (_, why) in &self.skipped {
-            tell(format_args!("skipped: {why}"));
+            print_stderr(format_args!("skipped: {why}"));
         }
         let is_new = self.lock.is_none() && self.checkpoint.is_none() && self.finished.is_none();
-        if self.wanted && !quiet && is_new {
-            tell(format_args!("no run in {} fits this configuration: a new one begins", runs_dir.display()));
+        if self.requested && !quiet && is_new {
+            print_stderr(format_args!(
+                "no run in {} matches this configuration; starting a new run",
+                runs_dir.display()
+            ));
         }
     }
 }
 
-impl Done {
-    /// The weights to test, if only their test is left to do.
+impl FinishedRun {
+    /// The weights to test, if the test has not run yet.
     pub(crate) fn untested(&self) -> Option<&Path> {
         self.finished.untested.as_deref()
     }
 
     pub(crate) fn print(&self, output: Output) {
-        let Done { finished, directory } = self;
+        let FinishedRun { finished, directory } = self;
         if output.json {
             let Finished { run, status, steps, epochs, untested, .. } = finished;
             let status = status.word();
-            let done = json!({
+            let summary = json!({
                 "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
                 "epochs": epochs, "untested": untested.is_some(),
             });
-            print_data(&done.to_string());
+            print_data(&summary.to_string());
         } else if !output.quiet {
-            print(&finished.to_string());
+            print_stdout(&finished.to_string());
         }
     }
 }
 
-/// Refuses a checkpoint that is not whole, and names one that is.
-fn whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), CommandError> {
+/// Refuses a damaged checkpoint, and suggests the newest whole one.
+fn require_whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), CommandError> {
     let Err(error) = verify(checkpoint) else { return Ok(()) };
     let root = run_dir.map(|run_dir| run_dir.join("checkpoints"));
     let root = root.or_else(|| checkpoint.parent().map(Path::to_owned)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a run's directory shows of the instant at which its process stands still.
+//! Finds out from the run directory what a paused process was doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,98 +9,98 @@ use serde_json::Value;
 
 /// What a process was doing when it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    /// It had not begun, or not begun to go on.
+pub(super) enum Activity {
+    /// It had not started or resumed the run yet.
     Starting,
     /// There was no checkpoint yet.
-    BeforeTheFirst,
-    /// A checkpoint was being written.
+    BeforeFirstCheckpoint,
+    /// It was writing a checkpoint.
     Saving,
-    /// Its weights were there, and its `state.json` was not.
+    /// It had written the weights of a checkpoint, but not its `state.json`.
     BetweenFiles,
-    /// It had all its files, and not its name.
-    BeforeItsName,
-    /// It had its name, and `latest` led to an older one.
+    /// It had written all files of a checkpoint, but not renamed it yet.
+    BeforeRename,
+    /// It had renamed a checkpoint, but `latest` pointed to an older one.
     BeforeLatest,
-    /// An older one was being removed.
+    /// It was removing an older checkpoint.
     Removing,
-    /// A validation had begun and not ended.
+    /// It was running a validation.
     Validating,
-    /// The test after its training had begun and not ended.
+    /// It was running the test after training.
     Testing,
 }
 
-impl Kind {
-    /// Those that every run of the test must hit.
-    pub(super) const AIMED: [Kind; 8] = [
-        Kind::BeforeTheFirst,
-        Kind::Saving,
-        Kind::BetweenFiles,
-        Kind::BeforeItsName,
-        Kind::BeforeLatest,
-        Kind::Removing,
-        Kind::Validating,
-        Kind::Testing,
+impl Activity {
+    /// The activities that every test must hit.
+    pub(super) const AIMED: [Activity; 8] = [
+        Activity::BeforeFirstCheckpoint,
+        Activity::Saving,
+        Activity::BetweenFiles,
+        Activity::BeforeRename,
+        Activity::BeforeLatest,
+        Activity::Removing,
+        Activity::Validating,
+        Activity::Testing,
     ];
 }
 
-/// How a run's directory was before a process came, to tell what is the process's own.
-pub(super) struct Before {
+/// The state of the run directory before a process started, to tell what the process has done.
+pub(super) struct RunBefore {
     runs: PathBuf,
     starts: usize,
     latest: u64,
     activations: BTreeMap<String, SystemTime>,
 }
 
-impl Before {
-    pub(super) fn of(place: &Path) -> Before {
-        let runs = place.join("runs");
+impl RunBefore {
+    pub(super) fn of(dir: &Path) -> RunBefore {
+        let runs = dir.join("runs");
         let run = runs.join("latest");
-        Before { starts: starts(&run), latest: latest(&run), activations: activations(&run), runs }
+        RunBefore { starts: starts(&run), latest: latest(&run), activations: activations(&run), runs }
     }
 
-    /// The directory of the run, once this process has taken it over and removed what others had left.
+    /// The run directory, once this process has started the run.
     fn run(&self) -> Option<PathBuf> {
         let run = self.runs.join("latest");
         (starts(&run) > self.starts).then_some(run)
     }
 
-    /// Whether it has begun.
-    pub(super) fn has_begun(&self) -> bool {
+    /// Whether the process has started the run.
+    pub(super) fn has_started(&self) -> bool {
         self.run().is_some()
     }
 
-    /// How many checkpoints it has saved.
+    /// How many checkpoints the process has saved.
     pub(super) fn saves(&self) -> u64 {
         latest(&self.runs.join("latest")).saturating_sub(self.latest)
     }
 
-    /// Whether it is worth while to stop the process and look closer.
-    pub(super) fn may_be(&self, kind: Kind) -> bool {
+    /// A quick check whether the process may be doing this, before it is paused.
+    pub(super) fn is_possible(&self, activity: Activity) -> bool {
         let run = self.runs.join("latest");
-        match kind {
-            Kind::Starting | Kind::BeforeTheFirst | Kind::Validating => true,
-            Kind::Testing => is_testing(&run),
+        match activity {
+            Activity::Starting | Activity::BeforeFirstCheckpoint | Activity::Validating => true,
+            Activity::Testing => is_testing(&run),
             _ => names(&run.join("checkpoints")).any(|name| name.starts_with('.')),
         }
     }
 
-    /// What the process is doing, which must stand still.
-    pub(super) fn look(&self) -> BTreeSet<Kind> {
-        let Some(run) = self.run() else { return BTreeSet::from([Kind::Starting]) };
+    /// What the paused process is doing.
+    pub(super) fn activities(&self) -> BTreeSet<Activity> {
+        let Some(run) = self.run() else { return BTreeSet::from([Activity::Starting]) };
         let checkpoints = Checkpoints::of(&run.join("checkpoints"));
-        let mut kinds = checkpoints.kinds();
+        let mut activities = checkpoints.activities();
         if self.is_validating(&run) {
-            kinds.insert(Kind::Validating);
+            activities.insert(Activity::Validating);
         }
         if is_testing(&run) {
-            kinds.insert(Kind::Testing);
+            activities.insert(Activity::Testing);
         }
-        kinds
+        activities
     }
 
-    /// Whether the newest validation has got to its 13th batch and not to its 39th, as the files of
-    /// `activation_store` say.
+    /// Whether the newest validation has passed its 13th batch but not its 39th, according to the files of
+    /// `activation_store`.
     fn is_validating(&self, run: &Path) -> bool {
         let now = activations(run);
         let own = |name: &String| now.get(name).is_some_and(|time| self.activations.get(name) != Some(time));
@@ -109,7 +109,7 @@ impl Before {
     }
 }
 
-/// Whether the last call that began is a test, and has not ended.
+/// Whether the last call is a test that has not ended.
 fn is_testing(run: &Path) -> bool {
     let text = fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
     let calls = ["start", "end"].map(|event| format!("\"event\":\"{event}\""));
@@ -126,7 +126,7 @@ fn latest(run: &Path) -> u64 {
     number(&run.join("checkpoints/latest")).unwrap_or(0)
 }
 
-/// How many processes have begun to train here.
+/// How many processes have started this run.
 fn starts(run: &Path) -> usize {
     fs::read_to_string(run.join("events.jsonl")).map_or(0, |text| text.matches("\"event\":\"run\"").count())
 }
@@ -137,7 +137,7 @@ fn activations(run: &Path) -> BTreeMap<String, SystemTime> {
     names(&directory).filter_map(|name| Some((name.clone(), time(&name)?))).collect()
 }
 
-/// The numbers of checkpoints, as their `state.json` says.
+/// The checkpoints of a run; numbers are those in `state.json`.
 struct Checkpoints {
     newest: Option<u64>,
     latest: Option<u64>,
@@ -163,22 +163,23 @@ impl Checkpoints {
         }
     }
 
-    fn kinds(&self) -> BTreeSet<Kind> {
-        let mut kinds = BTreeSet::new();
+    fn activities(&self) -> BTreeSet<Activity> {
+        let mut activities = BTreeSet::new();
         for path in &self.unfinished {
             let has = |file: &str| path.join(file).exists();
-            // What has exchanged its name with a newer one is only waiting to be removed.
+            // A checkpoint that a newer one has replaced is only waiting to be removed.
             if has("manifest.json") && number(path) < self.newest {
                 continue;
             }
-            kinds.insert(Kind::Saving);
-            kinds.extend((has("weights.safetensors") && !has("state.json")).then_some(Kind::BetweenFiles));
-            kinds.extend(has("manifest.json").then_some(Kind::BeforeItsName));
+            activities.insert(Activity::Saving);
+            activities
+                .extend((has("weights.safetensors") && !has("state.json")).then_some(Activity::BetweenFiles));
+            activities.extend(has("manifest.json").then_some(Activity::BeforeRename));
         }
-        kinds.extend(self.removing.then_some(Kind::Removing));
-        kinds.extend((self.newest > self.latest).then_some(Kind::BeforeLatest));
-        kinds.extend(self.newest.is_none().then_some(Kind::BeforeTheFirst));
-        kinds
+        activities.extend(self.removing.then_some(Activity::Removing));
+        activities.extend((self.newest > self.latest).then_some(Activity::BeforeLatest));
+        activities.extend(self.newest.is_none().then_some(Activity::BeforeFirstCheckpoint));
+        activities
     }
 }
 

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: what `events.jsonl` says of them, and what is there.
+//! The checkpoints of a run, from `events.jsonl` and from its directory.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use tenterhook::run::{Happening, Run};
 
 use crate::error::CommandError;
 
-/// A checkpoint that was saved, or is there.
+/// A checkpoint in the journal or in the directory.
 #[derive(Debug, PartialEq)]
-pub(super) struct Saved {
-    /// Below the run directory, if it is there.
+pub(super) struct SavedCheckpoint {
+    /// Relative to the run directory, if it is below it.
     pub(super) path: PathBuf,
-    /// When it was saved; a link, or one that somebody put there, has none.
+    /// The step when it was saved; unknown for links, and for checkpoints that are not in the journal.
     pub(super) step: Option<u64>,
     pub(super) weights_only: bool,
-    pub(super) state: State,
+    pub(super) state: CheckpointState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    There,
-    /// It points at another one.
+pub(super) enum CheckpointState {
+    Present,
+    /// A symbolic link to another checkpoint.
     Link(PathBuf),
-    /// The run removed it for a better or newer one.
+    /// Removed by the run in favour of a better or newer one.
     Removed,
-    /// Nobody said that it was removed.
+    /// Gone, although the run did not remove it.
     Missing,
 }
 
-/// The links beside the checkpoints, such as `latest`, that lead to one.
-fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, CommandError> {
+/// The links to checkpoints, such as `latest`.
+fn links(run: &Run) -> Result<Vec<(PathBuf, CheckpointState)>, CommandError> {
     let root = run.directory.join("checkpoints");
     let entries = match std::fs::read_dir(&root) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -46,14 +46,14 @@ fn links(run: &Run) -> Result<Vec<(PathBuf, State)>, CommandError> {
         if is_directory(&path)?
             && let Ok(name) = path.strip_prefix(&run.directory)
         {
-            links.push((name.to_owned(), State::Link(to)));
+            links.push((name.to_owned(), CheckpointState::Link(to)));
         }
     }
     links.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(links)
 }
 
-/// Whether a directory has this name. A name that no file can have is one that no directory has.
+/// Whether a path is a directory. An invalid path is not; other errors are reported.
 fn is_directory(path: &Path) -> Result<bool, CommandError> {
     use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     match path.metadata() {
@@ -65,49 +65,45 @@ fn is_directory(path: &Path) -> Result<bool, CommandError> {
     }
 }
 
-impl Saved {
-    /// In the order in which they were saved, then those that only the directory knows.
-    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<Saved>, CommandError> {
-        let mut all: Vec<Saved> = Vec::new();
+impl SavedCheckpoint {
+    /// All checkpoints of the journal in order, then those that are only in the directory.
+    pub(super) fn all(run: &Run, happenings: &Happenings) -> Result<Vec<SavedCheckpoint>, CommandError> {
+        let mut all: Vec<SavedCheckpoint> = Vec::new();
         for entry in &happenings.entries {
             match &entry.what {
                 Happening::Checkpoint { path, weights_only } => {
                     all.retain(|saved| saved.path != *path);
-                    let state =
-                        if is_directory(&run.directory.join(path))? { State::There } else { State::Missing };
+                    let is_present = is_directory(&run.directory.join(path))?;
+                    let state = if is_present { CheckpointState::Present } else { CheckpointState::Missing };
                     let (path, step) = (path.clone(), Some(entry.step));
-                    all.push(Saved { path, step, weights_only: *weights_only, state });
+                    all.push(SavedCheckpoint { path, step, weights_only: *weights_only, state });
                 }
                 Happening::CheckpointRemoved { path } => {
                     let path = path.strip_prefix(&run.directory).unwrap_or(path);
                     for saved in all.iter_mut().filter(|saved| saved.path == path) {
-                        saved.state = State::Removed;
+                        saved.state = CheckpointState::Removed;
                     }
                 }
                 _ => {}
             }
         }
-        let there = run.checkpoints()?.into_iter().map(|path| (path, State::There));
-        for (path, state) in there.chain(links(run)?) {
+        let present = run.checkpoints()?.into_iter().map(|path| (path, CheckpointState::Present));
+        for (path, state) in present.chain(links(run)?) {
             if !all.iter().any(|saved| saved.path == path) {
-                all.push(Saved { path, step: None, weights_only: false, state });
+                all.push(SavedCheckpoint { path, step: None, weights_only: false, state });
             }
         }
         Ok(all)
     }
 
-    pub(super) fn is_there(&self) -> bool {
-        matches!(self.state, State::There | State::Link(_))
-    }
-
-    pub(super) fn for_programs(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let (state, to): (_, Option<&Path>) = match &self.state {
-            State::There => ("there", None),
-            State::Link(to) => ("link", Some(to)),
-            State::Removed => ("removed", None),
-            State::Missing => ("missing", None),
+            CheckpointState::Present => ("there", None),
+            CheckpointState::Link(to) => ("link", Some(to)),
+            CheckpointState::Removed => ("removed", None),
+            CheckpointState::Missing => ("missing", None),
         };
-        let Saved { path, step, weights_only, .. } = self;
+        let SavedCheckpoint { path, step, weights_only, .. } = self;
         json!({ "path": path, "step": step, "weights_only": weights_only, "state": state, "to": to })
     }
 }
