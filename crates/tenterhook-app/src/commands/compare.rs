@@ -1,6 +1,7 @@
 //! `tenter compare`: the differences between runs in configuration, environment and results.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
@@ -51,12 +52,13 @@ struct Config {
 
 /// The configuration of a run; empty with a message if there is none.
 fn config(run: &Run) -> Config {
+    let skipped =
+        |why: &dyn Display| print_stderr(format_args!("skipped the configuration of {}: {why}", run.name));
     let path = run.directory.join("config.toml");
     if path.try_exists().is_ok_and(|exists| !exists) {
-        print_stderr(format_args!("ignoring a configuration: there is no {}", path.display()));
+        skipped(&format_args!("there is no {}", path.display()));
     }
-    let config =
-        run.config().inspect_err(|error| print_stderr(format_args!("ignoring a configuration: {error}")));
+    let config = run.config().inspect_err(|error| skipped(error));
     config.map(|config| Config { keys: flat(&config), hooks: hook_names(&config) }).unwrap_or_default()
 }
 

@@ -24,15 +24,10 @@ pub(crate) struct ResumeTarget {
     pub(crate) checkpoint: Option<PathBuf>,
     /// Newer checkpoints that cannot be used, with the reason.
     skipped: Vec<(PathBuf, String)>,
-    pub(crate) finished: Option<FinishedRun>,
+    /// Set if the run has nothing left to train.
+    pub(crate) finished: Option<Finished>,
+    run_dir: Option<PathBuf>,
     pub(crate) options: ResumeOptions,
-}
-
-/// A run that has nothing left to train.
-#[derive(Debug)]
-pub(crate) struct FinishedRun {
-    finished: Finished,
-    directory: Option<PathBuf>,
 }
 
 impl ResumeTarget {
@@ -74,8 +69,7 @@ impl ResumeTarget {
                 }
             }
         }
-        let finished = finished.map(|finished| FinishedRun { finished, directory: run_dir });
-        Ok(ResumeTarget { requested: true, lock, checkpoint, skipped, finished, options })
+        Ok(ResumeTarget { requested: true, lock, checkpoint, skipped, finished, run_dir, options })
     }
 
     /// Prints which checkpoints were skipped, and whether a new run starts. The trainer reports the resume itself.
@@ -92,21 +86,14 @@ impl ResumeTarget {
             ));
         }
     }
-}
 
-impl FinishedRun {
-    /// The weights to test, if the test has not run yet.
-    pub(crate) fn untested(&self) -> Option<&Path> {
-        self.finished.untested.as_deref()
-    }
-
-    pub(crate) fn print(&self, output: Output) {
-        let FinishedRun { finished, directory } = self;
+    /// Prints that the run is finished.
+    pub(crate) fn print_finished(&self, finished: &Finished, output: Output) {
         if output.json {
             let Finished { run, status, steps, epochs, untested, .. } = finished;
             let status = status.word();
             let summary = json!({
-                "run": run, "directory": directory, "finished": true, "status": status, "steps": steps,
+                "run": run, "directory": self.run_dir, "finished": true, "status": status, "steps": steps,
                 "epochs": epochs, "untested": untested.is_some(),
             });
             print_data(&summary.to_string());
@@ -123,8 +110,8 @@ fn require_whole(checkpoint: &Path, run_dir: Option<&Path>) -> Result<(), Comman
     let root = root.or_else(|| checkpoint.parent().map(Path::to_owned)).unwrap_or_default();
     let instead = newest_whole(&root, OnUnreadable::Skip).ok().and_then(|newest| newest.path);
     let instead = instead.map_or_else(
-        || format!("there is no whole one in {}", root.display()),
-        |newest| format!("the newest whole one is {}", newest.display()),
+        || format!("there is no whole checkpoint in {}", root.display()),
+        |newest| format!("the newest whole checkpoint is {}", newest.display()),
     );
     Err(CommandError::new(error).fix(instead))
 }

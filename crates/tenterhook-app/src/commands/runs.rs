@@ -101,8 +101,9 @@ fn with_hint(error: ReadError) -> CommandError {
 }
 
 fn row(run: &Run) -> Row<'_> {
-    let config =
-        run.config().inspect_err(|error| print_stderr(format_args!("ignoring a configuration: {error}")));
+    let config = run.config().inspect_err(|error| {
+        print_stderr(format_args!("skipped the configuration of {}: {error}", run.name));
+    });
     Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
 }
 

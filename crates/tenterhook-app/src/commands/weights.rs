@@ -32,7 +32,7 @@ impl Weights {
     /// The weights at a path.
     pub(crate) fn at(path: &Path) -> Result<Weights, CommandError> {
         if !exists(path)? {
-            return Err(CommandError::new(format_args!("there is nothing at {}", path.display()))
+            return Err(CommandError::new(format_args!("{} does not exist", path.display()))
                 .fix("give a safetensors file, a checkpoint, or a run directory such as runs/latest"));
         }
         let is_run = path.is_dir() && exists(&path.join("run.json"))?;

@@ -46,7 +46,9 @@ impl Observer for WorstBatch {
             cx.log("worst_loss", loss);
             if cx.epoch == 0 {
                 // A message for the terminal.
-                cx.say(format!("the worst batch of the first epoch was number {batch}, with a loss of {loss:.3}"));
+                cx.say(format!(
+                    "the worst batch of the first epoch was number {batch}, with a loss of {loss:.3}"
+                ));
             }
         }
         Ok(())

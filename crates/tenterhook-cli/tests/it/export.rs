@@ -50,7 +50,7 @@ fn a_damaged_checkpoint_is_not_exported() {
         dir.run(&[&["export", CHECKPOINT], raw].concat()).refused(&["hooks.safetensors is damaged"]);
     }
     assert!(!dir.path().join("epoch=1-step=16.safetensors").exists());
-    dir.run(&["export", "nowhere"]).refused(&["there is nothing at nowhere"]);
+    dir.run(&["export", "nowhere"]).refused(&["nowhere does not exist"]);
 }
 
 #[test]

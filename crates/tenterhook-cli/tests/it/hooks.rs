@@ -73,7 +73,7 @@ fn the_page_of_a_hook_shows_events_options_and_example() {
             let about = option["about"].as_str().expect("text");
             assert!(about.len() > 8, "{name}.{key} says nothing: {about}");
             let known = option["required"] == true || !option["default"].is_null() || page.contains("unset");
-            assert!(known, "{name}.{key} does not say what it is when nobody sets it");
+            assert!(known, "{name}.{key} has no default on its page");
         }
         assert!(page.contains("use = "), "{name} has no example");
     }

@@ -64,7 +64,7 @@ schema = json.load(open("schema.json"))
 Draft202012Validator.check_schema(schema)
 validator = Draft202012Validator(schema)
 files = glob.glob("EXAMPLES/*.toml") + glob.glob("EXAMPLES/documented/*.toml") + ["printed.toml", "text.toml"]
-# A hook of somebody's own program is not in the schema of this one.
+# A hook of a custom program is not in the schema of this one.
 files = [file for file in files if not file.endswith("custom_hooks.toml")]
 assert len(files) >= 8, files
 for file in files:

@@ -95,10 +95,10 @@ fn a_finished_run_says_so_and_can_be_extended() {
         let done = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!((&done["finished"], &done["steps"]), (&Value::Bool(true), &Value::from(24)), "{done}");
         assert_eq!(done["run"], dir.json("runs/latest/run.json")["id"]);
-        assert!(!dir.path().join("runs/latest/lock").exists(), "nobody else would remove it");
+        assert!(!dir.path().join("runs/latest/lock").exists(), "a stale lock is removed");
     }
     let ran = dir.run(&[&["resume", "latest", "--json"], &LONGER[..]].concat());
-    assert!(!ran.stderr.contains("hooks.checkpoint"), "only what differs is told: {}", ran.stderr);
+    assert!(!ran.stderr.contains("hooks.checkpoint"), "only differences are listed: {}", ran.stderr);
     let ran = document(ran);
     assert_eq!((&ran["epochs"], &ran["steps"]), (&Value::from(4), &Value::from(32)), "{ran}");
     assert!(ran["metrics"]["test/loss"].is_number(), "it is tested as ever: {ran}");
@@ -160,7 +160,7 @@ fn a_damaged_checkpoint_is_skipped_with_a_message() {
     let named = "runs/latest/checkpoints/epoch=2-step=24";
     dir.run(&["resume", named]).refused(&[
         "epoch=2-step=24/weights.safetensors is damaged",
-        "the newest whole one is",
+        "the newest whole checkpoint is",
         "epoch=1-step=16",
     ]);
     let ran = dir.run(&[&["resume", "latest"], &LONGER[..]].concat()).succeeded();

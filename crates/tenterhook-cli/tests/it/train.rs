@@ -124,7 +124,7 @@ fn weights_of_a_run_evaluate_and_predict_as_they_did() {
     dir.run(&["validate", "runs/latest/config.toml", "--weights", "runs/latest"]).succeeded();
     let predicted = dir.run(&["predict", "--weights", "runs/latest"]).succeeded().stdout;
     assert_eq!(predicted.lines().count(), 357, "the test images, one line each");
-    dir.run(&["test", "--weights", "nowhere"]).refused(&["nothing at nowhere", "runs/latest"]);
+    dir.run(&["test", "--weights", "nowhere"]).refused(&["nowhere does not exist", "runs/latest"]);
     let other = ["test", "--weights", "runs/latest", "--set", "model.hidden=7"];
     dir.run(&other).refused(&["fc1.weight", "shape"]);
 }

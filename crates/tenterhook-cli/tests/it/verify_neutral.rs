@@ -105,7 +105,7 @@ fn the_other_observers_are_neutral() {
 fn without_dropout_the_intruder_is_neutral() {
     let config = ["[model]\ndropout = 0.0\n", GUILTY].concat();
     let ran = intruder(&config, &["--steps", "3"]);
-    assert_eq!(ran.code, 0, "nobody else draws: {}{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, 0, "only the intruder draws: {}{}", ran.stdout, ran.stderr);
 }
 
 #[test]

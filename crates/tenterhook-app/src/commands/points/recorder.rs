@@ -101,18 +101,21 @@ struct Recorded {
     phases: Vec<Phase>,
 }
 
-/// What the hooks of all phases have recorded.
+/// A hook that records points. Its clones record into the same list.
 #[derive(Clone, Default)]
-pub(super) struct PointRecorder(Arc<Mutex<Recorded>>);
+pub(super) struct PointRecorder {
+    recorded: Arc<Mutex<Recorded>>,
+    interrupt: Interrupt,
+}
 
 impl PointRecorder {
     fn recorded(&self) -> MutexGuard<'_, Recorded> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A hook that records points, and interrupts training after its first batch.
-    pub(super) fn hook(&self, interrupt: Interrupt) -> RecorderHook {
-        RecorderHook { recorder: self.clone(), interrupt }
+    /// A clone that interrupts training after its first batch.
+    pub(super) fn interrupting(&self, interrupt: Interrupt) -> PointRecorder {
+        PointRecorder { interrupt, ..self.clone() }
     }
 
     pub(super) fn points(&self) -> Vec<Point> {
@@ -137,12 +140,7 @@ impl PointRecorder {
     }
 }
 
-pub(super) struct RecorderHook {
-    recorder: PointRecorder,
-    interrupt: Interrupt,
-}
-
-impl Hook for RecorderHook {
+impl Hook for PointRecorder {
     fn spec(&self) -> HookSpec {
         let batch_starts = [
             Event::TrainBatchStart,
@@ -158,7 +156,7 @@ impl Hook for RecorderHook {
         let phase = match event {
             EventRef::Activation(cx) => {
                 for tensor in cx.values.iter() {
-                    self.recorder.add(cx.point, cx.phase, tensor.shape());
+                    self.add(cx.point, cx.phase, tensor.shape());
                 }
                 return Ok(());
             }
@@ -170,7 +168,7 @@ impl Hook for RecorderHook {
             EventRef::TestBatchStart(_) => Phase::Test,
             _ => Phase::Predict,
         };
-        self.recorder.recorded().phases.push(phase);
+        self.recorded().phases.push(phase);
         Ok(())
     }
 }

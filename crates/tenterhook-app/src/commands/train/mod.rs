@@ -54,11 +54,11 @@ pub(super) struct Training<'a> {
 impl Training<'_> {
     pub(super) fn run(mut self, app: &App) -> CommandResult {
         let Training { resolved, after: AfterTraining { output, profile_hooks, .. }, .. } = self;
-        if let Some(run) = &self.target.finished {
-            if let Some(weights) = run.untested().filter(|_| self.tests_afterwards()) {
+        if let Some(finished) = &self.target.finished {
+            if let Some(weights) = finished.untested.as_deref().filter(|_| self.tests_afterwards()) {
                 return test_finished_run(app, resolved, self.target.lock.take(), weights, output);
             }
-            run.print(output);
+            self.target.print_finished(finished, output);
             return Ok(ExitCode::SUCCESS);
         }
         let signals = SignalHandler::install(resolved.trainer.shutdown_timeout.0)?;

@@ -229,6 +229,6 @@ impl Watch {
     }
 
     fn tries(&self, input: &[u8]) {
-        self.0.send(input.to_vec()).expect("somebody watches");
+        self.0.send(input.to_vec()).expect("the watchdog runs");
     }
 }
