@@ -120,6 +120,12 @@ fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
+// Compiles the hook of the template, and runs its tests.
+#[cfg(test)]
+#[allow(clippy::pedantic, clippy::unwrap_used, missing_docs)]
+#[path = "../../template/src/hook.rs"]
+mod template_hook;
+
 #[cfg(test)]
 mod tests {
     use super::*;

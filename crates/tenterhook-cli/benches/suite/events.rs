@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::callgrind::{Costs, Scenario, valgrind};
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::own_loop::OwnLoop;
 use crate::table::Line;
 
@@ -19,7 +19,7 @@ pub fn unwanted(_: Effort) -> Result<Vec<Line>> {
     let costs = Costs::counted(&std::env::current_exe()?)?;
     let line = |hooks: usize| {
         let cost = costs.of(Scenario::Unwanted(hooks)).ok_or("it was not counted")?;
-        let what = format!("event nobody wants, {hooks} idle hooks");
+        let what = format!("event without receivers, {hooks} idle hooks");
         Ok(Line::counted(what, "instructions", (cost * 100.0).round() / 100.0, 8.0))
     };
     [0, 100].into_iter().map(line).collect()
@@ -67,5 +67,5 @@ fn over_an_empty_loop(effort: Effort, scenario: Scenario, hooks: usize) -> Resul
     };
     let (mut event, mut empty) = (timed(scenario)?, timed(Scenario::Empty)?);
     let over = |event: f64, empty: f64| (event - empty) * 1e9;
-    in_turns(effort.rounds(301), [&mut event, &mut empty], over)
+    alternate(effort.rounds(301), [&mut event, &mut empty], over)
 }

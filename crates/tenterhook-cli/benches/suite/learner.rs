@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::callgrind::valgrind;
 use crate::counts::per_step;
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 
 /// The output of that program for one training.
@@ -79,7 +79,7 @@ fn compared(
         Ok(one.seconds_per_step)
     };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let times = in_turns(
+    let times = alternate(
         rounds,
         [&mut || train("trainer", &mut ours), &mut || train("learner", &mut theirs)],
         compare,

@@ -56,7 +56,7 @@ const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) ->
 }
 
 const ROWS: [Row; 13] = [
-    counted("unwanted", "an event nobody wants, in instructions over an empty loop", events::unwanted),
+    counted("unwanted", "an event without receivers, in instructions over an empty loop", events::unwanted),
     timed("delivered", "an event delivered to hooks that do nothing", events::delivered),
     timed("accounted", "the same while account is kept of what they cost", events::accounted),
     timed("step", "a training step without hooks, less that of a raw Burn loop", steps::step),
@@ -77,23 +77,23 @@ const ROWS: [Row; 13] = [
 ];
 
 /// The command line.
-struct Asked {
+struct Options {
     rows: Vec<String>,
     effort: Effort,
     json: bool,
     held: bool,
 }
 
-fn asked(arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
+fn options(arguments: &[String]) -> Result<Options> {
+    let mut options = Options { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
     for argument in arguments {
         match argument.as_str() {
             // Cargo passes it to every benchmark.
             "--bench" => {}
-            "--quick" => asked.effort.quick = true,
-            "--json" => asked.json = true,
-            "--held" => asked.held = true,
-            name if ROWS.iter().any(|row| row.name == name) => asked.rows.push(name.to_owned()),
+            "--quick" => options.effort.quick = true,
+            "--json" => options.json = true,
+            "--held" => options.held = true,
+            name if ROWS.iter().any(|row| row.name == name) => options.rows.push(name.to_owned()),
             other => {
                 return Err(format!(
                     "`{other}` is neither a row (`--list` shows them) nor `--quick`, `--json` or `--held`"
@@ -102,7 +102,7 @@ fn asked(arguments: &[String]) -> Result<Asked> {
             }
         }
     }
-    Ok(asked)
+    Ok(options)
 }
 
 /// Measures a row in a new process on one thread, so that rows do not affect each other.
@@ -130,18 +130,19 @@ fn measure_here(name: &str, quick: bool) -> Result<()> {
     Ok(())
 }
 
-fn show(asked: &Asked) -> Result<ExitCode> {
-    let named = |row: &Row| asked.rows.iter().any(|name| name == row.name);
-    let usual = |row: &Row| row.counted || !asked.held;
-    let wanted = |row: &&Row| if asked.rows.is_empty() { usual(row) } else { named(row) };
-    let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
-    if asked.json {
+fn show(options: &Options) -> Result<ExitCode> {
+    let named = |row: &Row| options.rows.iter().any(|name| name == row.name);
+    let usual = |row: &Row| row.counted || !options.held;
+    let wanted = |row: &&Row| if options.rows.is_empty() { usual(row) } else { named(row) };
+    let lines: Vec<_> =
+        ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, options.effort)).collect();
+    if options.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);
     } else {
         print!("{}", table(&lines));
     }
     let missed = |line: &&Line| line.measured.is_none() || (line.counted && line.holds() == Some(false));
-    if let Some(missed) = lines.iter().find(missed).filter(|_| asked.held) {
+    if let Some(missed) = lines.iter().find(missed).filter(|_| options.held) {
         eprintln!("{} does not keep its target", missed.what);
         return Ok(ExitCode::FAILURE);
     }
@@ -163,7 +164,7 @@ fn main() -> Result<ExitCode> {
         {
             events::run(event, hooks.parse()?, iterations.parse()?)?;
         }
-        _ => return show(&asked(&arguments)?),
+        _ => return show(&options(&arguments)?),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -73,7 +73,7 @@ fn outside(samples: usize) -> usize {
 pub type Side<'a> = &'a mut dyn FnMut() -> Result<f64>;
 
 /// Runs both sides alternately, after one warm-up round; `compare` makes a sample of each round.
-pub fn in_turns(
+pub fn alternate(
     rounds: usize,
     [ours, theirs]: [Side<'_>; 2],
     compare: impl Fn(f64, f64) -> f64,

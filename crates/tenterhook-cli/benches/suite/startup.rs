@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 
 const TENTER: &str = env!("CARGO_BIN_EXE_tenter");
@@ -67,6 +67,6 @@ pub fn allocator(effort: Effort) -> Result<Vec<Line>> {
             .ok_or_else(|| "it did not train".into())
     };
     let ratio = |ours: f64, theirs: f64| ours / theirs;
-    let never = in_turns(effort.rounds(11), [&mut || train(Some("-1")), &mut || train(None)], ratio)?;
+    let never = alternate(effort.rounds(11), [&mut || train(Some("-1")), &mut || train(None)], ratio)?;
     Ok(vec![Line::new("built-in GPT with `MIMALLOC_PURGE_DELAY=-1`, against without", "×", never, None)])
 }

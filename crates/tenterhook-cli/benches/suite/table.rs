@@ -43,7 +43,7 @@ impl Line {
         Line { counted: true, ..Line::new(what, unit, Measured::counted(count), Some(target)) }
     }
 
-    pub fn noting(mut self, note: impl Into<String>) -> Line {
+    pub fn with_note(mut self, note: impl Into<String>) -> Line {
         self.note = Some(note.into());
         self
     }

@@ -38,36 +38,36 @@ const HIDDEN: usize = 2304;
 const BATCH: usize = 32;
 /// Steps before anything is measured, steps between saves, and saves of a training.
 const WARM_UP: u64 = 5;
-const APART: u64 = 20;
+const INTERVAL: u64 = 20;
 const SAVES: u64 = 8;
 /// Trainings of each kind. They alternate, so that other load affects both equally.
 const ROUNDS: usize = 3;
 
 /// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.
-const BLOCKED: f64 = 1.0 / 20.0;
-const IN_ALL: f64 = 1.0 / 5.0;
+const MAX_BLOCKED: f64 = 1.0 / 20.0;
+const MAX_TOTAL: f64 = 1.0 / 5.0;
 
 /// The events of the current training, with their times.
-static HAPPENED: Mutex<Vec<(Instant, What)>> = Mutex::new(Vec::new());
+static EVENTS: Mutex<Vec<(Instant, Event)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Event {
     /// A batch starts.
-    Begins,
+    BatchStart,
     /// A save is requested.
-    Asked,
+    SaveRequested,
     /// Training continues after it.
-    GoesOn,
+    Continued,
     /// The save is durable.
     Durable,
 }
 
-fn happened() -> MutexGuard<'static, Vec<(Instant, What)>> {
-    HAPPENED.lock().unwrap_or_else(PoisonError::into_inner)
+fn events() -> MutexGuard<'static, Vec<(Instant, Event)>> {
+    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn note(what: What) {
-    happened().push((Instant::now(), what));
+fn note(what: Event) {
+    events().push((Instant::now(), what));
 }
 
 #[derive(Module, Debug)]
@@ -98,16 +98,16 @@ impl BurnModule for Mlp {
 
     /// Runs after all hooks and saves.
     fn on_train_batch_end(&mut self, _: &mut BurnCx<'_, Mlp>) -> ModuleResult {
-        let mut happened = happened();
-        if happened.last().is_some_and(|(_, what)| *what == What::Asked) {
-            happened.push((Instant::now(), What::GoesOn));
+        let mut events = events();
+        if events.last().is_some_and(|(_, what)| *what == Event::SaveRequested) {
+            events.push((Instant::now(), Event::Continued));
         }
         Ok(())
     }
 }
 
 /// Trains with regular saves; each checkpoint replaces the one before.
-fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn Error>> {
+fn train(root: &Path, background: bool) -> Result<Vec<(Instant, Event)>, Box<dyn Error>> {
     let device = Device::flex();
     device.seed(0);
     let linear = |from, to| LinearConfig::new(from, to).init(&device);
@@ -123,7 +123,7 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
     };
     let mut data =
         Loading::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
-    let steps = WARM_UP + SAVES * APART;
+    let steps = WARM_UP + SAVES * INTERVAL;
     let settings = Settings {
         max_steps: i64::try_from(steps)?,
         log_every_n_steps: 0,
@@ -131,25 +131,25 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
         ..Settings::default()
     };
     let mut trainer = Trainer::new(settings)?.with_checkpoints_in(root);
-    let begins = closure::on_train_batch_start("begins", |_| note(What::Begins));
+    let begins = closure::on_train_batch_start("begins", |_| note(Event::BatchStart));
     let save = closure::on_train_batch_end("save", |cx| {
         // In the middle of an interval, so that there are steps without saving on both sides.
-        if cx.step < WARM_UP || (cx.step - WARM_UP) % APART != APART / 2 {
+        if cx.step < WARM_UP || (cx.step - WARM_UP) % INTERVAL != INTERVAL / 2 {
             return Decision::CONTINUE;
         }
-        note(What::Asked);
+        note(Event::SaveRequested);
         let named = |step: u64| PathBuf::from(format!("step={step}"));
-        let replaces = cx.step.checked_sub(APART).map(named).into_iter().collect();
+        let replaces = cx.step.checked_sub(INTERVAL).map(named).into_iter().collect();
         let request = SaveRequest { path: Some(named(cx.step)), replaces, ..SaveRequest::default() };
         Decision::CONTINUE.request(Request::Save(request))
     });
-    let durable = closure::on_checkpoint_saved("durable", |_| note(What::Durable));
+    let durable = closure::on_checkpoint_saved("durable", |_| note(Event::Durable));
     trainer.add_hook(begins)?;
     trainer.add_hook(save)?;
     trainer.add_hook(durable)?;
-    happened().clear();
+    events().clear();
     trainer.fit(&mut module, &mut data)?;
-    Ok(std::mem::take(&mut *happened()))
+    Ok(std::mem::take(&mut *events()))
 }
 
 /// The times of one kind of training, in milliseconds.
@@ -179,7 +179,7 @@ impl Save {
 
 impl Times {
     /// Adds a training. A step lasts until the next one starts.
-    fn take_in(&mut self, happened: &[(Instant, What)]) {
+    fn add(&mut self, events: &[(Instant, Event)]) {
         let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         let (mut began, mut asked) = (None, None);
         // Whether a save is being written, now and when the step started.
@@ -187,10 +187,10 @@ impl Times {
         let (mut waited, mut steps) = (0.0, 0);
         let mut saves: Vec<Save> = Vec::new();
         let mut quiet = Vec::new();
-        for (at, what) in happened {
+        for (at, what) in events {
             match what {
-                What::Asked => asked = Some(*at),
-                What::GoesOn => {
+                Event::SaveRequested => asked = Some(*at),
+                Event::Continued => {
                     waited = asked.take().map_or(0.0, |asked| milliseconds(asked, *at));
                     // Steps between two saves count for both.
                     if let Some(before) = saves.last_mut() {
@@ -200,8 +200,8 @@ impl Times {
                     saves.push(Save { blocked: waited, quiet, ..Save::default() });
                     saving = true;
                 }
-                What::Durable => saving = false,
-                What::Begins => {
+                Event::Durable => saving = false,
+                Event::BatchStart => {
                     let lasted = began.replace(*at).map(|began| milliseconds(began, *at) - waited);
                     steps += 1;
                     if let Some(lasted) = lasted.filter(|_| steps > WARM_UP) {
@@ -262,8 +262,8 @@ struct Measured {
 fn measure(root: &Path, rounds: usize) -> Result<Measured, Box<dyn Error>> {
     let (mut plain, mut background) = (Times::default(), Times::default());
     for round in 0..rounds {
-        plain.take_in(&train(&root.join(format!("plain{round}")), false)?);
-        background.take_in(&train(&root.join(format!("background{round}")), true)?);
+        plain.add(&train(&root.join(format!("plain{round}")), false)?);
+        background.add(&train(&root.join(format!("background{round}")), true)?);
     }
     let blocked = |times: &Times| quantile(&times.of_saves(|save| save.blocked), 0.5);
     let (plain_blocked, background_blocked) = (blocked(&plain), blocked(&background));
@@ -295,13 +295,13 @@ fn print(measured: &Measured) {
     println!("a plain save blocks training       {plain_blocked:>8.2}");
     println!(
         "a background save blocks it        {background_blocked:>8.2}  {}",
-        limit(measured.blocked_share, BLOCKED)
+        limit(measured.blocked_share, MAX_BLOCKED)
     );
     println!("the following steps lose           {background_lost:>8.2}");
     println!(
         "both together                      {:>8.2}  {}",
         measured.in_all_share * plain_blocked,
-        limit(measured.in_all_share, IN_ALL)
+        limit(measured.in_all_share, MAX_TOTAL)
     );
     println!("a step without a save, p50, p99    {:>8.2} {:>8.2}", measured.step_p50, measured.step_p99);
     println!(
@@ -332,6 +332,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     } else {
         print(&measured);
     }
-    let holds = measured.blocked_share <= BLOCKED && (blocked_alone || measured.in_all_share <= IN_ALL);
+    let holds =
+        measured.blocked_share <= MAX_BLOCKED && (blocked_alone || measured.in_all_share <= MAX_TOTAL);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
