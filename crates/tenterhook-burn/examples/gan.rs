@@ -1,5 +1,5 @@
-//! Two optimizers that step by hand: a generator learns to draw from a normal distribution that it never
-//! sees, from a critic that learns to tell its samples from the real ones.
+//! A GAN with two optimizers and manual optimization: a generator learns to sample from a normal distribution, and a critic
+//! learns to tell its samples from real ones.
 //!
 //! `cargo run -p tenterhook-burn --example gan`
 
@@ -30,7 +30,7 @@ struct Critic {
 }
 
 impl Critic {
-    /// How real the samples look.
+    /// Scores of the samples; higher ones look more real.
     fn forward(&self, samples: Tensor<2>) -> Tensor<2> {
         self.out.forward(relu(self.fc2.forward(relu(self.fc1.forward(samples)))))
     }

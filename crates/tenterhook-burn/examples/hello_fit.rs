@@ -1,4 +1,4 @@
-//! The smallest training there is: a Burn model, its training step, and a hook that prints the loss.
+//! A minimal training: a Burn model, its training step, and a hook that prints the loss.
 //!
 //! `cargo run -p tenterhook-burn --example hello_fit`
 

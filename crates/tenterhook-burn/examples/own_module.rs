@@ -1,5 +1,4 @@
-//! A module of your own, whole: its four steps, an optimizer with parameter groups and a schedule, and a
-//! handler of the training's life.
+//! A complete module: its four steps, an optimizer with parameter groups and a schedule, and a lifecycle handler.
 //!
 //! `cargo run -p tenterhook-burn --example own_module`
 
@@ -16,7 +15,7 @@ use tenterhook::prelude::*;
 use tenterhook::schedule::Cosine;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Group, Optimizer, Optimizers, Schedule, Step, TensorList};
 
-/// Tells points within a circle from those outside of it.
+/// Classifies points as inside or outside of a circle.
 #[derive(Module, Debug)]
 struct Circle {
     fc1: Linear,
@@ -36,7 +35,7 @@ impl BatchData for Points {
         self.at.dims()[0]
     }
 
-    // What hooks see as `cx.batch.tensors`: they look at floats.
+    // What hooks see as `cx.batch.tensors`: float tensors.
     fn tensors(&self) -> &dyn TensorSource {
         &self.shown
     }
@@ -78,7 +77,7 @@ impl BurnModule for Circle {
         Ok(self.loss(batch).into())
     }
 
-    // Here and below the model is without autodiff, and dropout is off.
+    // In the evaluation steps the model has no autodiff, and dropout is off.
     fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Circle>) -> ModuleResult {
         cx.log("val/loss", self.loss(batch).into_scalar());
         cx.log("val/accuracy", self.accuracy(batch));
@@ -111,7 +110,7 @@ impl BurnModule for Circle {
     }
 }
 
-/// Every third point of many that are spread over the plane, from this one on.
+/// Every third of 900 points in the unit disc, starting with this one.
 fn points(first: usize) -> Vec<([f32; 2], i64)> {
     let at = |i: usize| {
         let (radius, angle) = (((i * 389 % 900) as f32 / 900.0).sqrt(), i as f32 * 2.4);

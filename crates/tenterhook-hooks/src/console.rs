@@ -184,7 +184,7 @@ impl Observer for Console {
 mod tests {
     use tenterhook_core::Hook as _;
     use tenterhook_core::{Event, Progress, RunInfo};
-    use tenterhook_testkit::{Fit, Rig};
+    use tenterhook_testkit::{FitScript, Rig};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_line_comes_every_so_many_batches_and_at_the_end_of_each_epoch() {
         let mut rig = Rig::new(console(2));
-        rig.run(known()).play(&Fit::new(2, 5).losses(|batch| Some(batch as f64)).script());
+        rig.run(known()).play(&FitScript::new(2, 5).losses(|batch| Some(batch as f64)).script());
         let begin = |line: String| line.split("  ").take(2).collect::<Vec<_>>().join(" ");
         let lines: Vec<_> = rig.printed().into_iter().map(begin).collect();
         assert_eq!(
@@ -215,7 +215,7 @@ mod tests {
             ]
         );
         let mut rig = Rig::new(console(5));
-        rig.play(&Fit::new(2, 5).script());
+        rig.play(&FitScript::new(2, 5).script());
         assert_eq!(rig.printed().len(), 4, "every option counts");
     }
 

@@ -237,7 +237,7 @@ impl Observer for Logging {
 mod tests {
     use tenterhook_core::Hook as _;
     use tenterhook_core::{Event, Outcome, RunInfo};
-    use tenterhook_testkit::{Fit, Rig};
+    use tenterhook_testkit::{FitScript, Rig};
 
     use super::*;
 
@@ -265,12 +265,15 @@ mod tests {
     #[test]
     fn a_run_is_told_from_its_start_to_its_end() {
         let mut rig = rig(1);
-        for cue in Fit::new(3, 2).validate(1).script() {
-            if cue.event == Event::ValidationEpochEnd {
+        for entry in FitScript::new(3, 2).validate(1).script() {
+            if entry.event == Event::ValidationEpochEnd {
                 // Epoch 2 is the best.
-                rig.metric("val/loss", [3.0, 1.0, 2.0][usize::try_from(cue.progress.epoch).expect("small")]);
+                rig.metric(
+                    "val/loss",
+                    [3.0, 1.0, 2.0][usize::try_from(entry.progress.epoch).expect("small")],
+                );
             }
-            rig.cue(&cue);
+            rig.play_entry(&entry);
         }
         assert_eq!(
             said(&rig),
@@ -295,7 +298,7 @@ mod tests {
     #[test]
     fn epochs_in_between_are_left_out() {
         let mut rig = rig(2);
-        rig.play(&Fit::new(3, 2).validate(1).script());
+        rig.play(&FitScript::new(3, 2).validate(1).script());
         assert_eq!(rig.printed(), ["validation after step 4", "epoch 2/3 done in 3.0 s"]);
     }
 
@@ -327,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_resumed_run_tells_of_all_its_time_and_its_best() {
-        let script = Fit::new(2, 2).validate(1).script();
+        let script = FitScript::new(2, 2).validate(1).script();
         let (before, after) = script.split_at(script.len() - 8);
         let mut whole = rig(1);
         whole.metric("val/loss", 0.5).play(before);
@@ -335,8 +338,8 @@ mod tests {
         // Starting again takes a minute, which nobody trains in.
         let late = |time: Duration| time + Duration::from_mins(1);
         resumed.elapsed(late(before[before.len() - 1].elapsed)).on_train_start();
-        for cue in after {
-            resumed.cue(&tenterhook_testkit::Cue { elapsed: late(cue.elapsed), ..*cue });
+        for entry in after {
+            resumed.play_entry(&tenterhook_testkit::ScriptEntry { elapsed: late(entry.elapsed), ..*entry });
         }
         whole.play(after);
         assert_eq!(said(&resumed).last(), said(&whole).last());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use tenterhook_core::{Event, FromOptions, Hook, HookExt, NamedTensors, Request, RunInfo};
-use tenterhook_testkit::{Cue, Fit, Rig, check_resume};
+use tenterhook_testkit::{FitScript, Rig, ScriptEntry, check_resume};
 
 #[cfg(feature = "http")]
 use crate::http::loopback::{Answer, Server};
@@ -29,42 +29,42 @@ fn run(directory: &Path) -> RunInfo {
 }
 
 /// Three epochs with everything in them: windows of two batches, validations, losses that jump and are no number.
-fn script() -> Vec<Cue> {
+fn script() -> Vec<ScriptEntry> {
     let loss = |batch: u64| match batch {
         5 | 6 => Some(f64::NAN),
         batch if batch.is_multiple_of(3) => Some(20.0),
         batch => Some(1.0 / batch as f64),
     };
-    Fit::new(3, 5).accumulate(2).validate(2).losses(loss).logging().script()
+    FitScript::new(3, 5).accumulate(2).validate(2).losses(loss).logging().script()
 }
 
 /// Says what there is at an event: numbers that follow from where it is.
-fn given<H>(rig: &mut Rig<H>, cue: &Cue) {
-    let number = cue.progress.total_batches as f32;
+fn given<H>(rig: &mut Rig<H>, entry: &ScriptEntry) {
+    let number = entry.progress.total_batches as f32;
     rig.params([("a.w", [number, 1.0]), ("b.w", [0.5 * number, -1.0])]);
-    let poison = if cue.progress.total_batches == 8 { f32::NAN } else { 1e-3 * number };
+    let poison = if entry.progress.total_batches == 8 { f32::NAN } else { 1e-3 * number };
     rig.gradients([("a.w", [poison, 0.1]), ("b.w", [10.0 * number, 1e-12])]);
     let picture = [number, 0.0, 1.0, 2.0];
     rig.batch_tensors(NamedTensors::from([("x", [number, number])]).with("picture", [2, 2], picture));
-    rig.metrics().set_step(cue.progress.step);
-    match cue.event {
+    rig.metrics().set_step(entry.progress.step);
+    match entry.event {
         Event::ValidationEpochEnd => {
             // Better, worse, and better again.
-            let score = [2.0, 3.0, 1.0][usize::try_from(cue.progress.epoch).unwrap_or(0)];
+            let score = [2.0, 3.0, 1.0][usize::try_from(entry.progress.epoch).unwrap_or(0)];
             rig.metric("val/loss", score);
         }
-        Event::StepEnd if cue.progress.step == 4 => {
+        Event::StepEnd if entry.progress.step == 4 => {
             rig.metric("now_and_then", 1.0);
         }
         _ => {}
     }
 }
 
-fn send<H: Hook>(rig: &mut Rig<H>, cue: &Cue) {
-    given(rig, cue);
-    rig.cue(cue);
-    if cue.event == Event::BeforeForward {
-        let number = cue.progress.total_batches as f32;
+fn send<H: Hook>(rig: &mut Rig<H>, entry: &ScriptEntry) {
+    given(rig, entry);
+    rig.play_entry(entry);
+    if entry.event == Event::BeforeForward {
+        let number = entry.progress.total_batches as f32;
         rig.activation("block.0", [number, 0.0]).activation("block.1", [-number, 1.0]);
     }
 }
@@ -93,10 +93,10 @@ fn of_update<H: Hook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
         rig.run(run(directory)).seed(3);
         rig
     };
-    check_resume(&script(), make, |rig, cue| {
-        rig.progress(cue.progress).elapsed(cue.elapsed);
-        given(rig, cue);
-        if cue.event == Event::BeforeOptimizerStep {
+    check_resume(&script(), make, |rig, entry| {
+        rig.progress(entry.progress).elapsed(entry.elapsed);
+        given(rig, entry);
+        if entry.event == Event::BeforeOptimizerStep {
             rig.update();
         }
     });
@@ -112,9 +112,9 @@ fn saving(toml: &str) {
         rig.run(RunInfo { removed_checkpoints: removed.borrow().clone(), ..run(directory) });
         rig
     };
-    check_resume(&script(), make, |rig, cue| {
-        send(rig, cue);
-        let saves = rig.replies().last().map(|reply| reply.decision.clone()).unwrap_or_default();
+    check_resume(&script(), make, |rig, entry| {
+        send(rig, entry);
+        let saves = rig.deliveries().last().map(|reply| reply.decision.clone()).unwrap_or_default();
         carry_out(&root.borrow(), saves.requests(), &removed);
     });
 }

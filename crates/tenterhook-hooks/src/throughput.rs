@@ -213,7 +213,7 @@ impl Observer for Throughput {
 mod tests {
     use tenterhook_core::Event;
     use tenterhook_core::Hook as _;
-    use tenterhook_testkit::{Cue, Fit, Rig};
+    use tenterhook_testkit::{FitScript, Rig, ScriptEntry};
 
     use super::*;
 
@@ -232,13 +232,13 @@ mod tests {
     #[test]
     fn a_measurement_comes_every_so_many_steps_and_validation_does_not_count() {
         // A second per batch, of which there are four in an epoch, and six seconds of validation.
-        let script = Fit::new(2, 4).validate(6).script();
+        let script = FitScript::new(2, 4).validate(6).script();
         let mut rig = Rig::new(throughput(2, 0.0));
-        for cue in &script {
-            rig.cue(cue);
+        for entry in &script {
+            rig.play_entry(entry);
             let logged = per_second(&rig, "samples").is_some();
-            assert_eq!(logged, cue.progress.step >= 2 && rig.hook().memory.last_step >= 2);
-            assert!(!logged || is(per_second(&rig, "samples"), 1.0), "{cue:?}");
+            assert_eq!(logged, entry.progress.step >= 2 && rig.hook().memory.last_step >= 2);
+            assert!(!logged || is(per_second(&rig, "samples"), 1.0), "{entry:?}");
         }
         assert!(is(per_second(&rig, "batches"), 1.0));
         assert_eq!(per_second(&rig, "tokens"), None, "nobody counts them");
@@ -279,8 +279,9 @@ mod tests {
 
     #[test]
     fn a_resumed_run_measures_the_same_and_its_starting_again_does_not_count() {
-        let script = Fit::new(3, 5).validate(2).accumulate(2).script();
-        let late = |cue: &Cue| Cue { elapsed: cue.elapsed + Duration::from_mins(5), ..*cue };
+        let script = FitScript::new(3, 5).validate(2).accumulate(2).script();
+        let late =
+            |entry: &ScriptEntry| ScriptEntry { elapsed: entry.elapsed + Duration::from_mins(5), ..*entry };
         // Where checkpoints are made.
         let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
         let cuts = (1..script.len()).filter(|cut| ends.contains(&script[cut - 1].event));
@@ -291,8 +292,8 @@ mod tests {
             let mut resumed = whole.resumed(throughput(2, 0.5));
             let last = late(&before[before.len() - 1]);
             resumed.elapsed(last.elapsed).on_train_start();
-            for cue in after {
-                resumed.cue(&late(cue));
+            for entry in after {
+                resumed.play_entry(&late(entry));
             }
             whole.play(after);
             assert_eq!(whole.metrics().to_map(), resumed.metrics().to_map(), "cut at {cut}");
@@ -303,8 +304,8 @@ mod tests {
     #[test]
     fn another_fit_begins_anew() {
         let mut rig = Rig::new(throughput(1, 0.9));
-        rig.play(&Fit::new(1, 2).script());
-        rig.play(&Fit::new(1, 2).batch_time(Duration::from_millis(500)).script());
+        rig.play(&FitScript::new(1, 2).script());
+        rig.play(&FitScript::new(1, 2).batch_time(Duration::from_millis(500)).script());
         assert!(is(per_second(&rig, "samples"), 2.0), "{:?}", per_second(&rig, "samples"));
     }
 

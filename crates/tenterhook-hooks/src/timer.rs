@@ -220,7 +220,7 @@ impl Controller for Timer {
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_testkit::{Cue, Fit, Rig};
+    use tenterhook_testkit::{FitScript, Rig, ScriptEntry};
 
     use super::*;
 
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn training_validations_and_tests_are_measured_apart() {
         let mut rig = Rig::new(timer(TimerOptions::default()));
-        rig.play(&Fit::new(2, 4).validate(3).script());
+        rig.play(&FitScript::new(2, 4).validate(3).script());
         assert_eq!(rig.metrics().get("timer/train_s"), Some(8.0));
         assert_eq!(rig.metrics().get("timer/validation_s"), Some(6.0));
         assert_eq!(rig.said()[0].1, "training took 8.0 s, its validations 6.0 s");
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn training_stops_when_its_time_is_over_validations_included() {
-        let script = Fit::new(3, 4).validate(3).script();
+        let script = FitScript::new(3, 4).validate(3).script();
         for (interval, event, step) in
             [(TimerInterval::Step, Event::TrainBatchEnd, 6), (TimerInterval::Epoch, Event::TrainEpochEnd, 8)]
         {
             let mut rig = Rig::new(timer(TimerOptions { interval, ..of("9 s") }));
-            let stopped = script.iter().find(|cue| !rig.cue(cue).decision.is_continue());
+            let stopped = script.iter().find(|entry| !rig.play_entry(entry).decision.is_continue());
             let stopped = stopped.expect("it stops");
             assert_eq!((stopped.event, stopped.progress.step), (event, step));
             assert_eq!(rig.stop_reason(), Some("`duration` of 9.0 s is over"));
@@ -278,7 +278,7 @@ mod tests {
     fn it_says_so_unless_told_to_be_quiet() {
         for verbose in [true, false] {
             let mut rig = Rig::new(timer(TimerOptions { verbose, ..of("2 s") }));
-            rig.play(&Fit::new(1, 3).script());
+            rig.play(&FitScript::new(1, 3).script());
             let said = rig.said().iter().any(|(_, text)| text.contains("is over after 2.0 s of training"));
             assert_eq!(said, verbose);
             assert_eq!(rig.decisions().len(), 1);
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_dry_run_is_not_stopped_and_a_sanity_check_not_measured() {
         let mut rig = Rig::new(timer(of("2 s")));
-        rig.fast_dev_run(true).play(&Fit::new(1, 3).script());
+        rig.fast_dev_run(true).play(&FitScript::new(1, 3).script());
         assert!(rig.decisions().is_empty());
         let mut rig = Rig::new(timer(of("2 s")));
         rig.on_sanity_check_start();
@@ -299,17 +299,17 @@ mod tests {
 
     #[test]
     fn the_time_of_a_resumed_run_goes_on_and_its_starting_again_does_not_count() {
-        let script = Fit::new(2, 4).validate(3).script();
+        let script = FitScript::new(2, 4).validate(3).script();
         let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
-        let late = |cue: &Cue| Cue { elapsed: cue.elapsed + seconds(300), ..*cue };
+        let late = |entry: &ScriptEntry| ScriptEntry { elapsed: entry.elapsed + seconds(300), ..*entry };
         for cut in (1..script.len()).filter(|cut| ends.contains(&script[cut - 1].event)) {
             let (before, after) = script.split_at(cut);
             let mut whole = Rig::new(timer(of("1 h")));
             whole.play(before);
             let mut resumed = whole.resumed(timer(of("1 h")));
             resumed.elapsed(late(&before[cut - 1]).elapsed).on_train_start();
-            for cue in after {
-                resumed.cue(&late(cue));
+            for entry in after {
+                resumed.play_entry(&late(entry));
             }
             whole.play(after);
             assert_eq!(whole.metrics().to_map(), resumed.metrics().to_map(), "cut at {cut}");

@@ -1,6 +1,6 @@
-//! What stands in the runner instead of the hook: forwards everything to it and notes what it was sent.
+//! A hook that forwards everything to the hook under test, and records the calls.
 //!
-//! The hook itself is shared, so that a test can look at its fields while the runner owns the probe.
+//! The hook under test is shared, so that a test can read its fields while the runner owns the probe.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,9 +16,9 @@ pub(crate) struct Probed<H> {
 
 #[derive(Default)]
 pub(crate) struct Notes {
-    /// How often the hook was called at an event.
+    /// The number of delivered events.
     pub(crate) calls: usize,
-    /// What it asked of the roster.
+    /// Requests of the hook to enable, disable, add or remove hooks.
     pub(crate) requests: Vec<RosterRequest>,
 }
 
@@ -29,7 +29,7 @@ impl<H> Probed<H> {
         Arc::new(Probed { hook: Mutex::new(hook), notes: Mutex::default() })
     }
 
-    /// The hook. One that panicked is looked at all the same.
+    /// The hook, also after a panic.
     pub(crate) fn hook(&self) -> MutexGuard<'_, H> {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }

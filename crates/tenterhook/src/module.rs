@@ -10,9 +10,7 @@ use std::any::Any;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
-use tenterhook_core::{
-    BoxError, ClipRule, Entries, Failure, GradientsMut, Lr, ModelView, Stage, TensorSource,
-};
+use tenterhook_core::{BoxError, ClipRule, GradientsMut, Lr, ModelView, TensorSource};
 
 use crate::cx::Cx;
 use crate::data::BatchData;
@@ -28,6 +26,12 @@ pub enum StepOutput<S> {
     Loss(S),
     /// Nothing to train on: no backward, no update, no scheduler step.
     NoLoss,
+}
+
+impl<S> From<S> for StepOutput<S> {
+    fn from(loss: S) -> StepOutput<S> {
+        StepOutput::Loss(loss)
+    }
 }
 
 /// When a scheduler steps.
@@ -140,6 +144,18 @@ pub struct Saved {
     pub gradients: TensorMap,
 }
 
+impl Saved {
+    /// Copies the wanted parts of a module.
+    pub fn of<M: Module>(module: &M, wanted: Wanted) -> ModuleResult<Saved> {
+        let (weights, optimizers, gradients) = (wanted.weights, wanted.optimizers, wanted.gradients);
+        Ok(Saved {
+            weights: weights.then(|| module.weights()).transpose()?.unwrap_or_default(),
+            optimizers: optimizers.then(|| module.optimizer_state()).transpose()?.unwrap_or_default(),
+            gradients: gradients.then(|| module.gradients_state()).transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
 /// A module as it was at one moment. Taking it should copy nothing; what it takes to bring the numbers over is done
 /// by whoever writes them, on another thread, while training goes on.
 pub struct Snapshot(Box<Read>);
@@ -177,6 +193,43 @@ pub struct LoadReport {
 macro_rules! for_each_module_handler {
     ($then:ident) => {
         $crate::for_each_handler_of! { module $then }
+    };
+}
+
+/// The handlers of [`Module`] that get no context, with their defaults; also for the traits of engines.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! module_lifecycle {
+    () => {
+        /// Builds what is too large to build earlier. Called after `setup` and before weights are restored.
+        fn configure_model(&mut self) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called before everything else.
+        fn setup(&mut self, _stage: $crate::Stage) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called after everything else, exactly once.
+        fn teardown(&mut self, _stage: $crate::Stage) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// May add entries to a checkpoint, after the hooks.
+        fn on_save_checkpoint(&mut self, _entries: &$crate::Entries) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// May read entries of a checkpoint, before its weights are loaded.
+        fn on_load_checkpoint(&mut self, _entries: &$crate::Entries) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called when the run has failed.
+        fn on_exception(&mut self, _failure: &$crate::Failure) -> $crate::ModuleResult {
+            Ok(())
+        }
     };
 }
 
@@ -219,11 +272,6 @@ macro_rules! define_module {
 
             /// Makes the optimizers and schedulers, for a training of this length.
             fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization>;
-
-            /// Builds what is too large to build earlier. Comes after `setup` and before restoring.
-            fn configure_model(&mut self) -> ModuleResult {
-                Ok(())
-            }
 
             /// `false`: the module calls [`Cx::backward`] and [`Cx::optimizer_step`] itself, as a GAN needs.
             fn automatic_optimization(&self) -> bool {
@@ -308,11 +356,7 @@ macro_rules! define_module {
             /// Itself as it is now, for a checkpoint that is written while training goes on. The default copies
             /// everything at once; an engine whose tensors are shared copies nothing.
             fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
-                let saved = Saved {
-                    weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
-                    optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
-                    gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
-                };
+                let saved = Saved::of(self, wanted)?;
                 Ok(Snapshot::new(move |_| Ok(saved)))
             }
 
@@ -340,30 +384,7 @@ macro_rules! define_module {
                 Err("this module cannot load a part of its weights; implement `load_matching`".into())
             }
 
-            /// Before anything else.
-            fn setup(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// After everything else, exactly once.
-            fn teardown(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May add entries to a checkpoint; hooks have added theirs.
-            fn on_save_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May read entries of a checkpoint, before its weights are loaded.
-            fn on_load_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// The run has failed.
-            fn on_exception(&mut self, _failure: &Failure) -> ModuleResult {
-                Ok(())
-            }
+            module_lifecycle! {}
 
             $(
                 /// See the event of this name.

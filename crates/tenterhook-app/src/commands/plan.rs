@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, Trainer};
 use tenterhook_testkit::Scenario;
-use tenterhook_testkit::recording::Tape;
+use tenterhook_testkit::recording::CallLog;
 
 use super::{Done, costs, print, print_data, resolve, tell};
 use crate::app::App;
@@ -33,9 +33,9 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Done
 
 fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<PlanError>), CommandError> {
     if path.extension().is_some_and(|extension| extension == "json") {
-        let (scenario, tape) = (Scenario::read(path).map_err(CommandError::new)?, Tape::default());
-        let mut trainer = scenario.trainer(&tape).map_err(CommandError::new)?;
-        let (mut module, mut data) = scenario.parts(&tape);
+        let (scenario, call_log) = (Scenario::read(path).map_err(CommandError::new)?, CallLog::default());
+        let mut trainer = scenario.trainer(&call_log).map_err(CommandError::new)?;
+        let (mut module, mut data) = scenario.parts(&call_log);
         let refused =
             trainer.refusals(&mut module, &mut data).map_err(|error| CommandError::new(reason(error)))?;
         return Ok((trainer, refused));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tenterhook::settings::Amount;
 use tenterhook::sources;
 use tenterhook_testkit::Scenario;
-use tenterhook_testkit::recording::Call as Recorded;
+use tenterhook_testkit::recording::RecordedCall;
 
 use super::tree::{Fired, Tracer, depths};
 use super::{Done, failed, print, print_data, resolve, tell};
@@ -119,8 +119,8 @@ fn scratch() -> Result<tempfile::TempDir, CommandError> {
 
 fn scenario(path: &Path, all: bool) -> Done {
     let scenario = Scenario::read(path).map_err(CommandError::new)?;
-    let (tape, failure) = scenario.run(scratch()?.path()).map_err(CommandError::new)?;
-    for call in tape.calls().iter().filter(|call| all || is_comparable(call)) {
+    let (call_log, failure) = scenario.run(scratch()?.path()).map_err(CommandError::new)?;
+    for call in call_log.calls().iter().filter(|call| all || is_comparable(call)) {
         print_data(&row_of(call).to_string());
     }
     if let Some(failure) = failure {
@@ -130,7 +130,7 @@ fn scenario(path: &Path, all: bool) -> Done {
 }
 
 /// Only steps and the starts and ends of batches carry the batch index, and the loader's only when not 0.
-fn row_of(Recorded { source, place, batch }: &Recorded) -> Value {
+fn row_of(RecordedCall { source, place, batch }: &RecordedCall) -> Value {
     let steps = ["training_step", "validation_step", "test_step", "predict_step"];
     let about_a_batch = place.ends_with("_batch_start") || place.ends_with("_batch_end");
     match batch.filter(|_| about_a_batch || steps.contains(place)) {
@@ -184,7 +184,7 @@ const OF_STRATEGY: &[&str] = &[
 const NOT_OF_MODULE: &[&str] = &["on_sanity_check_start", "on_sanity_check_end", "on_exception"];
 
 /// Whether a call can be compared with Lightning's order.
-fn is_comparable(Recorded { source, place, .. }: &Recorded) -> bool {
+fn is_comparable(RecordedCall { source, place, .. }: &RecordedCall) -> bool {
     match source.as_str() {
         "strategy" => OF_STRATEGY.contains(place),
         "module" => !NOT_OF_MODULE.contains(place) && !OURS_ALONE.contains(place),

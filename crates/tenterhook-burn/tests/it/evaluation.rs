@@ -1,4 +1,4 @@
-//! Validation: without dropout, and without a trace in training.
+//! Validation has no dropout and does not change training.
 
 use tenterhook::settings::{Amount, Check};
 use tenterhook::{DataModule, Settings, Split, TensorMap};
@@ -44,7 +44,7 @@ fn validation_leaves_no_trace_in_training() {
 }
 
 #[test]
-fn training_goes_on_with_dropout_after_a_validation() {
+fn dropout_is_active_again_after_a_validation() {
     let bench = Bench::new();
     let trained = |seed| {
         let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
@@ -57,7 +57,7 @@ fn training_goes_on_with_dropout_after_a_validation() {
 }
 
 #[test]
-fn the_outputs_of_a_batch_are_those_that_the_model_gives() {
+fn hooks_see_the_outputs_of_a_batch() {
     let bench = Bench::new();
     let mut module = bench.burn(bench.net(1));
     let mut trainer = trainer(epochs(1));

@@ -1,4 +1,4 @@
-//! A snapshot holds what was there when it was taken, whatever training does meanwhile.
+//! Snapshots keep the state of the moment at which they were taken.
 
 use burn::optim::AdamWConfig;
 use tenterhook::module::{OptimizerState, Saved, Wanted};
@@ -16,7 +16,7 @@ fn module(bench: &Bench) -> Burn<Net> {
         .with_optimizers(|_| Ok(Optimizer::new("adamw", AdamWConfig::new().build(), 0.01).into()))
 }
 
-/// Everything, copied at once.
+/// A copy of all parts.
 fn copied(module: &Burn<Net>) -> Saved {
     Saved {
         weights: module.weights().unwrap(),
@@ -29,14 +29,14 @@ fn train(module: &mut Burn<Net>, bench: &Bench) {
     trainer(epochs(1)).fit(module, &mut bench.pairs()).unwrap();
 }
 
-/// One backward pass, whose gradients stay.
+/// One backward pass.
 fn backward(module: &mut Burn<Net>, bench: &Bench) {
     let loss = module.loss(&crate::lab::Pairs::new(&[1, 2, 3], &bench.device));
     module.backward(&loss.into(), 1.0).unwrap();
 }
 
 #[test]
-fn what_is_read_after_more_training_is_what_was_there_before_it() {
+fn a_snapshot_read_after_more_training_holds_the_state_before_it() {
     let bench = Bench::new();
     let mut module = module(&bench);
     train(&mut module, &bench);
@@ -59,7 +59,7 @@ fn what_is_read_after_more_training_is_what_was_there_before_it() {
 }
 
 #[test]
-fn only_what_is_wanted_is_in_it() {
+fn a_snapshot_holds_only_the_wanted_parts() {
     let bench = Bench::new();
     let mut module = module(&bench);
     train(&mut module, &bench);
@@ -81,7 +81,7 @@ fn only_what_is_wanted_is_in_it() {
 }
 
 #[test]
-fn a_module_that_lost_its_model_says_so_instead_of_saving_nothing() {
+fn saving_a_module_that_lost_its_model_is_an_error() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(Optimizer::new("bad", bad::Bad, 1.0).into()));
     let batch = [Numbers([1.0; 2], [1.0])];

@@ -1,4 +1,4 @@
-//! Weights in files, by name.
+//! Weights in files.
 
 use burn::module::Module;
 use burn::tensor::Tensor;

@@ -18,7 +18,7 @@ use tenterhook_burn::burn::{
     tensor::{Device, Tensor, TensorData, activation::relu},
 };
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Loss, Optimizer, Step};
-use tenterhook_tasks::digits::Images;
+use tenterhook_tasks::digits::ImageBatch;
 use tenterhook_tasks::digits::model::{self, Classifier, ModelOptions};
 use tenterhook_tasks::text::TextBatch;
 use tenterhook_tasks::text::model::{Gpt, GptOptions};
@@ -172,19 +172,19 @@ impl Workload for BuiltInGpt {
 }
 
 impl Workload for BuiltInCnn {
-    type Batch = Images;
+    type Batch = ImageBatch;
     type Model = Classifier;
     const LR: f64 = 5e-3;
 
     fn model(device: &Device) -> Classifier {
         Classifier::new(&ModelOptions::default(), [8, 8], 10, device)
     }
-    fn batches(device: &Device) -> Vec<Images> {
+    fn batches(device: &Device) -> Vec<ImageBatch> {
         let image = |of: u32| ((0..64).map(|at| ((of * 31 + at * 7) % 97) as f32 / 97.0).collect(), of % 10);
         let images = |of: u32| (of * 32..of * 32 + 32).map(image).collect();
-        (0..8).map(|of| Images::new(images(of), [8, 8], device)).collect()
+        (0..8).map(|of| ImageBatch::new(images(of), [8, 8], device)).collect()
     }
-    fn loss(model: &Classifier, batch: &Images) -> Tensor<1> {
+    fn loss(model: &Classifier, batch: &ImageBatch) -> Tensor<1> {
         let logits = model.forward(batch.pixels().clone().autodiff());
         model::loss(logits, batch.labels().clone().autodiff())
     }

@@ -1,4 +1,4 @@
-//! A loop of somebody's own around the runner, with hooks that do nothing. Also used by the suite of benchmarks.
+//! A loop around the runner, with hooks that do nothing. Also used by the benchmark suite.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tenterhook_core::{
 
 use crate::callgrind::Scenario;
 
-/// Receives the event that is measured.
+/// Receives the measured event.
 struct Interested;
 
 #[hook]
@@ -21,7 +21,7 @@ impl Observer for Interested {
     }
 }
 
-/// Receives others.
+/// Receives other events.
 struct Idle;
 
 #[hook]
@@ -34,7 +34,7 @@ impl Observer for Idle {
     }
 }
 
-/// The clock that a trainer has.
+/// The clock of the trainer.
 struct Wall(Instant);
 
 impl Clock for Wall {
@@ -43,10 +43,10 @@ impl Clock for Wall {
     }
 }
 
-/// Of the idle hooks, every so many would be interested and is disabled.
+/// One in this many idle hooks is an interested hook that is disabled.
 const DISABLED_EVERY: usize = 4;
 
-/// What somebody has who keeps his own loop.
+/// The state of a loop without the trainer.
 pub struct OwnLoop {
     runner: HookRunner,
     shared: Shared,
@@ -55,7 +55,7 @@ pub struct OwnLoop {
 }
 
 impl OwnLoop {
-    /// One with the hooks of a scenario.
+    /// A loop with the hooks of a scenario.
     pub fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
         let mut runner = HookRunner::default();
         runner.account(matches!(scenario, Scenario::Accounted(_)));
@@ -74,7 +74,7 @@ impl OwnLoop {
         Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
     }
 
-    /// The loop without an event. `black_box` may have changed everything, as a training step would.
+    /// The loop without an event. `black_box` may change everything, as a training step does.
     #[inline(never)]
     fn empty(&mut self, iterations: u64) {
         for _ in 0..iterations {
@@ -82,7 +82,7 @@ impl OwnLoop {
         }
     }
 
-    /// The same loop with an event in it.
+    /// The same loop with an event.
     #[inline(never)]
     fn with_event(&mut self, iterations: u64) -> Result<(), Failure> {
         for _ in 0..iterations {
@@ -98,7 +98,7 @@ impl OwnLoop {
         Ok(())
     }
 
-    /// Goes round so many times.
+    /// Runs the loop.
     pub fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
         match scenario {
             Scenario::Empty => self.empty(iterations),

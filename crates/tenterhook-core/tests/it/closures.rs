@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tenterhook_core::{
     Context, Decision, Event, Events, Hook, HookInfo, HookKind, HookResult, OnError, StepEnd, closure,
 };
-use tenterhook_testkit::{Effect, Rig};
+use tenterhook_testkit::{FailureEffect, Rig};
 
 fn info<H: Hook>(rig: &Rig<H>) -> HookInfo {
     rig.hooks()[0].clone()
@@ -39,7 +39,7 @@ fn a_closure_that_can_fail_is_of_the_kind_of_what_it_returns_otherwise() {
     assert_eq!(info(&observer).kind, HookKind::Observer);
     observer.loss(1.0).on_before_backward();
     observer.loss(f64::NAN).on_before_backward();
-    assert_eq!(observer.failures()[0].effect, Effect::Warned);
+    assert_eq!(observer.failures()[0].effect, FailureEffect::Warned);
 
     let mut controller = Rig::new(closure::on_after_backward("loss", |cx| -> HookResult<Decision> {
         if cx.gradients.is_empty() { Err("no gradients".into()) } else { Ok(Decision::skip_update()) }
@@ -47,7 +47,7 @@ fn a_closure_that_can_fail_is_of_the_kind_of_what_it_returns_otherwise() {
     assert_eq!(controller.gradients([("w", [1.0])]).on_after_backward().decision, Decision::skip_update());
     let none: [(&str, [f32; 0]); 0] = [];
     controller.gradients(none).on_after_backward();
-    assert_eq!(controller.failures()[0].effect, Effect::Aborted);
+    assert_eq!(controller.failures()[0].effect, FailureEffect::Aborted);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use safetensors::SafeTensors;
 use tenterhook_core::{Event, Hook, NamedTensors, Progress, RunInfo};
-use tenterhook_testkit::{Effect, Rig};
+use tenterhook_testkit::{FailureEffect, Rig};
 
 use super::*;
 use crate::ByteSize;
@@ -142,7 +142,7 @@ fn a_batch_that_does_not_fit_whole_is_refused_before_anything_of_it_is_kept() {
     train(&mut rig, 1, &[("x", &[1.0]), ("y", &[2.0, 3.0])]);
     train(&mut rig, 2, &[("x", &[1.0]), ("y", &[2.0, 3.0]), ("z", &[4.0])]);
     let [failed] = rig.failures() else { panic!("{:?}", rig.failures()) };
-    assert_eq!(failed.effect, Effect::Disabled, "at once");
+    assert_eq!(failed.effect, FailureEffect::Disabled, "at once");
     assert_eq!(
         failed.failure.error.to_string(),
         "`max_bytes` is 20 bytes: batch 1 of `train` (train, epoch 1) needs 16 bytes, with 12 bytes stored already; \

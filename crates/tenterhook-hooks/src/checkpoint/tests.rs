@@ -3,7 +3,7 @@
 use std::fs;
 
 use tenterhook_core::{Event, Progress, Registration, RunInfo, Status};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 
@@ -45,12 +45,12 @@ const BEST: &str = "monitor = \"loss\"\nsave_top_k = 2\nsave_last = true\nfilena
 
 #[test]
 fn nothing_is_saved_while_a_signal_ends_the_run() {
-    let script = Fit::new(1, 2).validate(1).script();
+    let script = FitScript::new(1, 2).validate(1).script();
     for toml in ["save_last = true", "every_n_train_steps = 1\nsave_on_exception = true", BEST] {
         let mut rig = Rig::new(checkpoint(toml));
         rig.play(&script[..3]).status(Status::Interrupted);
-        for cue in &script[3..] {
-            rig.cue(cue);
+        for entry in &script[3..] {
+            rig.play_entry(entry);
         }
         rig.deliver(Event::Exception);
         assert_eq!(asked(&rig), Vec::<String>::new(), "{toml}");
@@ -182,7 +182,7 @@ fn names_are_those_of_the_run_and_not_of_the_disk() {
 fn a_name_that_another_hook_of_the_run_has_taken_gets_a_version_though_nothing_is_written_yet() {
     let first = Registration { name: Some("first".into()), ..Registration::default() };
     let mut rig = Rig::registered(checkpoint("filename = \"model\""), first);
-    rig.beside(checkpoint("filename = \"model\"")).on_train_start();
+    rig.add_hook(checkpoint("filename = \"model\"")).on_train_start();
     epoch(&mut rig, 1, 0.0);
     assert_eq!(asked(&rig), ["model"]);
     let names: Vec<_> = rig.board().to_json().expect("a board")["checkpoint/names"]

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenterhook_core::{Hook as _, RunInfo, Stage};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 use crate::python;
@@ -25,10 +25,10 @@ fn text(path: &Path) -> String {
 }
 
 /// Three epochs, with metrics that come and go.
-fn play(rig: &mut Rig<Csv>, script: &[tenterhook_testkit::Cue]) {
-    for cue in script {
-        if cue.event == tenterhook_core::Event::TrainBatchEnd {
-            let batch = cue.progress.total_batches;
+fn play(rig: &mut Rig<Csv>, script: &[tenterhook_testkit::ScriptEntry]) {
+    for entry in script {
+        if entry.event == tenterhook_core::Event::TrainBatchEnd {
+            let batch = entry.progress.total_batches;
             rig.metric("train/loss", 1.0 / batch as f64);
             if batch.is_multiple_of(3) {
                 rig.metric("a, b", f64::NAN);
@@ -37,12 +37,12 @@ fn play(rig: &mut Rig<Csv>, script: &[tenterhook_testkit::Cue]) {
                 rig.metric("late", -1e-300);
             }
         }
-        rig.cue(cue);
+        rig.play_entry(entry);
     }
 }
 
-fn script() -> Vec<tenterhook_testkit::Cue> {
-    Fit::new(2, 3).logging().script()
+fn script() -> Vec<tenterhook_testkit::ScriptEntry> {
+    FitScript::new(2, 3).logging().script()
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_resumed_run_cuts_its_table_back_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("metrics.csv");
     let script = script();
-    let cut = script.iter().position(|cue| cue.progress.total_batches == 5).expect("there are six");
+    let cut = script.iter().position(|entry| entry.progress.total_batches == 5).expect("there are six");
     let mut first = rig(dir.path());
     play(&mut first, &script[..cut]);
     let fresh = || csv(CsvOptions::default());
@@ -137,7 +137,7 @@ fn what_another_run_left_in_a_table_stays_when_one_is_resumed() {
     let mut before = made();
     play(&mut before, &script);
     before.finish();
-    let cut = script.iter().position(|cue| cue.progress.total_batches == 3).expect("there are six");
+    let cut = script.iter().position(|entry| entry.progress.total_batches == 3).expect("there are six");
     let mut first = made();
     play(&mut first, &script[..cut]);
     // By then it is known what stood there.

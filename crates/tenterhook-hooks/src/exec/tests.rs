@@ -2,7 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 
@@ -152,7 +152,7 @@ fn nothing_is_run_in_a_dry_run_a_rehearsal_or_a_sanity_check() {
         let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
         let directory = Some(dir.path().to_owned());
         rig.run(RunInfo { fast_dev_run, rehearsal, directory, ..RunInfo::default() });
-        rig.play(&Fit::new(1, 1).validate(1).script());
+        rig.play(&FitScript::new(1, 1).validate(1).script());
         rig.finish();
     }
     let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());

@@ -107,7 +107,7 @@ impl UpdateHook for Draws {
 fn another_hook_does_not_shift_the_noise() {
     let mut alone = rig(GradientNoiseOptions::of(1.0));
     let mut together = rig(GradientNoiseOptions::of(1.0));
-    together.beside(Draws);
+    together.add_hook(Draws);
     for _ in 0..2 {
         assert_eq!(noise(&mut together), noise(&mut alone));
     }

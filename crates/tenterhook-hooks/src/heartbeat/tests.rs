@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tenterhook_core::{Outcome, RunInfo};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 use crate::http::loopback::{Answer, Server};
@@ -129,7 +129,7 @@ fn it_is_silent_in_a_dry_run_a_rehearsal_and_an_evaluation() {
         let mut rig = rig(with_file(), &server.url("/T0K3N"), dir.path());
         let directory = Some(dir.path().to_owned());
         rig.run(RunInfo { fast_dev_run, rehearsal, directory, ..RunInfo::default() });
-        rig.play(&Fit::new(1, 2).script());
+        rig.play(&FitScript::new(1, 2).script());
         rig.finish();
     }
     let mut rig = rig(with_file(), &server.url("/T0K3N"), dir.path());

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenterhook_core::Hook as _;
 use tenterhook_core::{Event, Outcome, Progress, RunInfo};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn events(path: &Path) -> Vec<String> {
 fn a_run_is_one_object_per_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(2, dir.path());
-    rig.lr(0.5).play(&Fit::new(1, 3).validate(1).losses(|batch| Some(batch as f64)).script());
+    rig.lr(0.5).play(&FitScript::new(1, 3).validate(1).losses(|batch| Some(batch as f64)).script());
     let expected = [
         json!({ "event": "train_start", "time": 0.0, "epoch": 0, "step": 0, "run": "r1", "resumed": false,
             "parameters": 0, "total_epochs": null, "total_batches": null }),
@@ -125,7 +125,7 @@ fn the_file_is_where_the_path_says() {
 #[test]
 fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_made() {
     let dir = tempfile::tempdir().expect("a directory");
-    rig(1, dir.path()).fast_dev_run(true).play(&Fit::new(1, 2).script());
+    rig(1, dir.path()).fast_dev_run(true).play(&FitScript::new(1, 2).script());
     let mut checked = rig(1, dir.path());
     for event in [Event::SanityCheckStart, Event::ValidationStart, Event::ValidationEnd] {
         checked.deliver(event);
@@ -139,8 +139,8 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_mad
 fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
-    let script = Fit::new(1, 4).script();
-    let cut = script.iter().position(|cue| cue.progress.batches == 3).expect("there are four");
+    let script = FitScript::new(1, 4).script();
+    let cut = script.iter().position(|entry| entry.progress.batches == 3).expect("there are four");
     let mut first = rig(1, dir.path());
     first.play(&script[..cut]);
     let mut evaluated = first.resumed(jsonl(1));
@@ -160,7 +160,7 @@ fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
 fn what_is_missing_before_the_checkpoint_is_said() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
-    let script = Fit::new(1, 4).script();
+    let script = FitScript::new(1, 4).script();
     let mut first = rig(1, dir.path());
     first.play(&script[..script.len() / 2]);
     let length = std::fs::metadata(&path).expect("it is there").len();
@@ -177,7 +177,7 @@ fn what_is_missing_before_the_checkpoint_is_said() {
 fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_attempt() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
-    let script = Fit::new(1, 4).script();
+    let script = FitScript::new(1, 4).script();
     rig(1, dir.path()).play(&script);
     let whole = lines(&path);
     rig(1, dir.path()).play(&script);

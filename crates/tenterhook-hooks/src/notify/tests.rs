@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use tenterhook_core::{Hook as _, Progress, RunInfo, Stage, TimeSpan};
-use tenterhook_testkit::{Effect, Fit, Rig};
+use tenterhook_testkit::{FailureEffect, FitScript, Rig};
 
 use super::*;
 use crate::http::loopback::{Answer, Server};
@@ -271,7 +271,7 @@ fn nothing_is_sent_in_a_dry_run_or_a_rehearsal() {
     for (fast_dev_run, rehearsal) in [(true, false), (false, true)] {
         let mut rig = rig(options(&NotifyOn::ALL), &server);
         rig.run(RunInfo { fast_dev_run, rehearsal, ..RunInfo::default() });
-        rig.play(&Fit::new(1, 2).script());
+        rig.play(&FitScript::new(1, 2).script());
         rig.on_exception();
         assert_eq!((texts(&mut rig, &server).len(), rig.sent()), (0, None));
     }
@@ -285,7 +285,7 @@ fn a_variable_that_is_missing_is_a_failure_at_setup_and_a_rehearsal_does_not_nee
         failure.contains("in setup") && failure.contains("`TENTERHOOK_NEVER_SET` is not set"),
         "{failure}"
     );
-    assert_eq!(rig.failures()[0].effect, Effect::Warned);
+    assert_eq!(rig.failures()[0].effect, FailureEffect::Warned);
     rig.on_train_end();
     rig.finish();
     assert_eq!((rig.failures().len(), rig.sent()), (1, None), "nothing is sent, and that is known");
@@ -310,7 +310,7 @@ fn what_is_not_taken_is_tried_again_and_then_a_failure_without_the_address() {
     assert!(failed.failure.to_string().ends_with(
         "the message about exception did not get to the address that it was given: the server answered 404"
     ));
-    let shown = format!("{failed:?} {:?} {:?}", rig.hook(), rig.replies());
+    let shown = format!("{failed:?} {:?} {:?}", rig.hook(), rig.deliveries());
     assert!(!shown.contains("T0K3N") && shown.contains("***"), "{shown}");
 }
 

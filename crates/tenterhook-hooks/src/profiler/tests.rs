@@ -2,7 +2,7 @@ use std::path::Path;
 
 use tenterhook_core::Hook as _;
 use tenterhook_core::{Progress, RunInfo};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 use super::*;
 
@@ -91,13 +91,13 @@ fn a_validation_belongs_to_no_batch() {
 
 #[test]
 fn the_first_batches_warm_up_also_after_a_resume() {
-    let script = Fit::new(1, 9).script();
+    let script = FitScript::new(1, 9).script();
     let mut rig = Rig::new(profiler(ProfilerOptions::default()));
     rig.play(&script);
     assert_eq!(total(&rig, OTHER).0, 6);
     assert!(rig.printed()[0].contains("6 batches went (the first 3 not counted"), "{:?}", rig.printed());
 
-    let until = script.iter().position(|cue| cue.progress.batches == 6).expect("there are nine");
+    let until = script.iter().position(|entry| entry.progress.batches == 6).expect("there are nine");
     let mut rig = Rig::new(profiler(ProfilerOptions::default()));
     rig.play(&script[..until]);
     let mut resumed = rig.resumed(profiler(ProfilerOptions::default()));
@@ -169,7 +169,7 @@ fn a_filename_must_name_a_file() {
 #[test]
 fn where_no_batch_counts_there_is_a_line_and_no_table_of_nothing() {
     let mut rig = Rig::new(profiler(ProfilerOptions::default()));
-    rig.play(&Fit::new(1, 2).script());
+    rig.play(&FitScript::new(1, 2).script());
     let lines = ["no profile: all 2 batches warmed up; lower `skip_first_batches` or train longer"];
     assert_eq!(rig.printed(), lines);
     let mut rig = Rig::new(profiler(all_batches()));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tenterhook_core::{Event, FromOptions, Hook, HookExt, RunInfo};
-use tenterhook_testkit::{Cue, Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig, ScriptEntry};
 
 use super::*;
 use crate::worker::WhenFull;
@@ -50,23 +50,23 @@ fn rig<H: Hook>(hook: H, directory: &Path) -> Rig<H> {
     rig
 }
 
-fn script() -> Vec<Cue> {
-    Fit::new(3, 4).logging().script()
+fn script() -> Vec<ScriptEntry> {
+    FitScript::new(3, 4).logging().script()
 }
 
-/// The first cue of this batch.
+/// The first entry of this batch.
 fn at(batch: u64) -> usize {
-    script().iter().position(|cue| cue.progress.total_batches == batch).expect("there are twelve")
+    script().iter().position(|entry| entry.progress.total_batches == batch).expect("there are twelve")
 }
 
 /// Trains, and writes `metrics.jsonl` as the trainer does: before the hook receives the line.
-fn play<H: Hook>(rig: &mut Rig<H>, directory: &Path, script: &[Cue]) {
+fn play<H: Hook>(rig: &mut Rig<H>, directory: &Path, script: &[ScriptEntry]) {
     let path = directory.join(METRICS);
     let mut metrics = ResumableFile::<tenterhook_files::TextLines>::open(&path).expect("it opens");
     let mut logged = BTreeMap::new();
-    for cue in script {
-        let batch = cue.progress.total_batches;
-        if cue.event == Event::TrainBatchEnd {
+    for entry in script {
+        let batch = entry.progress.total_batches;
+        if entry.event == Event::TrainBatchEnd {
             logged.insert("train/loss".to_owned(), json!(1.0 / batch as f64));
             rig.metric("train/loss", 1.0 / batch as f64);
             if batch.is_multiple_of(3) {
@@ -78,17 +78,17 @@ fn play<H: Hook>(rig: &mut Rig<H>, directory: &Path, script: &[Cue]) {
                 rig.metric("late", -1e-300);
             }
         }
-        if cue.event == Event::Log && !logged.is_empty() {
+        if entry.event == Event::Log && !logged.is_empty() {
             let line = json!({
-                "step": cue.progress.step,
-                "epoch": cue.progress.epoch,
+                "step": entry.progress.step,
+                "epoch": entry.progress.epoch,
                 "stage": "train",
-                "time": cue.elapsed.as_secs_f64(),
+                "time": entry.elapsed.as_secs_f64(),
                 "metrics": std::mem::take(&mut logged),
             });
             metrics.push(format!("{line}\n").as_bytes()).expect("it is written");
         }
-        rig.cue(cue);
+        rig.play_entry(entry);
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tenterhook_core::{Cadence, Event, Hook as _, RunInfo, Stage};
-use tenterhook_testkit::{Fit, NamedTensors, Rig};
+use tenterhook_testkit::{FitScript, NamedTensors, Rig};
 
 use super::*;
 use crate::worker::WhenFull;
@@ -66,13 +66,13 @@ fn the_file_is_where_the_directory_says_and_a_shared_one_has_a_place_for_each_ru
 fn a_resumed_run_goes_on_in_its_file_and_an_evaluation_adds_to_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().join("tensorboard");
-    let script = Fit::new(2, 3).logging().script();
-    let play = |rig: &mut Rig<TensorBoard>, script: &[tenterhook_testkit::Cue]| {
-        for cue in script {
-            rig.metric("train/loss", cue.progress.total_batches as f64).cue(cue);
+    let script = FitScript::new(2, 3).logging().script();
+    let play = |rig: &mut Rig<TensorBoard>, script: &[tenterhook_testkit::ScriptEntry]| {
+        for entry in script {
+            rig.metric("train/loss", entry.progress.total_batches as f64).play_entry(entry);
         }
     };
-    let cut = script.iter().position(|cue| cue.progress.total_batches == 5).expect("there are six");
+    let cut = script.iter().position(|entry| entry.progress.total_batches == 5).expect("there are six");
     let mut first = rig(dir.path(), json!({}));
     play(&mut first, &script[..cut]);
     let (mut evaluated, mut again) = (first.resumed(made(json!({}))), first.resumed(made(json!({}))));
@@ -124,7 +124,10 @@ fn after_its_worker_has_finished_another_goes_on_in_the_same_file() {
 fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_directory_that_nobody_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut dry = rig(dir.path(), json!({ "histograms": ["weights"], "histogram_every_n_steps": 1 }));
-    dry.fast_dev_run(true).params([("w", [1.0])]).metric("a", 1.0).play(&Fit::new(1, 2).logging().script());
+    dry.fast_dev_run(true)
+        .params([("w", [1.0])])
+        .metric("a", 1.0)
+        .play(&FitScript::new(1, 2).logging().script());
     rig(dir.path(), json!({})).phase(Phase::SanityCheck).metric("a", 1.0).on_log();
     rig(&dir.path().join("unmade"), json!({})).metric("a", 1.0).on_log();
     rig(dir.path(), json!({})).on_log();
@@ -151,7 +154,7 @@ fn patterns_and_pictures_that_there_are_not_are_said_once() {
         let mut rig = rig(dir.path(), options);
         rig.params([("fc1.weight", [1.0])]);
         rig.batch_tensors(NamedTensors::default().with("x", [2, 5], [0.0; 10]).with("y", [2], [0.0; 2]));
-        rig.play(&Fit::new(3, 2).script());
+        rig.play(&FitScript::new(3, 2).script());
         rig.said().into_iter().map(|(_, text)| text).collect::<Vec<_>>()
     };
     assert_eq!(said(json!({ "images": "x", "histograms": ["weights"] })), Vec::<String>::new());

@@ -1,5 +1,5 @@
-//! Observers change nothing, also where the engine draws random numbers of its own: a language model with dropout
-//! comes to the same bits with any of them as with none.
+//! Observers change nothing, also with random numbers of the engine: a language model with dropout trains to the same bits with
+//! and without them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,7 +95,7 @@ fn built_in() -> Vec<AnyHook> {
         options.extend(every.into_iter().filter(|(key, _)| listed.options().contains(&key.as_str())));
         registry.hook(name, &options).unwrap()
     };
-    // Those that reach outside have nobody to reach here; they are tested where there are servers.
+    // Hooks that need servers or processes are tested elsewhere.
     let outside = ["notify", "heartbeat", "upload", "exec"];
     let inside = registry.hooks().filter(|listed| !outside.contains(&listed.name));
     inside.map(|listed| eager(listed.name)).filter(|hook| !hook.kind().steers()).collect()
@@ -125,7 +125,7 @@ fn own(points: &Arc<Mutex<Vec<String>>>) -> Vec<AnyHook> {
 }
 
 #[test]
-fn observers_of_a_model_with_dropout_come_to_the_same_bits_as_none() {
+fn observers_do_not_change_the_training_of_a_model_with_dropout() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let alone = train(Vec::new());
     assert!(alone.losses.len() >= 6 && !alone.optimizers.tensors.is_empty());
@@ -146,7 +146,7 @@ fn observers_of_a_model_with_dropout_come_to_the_same_bits_as_none() {
 }
 
 #[test]
-fn what_draws_from_the_engines_generator_in_the_middle_of_a_step_is_noticed() {
+fn drawing_from_the_engines_generator_within_a_step_is_detected() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let alone = train(Vec::new());
     let draw = || drop(Tensor::<1>::random([3], Distribution::Default, &Device::flex()).into_data());

@@ -11,11 +11,11 @@ use tenterhook::{
     Overrun, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::SharedVec;
 use crate::clock::Hand;
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 use crate::run_directory::{latest, recorded, run_json};
-use crate::tape::Seen;
 
 fn budget(percent: f64, over: OverBudget) -> Registration {
     Registration { budget: Some(Budget { share: percent / 100.0, over }), ..Registration::default() }
@@ -30,7 +30,7 @@ fn one_in_ten(mut trainer: Trainer, hand: &Hand, slow: impl Into<AnyHook>, how: 
     trainer
 }
 
-fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
+fn slow(hand: &Hand, calls: &SharedVec<u64>) -> AnyHook {
     let (hand, calls) = (hand.clone(), calls.clone());
     closure::on_step_end("slow", move |cx| {
         calls.push(cx.step);
@@ -49,7 +49,7 @@ fn overruns(report: &Report) -> Vec<Overrun> {
 
 /// What was told of a hook that takes a tenth of the time, and how often it was called in 300 batches.
 fn judged(how: Registration) -> (Vec<Overrun>, usize) {
-    let (hand, calls) = (Hand::at(3600), Seen::new());
+    let (hand, calls) = (Hand::at(3600), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
     (overruns(&report), calls.take().len())
@@ -74,7 +74,7 @@ fn a_hook_over_its_budget_is_told_of_once_and_goes_on() {
 
 #[test]
 fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it() {
-    let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+    let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(recorded(root.path(), epochs(3)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
@@ -99,7 +99,7 @@ fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it(
 
 #[test]
 fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(10, 0)).unwrap();
@@ -112,7 +112,7 @@ fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
 
 #[test]
 fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_total() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let how = budget(11.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
     let [at_set_up, judging, ending] = [(); 3].map(|()| hand.clone());
@@ -146,7 +146,7 @@ fn of_a_call_without_steps_shares_are_of_the_call() {
 
 #[test]
 fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let rare = slow(&hand, &calls).every("700 steps").unwrap();
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, rare, Registration::default());
     let costs = trainer.fit(&mut Toy::default(), &mut data(4000, 0)).unwrap().hook_costs;
@@ -205,7 +205,7 @@ fn a_controller_over_its_budget_is_only_told_of() {
 
 #[test]
 fn a_second_call_counts_on_so_that_shares_stay_shares() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     for fits in 1..=2 {
         hand.turn(1000);
@@ -307,7 +307,7 @@ fn an_update_hook_is_accounted_for_and_only_told_of() {
 #[test]
 fn run_json_says_what_hooks_cost_also_of_a_run_that_fails() {
     for fails in [false, true] {
-        let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+        let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
         let trainer = recorded(root.path(), epochs(1));
         let mut trainer = one_in_ten(trainer, &hand, slow(&hand, &calls), Registration::default());
         trainer
@@ -360,7 +360,7 @@ fn without_accounts_no_hook_is_timed_and_budgets_are_said_to_be_idle() {
 
 #[test]
 fn after_a_thousand_deliveries_times_are_estimates_and_calls_are_counted_all_the_same() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     let costs = trainer.fit(&mut Toy::default(), &mut data(3000, 0)).unwrap().hook_costs;
     let slow = costs.hook("slow").unwrap().calls;

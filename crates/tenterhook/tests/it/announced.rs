@@ -7,16 +7,16 @@ use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{Registration, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan};
-use crate::tape::Seen;
 
 /// Step, epoch, `val/loss` and whether it may have been told before.
 type Told = (u64, u64, Option<f64>, bool);
 
-fn listening(mut trainer: Trainer, options: CheckpointOptions) -> (Trainer, Seen<Told>) {
+fn listening(mut trainer: Trainer, options: CheckpointOptions) -> (Trainer, SharedVec<Told>) {
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let told = seen.clone();
     let listen = closure::on_checkpoint_saved("told", move |cx| {
         told.push((cx.saved_step, cx.saved_epoch, cx.saved_metrics.get("val/loss").copied(), cx.again));
@@ -31,7 +31,7 @@ fn a_checkpoint_is_announced_with_the_numbers_of_its_save() {
     // The save comes before the validation of the same step, and the announcement after it.
     let at_steps = CheckpointOptions { every_n_train_steps: Some(2), ..CheckpointOptions::default() };
     let (mut trainer, seen) = listening(trainer(epochs(2)).with_checkpoints_in(root.path()), at_steps);
-    let losses = Seen::new();
+    let losses = SharedVec::new();
     let validated = losses.clone();
     let note = closure::on_validation_end("note", move |cx| validated.push(cx.metrics().get("val/loss")));
     trainer.add_hook(note).unwrap();
@@ -46,7 +46,7 @@ fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
     let root = tempfile::tempdir().unwrap();
     let at_steps = CheckpointOptions { every_n_train_steps: Some(3), ..CheckpointOptions::default() };
     let (mut trainer, _) = listening(trainer(epochs(1)).with_checkpoints_in(root.path()), at_steps);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (steps, saved) = (seen.clone(), seen.clone());
     let step = closure::on_step_end("step", move |cx| {
         if cx.step == 3 {
@@ -69,7 +69,7 @@ fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weight
     let at_steps = CheckpointOptions { every_n_train_steps: Some(3), ..CheckpointOptions::default() };
     let steps = Registration { name: Some("steps".into()), ..Registration::default() };
     trainer.register(Checkpoint::new(at_steps).unwrap(), steps).unwrap();
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let scores = seen.clone();
     let note = closure::on_checkpoint_saved("scores", move |cx| {
         let (loss, fresh) = (cx.saved_metrics.get("val/loss").copied(), cx.fresh_metric("val/loss"));
@@ -124,7 +124,7 @@ fn the_best_checkpoint_is_on_the_board() {
     let root = tempfile::tempdir().unwrap();
     let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
     let (mut run, _) = listening(trainer(epochs(2)).with_checkpoints_in(root.path()), monitoring);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let board = seen.clone();
     run.add_hook(closure::on_train_end("board", move |cx| board.push(cx.board().get(BEST)))).unwrap();
     run.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();

@@ -11,9 +11,9 @@ use tenterhook::{
     RunNotice, Settings, Split, StepOutput, Weights, closure,
 };
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabStrategy, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Recorder, Tape};
 
 fn batch() -> ToyBatch {
     ToyBatch::of(vec![([0.1, 0.2], 0.3)])
@@ -73,17 +73,17 @@ impl Loader<ToyBatch> for Mute {
 
 /// Trains on it, with everybody recorded: how it failed.
 fn failed(mut data: Loading<ToyBatch>, settings: Settings) -> Failure {
-    let tape = Tape::default();
-    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
-    let error = trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data).unwrap_err();
+    let call_log = CallLog::default();
+    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
+    let error = trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data).unwrap_err();
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
     assert!(later.is_empty(), "{later:?}");
     assert_eq!((failure.origin.clone(), failure.place), (Origin::Data, "next"));
     // Of what has no length a batch is fetched ahead.
     assert!([1, 2].contains(&report.progress.step), "{:?}", report.progress);
-    assert_eq!(tape.sources("on_exception"), ["hook:a", "module", "strategy"]);
-    assert_eq!(tape.sources("teardown"), ["strategy", "hook:a", "module"]);
+    assert_eq!(call_log.sources("on_exception"), ["hook:a", "module", "strategy"]);
+    assert_eq!(call_log.sources("teardown"), ["strategy", "hook:a", "module"]);
     failure
 }
 
@@ -150,7 +150,7 @@ fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again
 
 /// A toy whose loss is this from a step on.
 fn from_step(step: u64, loss: f64) -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let good = lab.toy.loss(batch);
         Ok(StepOutput::Loss(if cx.progress().step >= step { ToyLoss::from(loss) } else { good }))
     })

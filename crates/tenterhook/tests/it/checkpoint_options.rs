@@ -12,8 +12,8 @@ use tenterhook::settings::{Amount, Check};
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Report, RunNotice, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 fn options(toml: &str) -> CheckpointOptions {
     toml::from_str(toml).unwrap()
@@ -52,7 +52,7 @@ fn listed(root: &Path) -> Vec<String> {
 
 /// A module that logs these scores at the ends of its epochs.
 fn scored(scores: &'static [f64]) -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", scores[usize::try_from(cx.epoch()).unwrap()]);
         }
@@ -182,7 +182,7 @@ fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
     // A metric of training that is logged now and then: the next value serves.
     let root = tempfile::tempdir().unwrap();
     let toml = "train_time_interval = \"25 s\"\nmonitor = \"seldom\"\nmode = \"min\"\nsave_top_k = -1";
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "training_step" && (cx.progress().total_batches - 1).is_multiple_of(4) {
             cx.log("seldom", 1.0);
         }
@@ -199,7 +199,7 @@ fn judged(settings: Settings, more: &str) -> (Vec<String>, Vec<String>) {
          auto_insert_metric_name = false\n{more}"
     );
     let mut trainer = saving(root.path(), settings, &toml);
-    let validations = Seen::new();
+    let validations = SharedVec::new();
     let seen = validations.clone();
     let note = move |cx: &tenterhook::ValidationEnd<'_>| {
         seen.push(format!("s{:02}_{:.6}", cx.step, cx.metrics().get("val/loss").unwrap()));
@@ -335,7 +335,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
     let toml = "filename = \"{step}_{train/loss:.9f}\"\nauto_insert_metric_name = false\n\
                 every_n_train_steps = 2\nsave_top_k = -1";
     let mut trainer = saving(root.path(), epochs(2), toml);
-    let losses = Seen::new();
+    let losses = SharedVec::new();
     let seen = losses.clone();
     let note = move |cx: &tenterhook::TrainBatchEnd<'_>| {
         if cx.step.is_multiple_of(2) {

@@ -8,8 +8,8 @@ use tenterhook::settings::Check;
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
-use crate::tape::Seen;
 
 /// Seconds, turned by whoever holds a copy.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ fn the_end_of_time_waits_for_the_least_steps() {
 fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
     let settings = Settings { val_check_interval: Some(Check::Time(time(30))), ..epochs(1) };
     let (mut trainer, hand) = ten_seconds_a_batch(settings);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let steps = seen.clone();
     trainer
         .add_hook(closure::on_validation_start("slow", move |cx| {
@@ -85,7 +85,7 @@ fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
 #[test]
 fn hooks_are_told_the_trainers_time() {
     let (mut trainer, _) = ten_seconds_a_batch(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (elapsed, forward) = (seen.clone(), seen.clone());
     trainer.add_hook(closure::on_step_end("elapsed", move |cx| elapsed.push(cx.elapsed()))).unwrap();
     trainer.add_hook(closure::on_after_forward("forward", move |cx| forward.push(cx.duration))).unwrap();

@@ -12,19 +12,19 @@ use tenterhook::{
     closure,
 };
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Seen, Tape};
 
 fn averaging() -> EmaWeights {
     EmaWeights::new(EmaWeightsOptions { decay: 0.5, warmup: false, ..EmaWeightsOptions::default() }).unwrap()
 }
 
 /// Adds a hook that notes the parameters after each step, and those that each validation works with.
-fn watch(trainer: &mut Trainer) -> (Seen<Vec<f32>>, Seen<Vec<f32>>) {
+fn watch(trainer: &mut Trainer) -> (SharedVec<Vec<f32>>, SharedVec<Vec<f32>>) {
     let values =
         |tensors: &tenterhook::Tensors<'_>| tensors.iter().flat_map(|tensor| tensor.to_vec()).collect();
-    let (steps, validations) = (Seen::new(), Seen::new());
+    let (steps, validations) = (SharedVec::new(), SharedVec::new());
     let (stepped, validated) = (steps.clone(), validations.clone());
     trainer.add_hook(closure::on_step_end("steps", move |cx| stepped.push(values(&cx.params())))).unwrap();
     trainer
@@ -236,12 +236,12 @@ fn a_resumed_run_ends_with_the_same_bits() {
 
 #[test]
 fn a_run_that_fails_in_a_validation_leaves_the_weights_in_training() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(averaging()).unwrap();
     let (steps, _) = watch(&mut trainer);
-    tape.fails_at("module", "validation_step");
-    let mut lab = Lab::new(Toy::default(), &tape);
+    call_log.fails_at("module", "validation_step");
+    let mut lab = Lab::new(Toy::default(), &call_log);
     trainer.fit(&mut lab, &mut data(3, 1)).unwrap_err();
     let left: Vec<_> = steps.take()[2].iter().map(|value| value.to_bits()).collect();
     assert_eq!(bits(&lab.toy), left);

@@ -19,8 +19,8 @@ use tenterhook::{
     ValidationEnd, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// Draws and logs at many events, and keeps a count.
 #[derive(Default)]
@@ -249,8 +249,8 @@ fn interrupted(settings: &Settings, place: &'static str, time: u32) {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = full(settings, root.path());
     let handle = trainer.interrupt_handle();
-    let (tape, mut left) = (Tape::default(), time);
-    let mut lab = Lab::new(module(), &tape).with_handler(move |at, _| {
+    let (call_log, mut left) = (CallLog::default(), time);
+    let mut lab = Lab::new(module(), &call_log).with_handler(move |at, _| {
         left = left.saturating_sub(u32::from(at == place));
         if left == 0 {
             handle.request("SIGTERM");

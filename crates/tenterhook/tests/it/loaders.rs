@@ -6,8 +6,8 @@ use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{DataModule, Settings, Split, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, LabData, bits, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 fn several() -> ToyData {
     ToyData {
@@ -23,8 +23,8 @@ fn several() -> ToyData {
 fn train_batches_say_which_loader_they_came_from() {
     for sized in [true, false] {
         let mut trainer = trainer(epochs(2));
-        let batches = Seen::new();
-        let (start, end) = (batches.clone(), Seen::new());
+        let batches = SharedVec::new();
+        let (start, end) = (batches.clone(), SharedVec::new());
         trainer
             .add_hook(closure::on_train_batch_start("start", move |cx| {
                 let batch = &cx.batch;
@@ -58,8 +58,8 @@ fn taking(turns: Turns, sized: bool) -> Loading<ToyBatch> {
 }
 
 /// Notes which loader each batch came from, and whether it was the epoch's last.
-fn watched(trainer: &mut Trainer) -> Seen<(usize, bool)> {
-    let batches = Seen::new();
+fn watched(trainer: &mut Trainer) -> SharedVec<(usize, bool)> {
+    let batches = SharedVec::new();
     let seen = batches.clone();
     let watch = closure::on_train_batch_start("watch", move |cx| {
         seen.push((cx.batch.loader_index, cx.batch.is_last));
@@ -133,7 +133,7 @@ fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
 #[test]
 fn evaluation_batches_say_which_loader_they_came_from_and_are_counted_in_each() {
     let mut trainer = trainer(epochs(1));
-    let batches = Seen::new();
+    let batches = SharedVec::new();
     let (validation, test, predict) = (batches.clone(), batches.clone(), batches.clone());
     trainer
         .add_hook(closure::on_validation_batch_end("validation", move |cx| {
@@ -151,8 +151,8 @@ fn evaluation_batches_say_which_loader_they_came_from_and_are_counted_in_each() 
             predict.push((cx.batch.loader.to_owned(), cx.batch.index, cx.batch.is_last));
         }))
         .unwrap();
-    let tape = Tape::default();
-    let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(several(), &tape));
+    let call_log = CallLog::default();
+    let (mut lab, mut data) = (Lab::new(Toy::default(), &call_log), LabData::new(several(), &call_log));
     let named = |rows: [(&str, u64, bool); 3]| rows.map(|(name, index, last)| (name.to_owned(), index, last));
     trainer.validate(&mut lab, &mut data).unwrap();
     assert_eq!(batches.take(), named([("val0", 0, true), ("val1", 0, false), ("val1", 1, true)]));
@@ -196,9 +196,9 @@ fn a_limit_holds_for_every_loader() {
         ..epochs(1)
     };
     let data = ToyData { train: vec![3, 1], validate: vec![2, 4], ..several() };
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape);
-    trainer(settings).fit(&mut lab, &mut LabData::new(data, &tape)).unwrap();
-    assert_eq!(tape.sources("training_step").len(), 2 + 1);
-    assert_eq!(tape.sources("validation_step").len(), 1 + 2);
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log);
+    trainer(settings).fit(&mut lab, &mut LabData::new(data, &call_log)).unwrap();
+    assert_eq!(call_log.sources("training_step").len(), 2 + 1);
+    assert_eq!(call_log.sources("validation_step").len(), 1 + 2);
 }

@@ -11,6 +11,7 @@ mod bad_data_and_modules;
 mod batch_results;
 mod built_in_logs;
 mod built_in_times;
+mod call_log;
 mod charges;
 mod checkpoint_options;
 mod checkpoints;
@@ -75,7 +76,6 @@ mod skips;
 mod sources;
 mod stalls;
 mod step_end;
-mod tape;
 mod update_hooks;
 mod updates;
 #[cfg(feature = "upload")]

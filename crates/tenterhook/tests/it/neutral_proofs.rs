@@ -9,8 +9,8 @@ use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{Decision, FromOptions, HookExt, StepOutput, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 use crate::verify_neutral::{Engine, causes, innocent, intruder, judged, lab, training};
 
 /// A verification of two innocent observers in which these of the runs go another way at step 3.
@@ -19,7 +19,7 @@ fn judged_with_odd(odd: &[u64]) -> Judgement {
     let judgement = neutral::verify(6, || {
         // The first is made to see who is there.
         let is_odd = odd.contains(&made.fetch_add(1, Ordering::Relaxed));
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             let other = ToyBatch::of(vec![([5.0, 1.0], 1.0)]);
             let goes = is_odd && cx.progress().step == 2;
             Ok(StepOutput::Loss(lab.toy.loss(if goes { &other } else { batch })))

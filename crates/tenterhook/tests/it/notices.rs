@@ -7,8 +7,8 @@ use tenterhook::{
     Decision, HookResult, Notice, Observer, Policy, RunNotice, StepOutput, Trainer, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 
 type Texts = Arc<Mutex<Vec<String>>>;
 
@@ -57,7 +57,7 @@ fn a_hook_receives_what_is_told_and_what_is_only_noted_once_and_in_order() {
 fn a_hook_that_receives_nothing_else_still_receives_notices() {
     let texts = Texts::default();
     let mut trainer = with_reader(&texts);
-    let mut module = Lab::new(Toy::default(), &Tape::default())
+    let mut module = Lab::new(Toy::default(), &CallLog::default())
         .with_step(|_, _, _| Ok(StepOutput::Loss(ToyLoss::from(f64::NAN))));
     trainer.fit(&mut module, &mut data(3, 0)).unwrap();
     let texts = texts.lock().unwrap();

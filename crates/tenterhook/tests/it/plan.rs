@@ -11,8 +11,8 @@ use tenterhook::{
     Registration, RunError, RunNotice, Settings, StepEnd, TrainEpochEnd, Trainer, closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, data, epochs, trainer};
-use crate::tape::{Recorder, Tape};
 
 /// Reads, and would write, things on the board.
 struct Reader;
@@ -50,8 +50,8 @@ fn refused(settings: Settings) -> Trainer {
 #[test]
 fn all_that_cannot_work_is_refused_at_once_before_the_first_step() {
     let mut trainer = refused(epochs(2));
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     let error = trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap_err();
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
     assert_eq!((&failure.origin, failure.place, failure.step), (&Origin::Trainer, "plan", 0));
@@ -63,7 +63,7 @@ fn all_that_cannot_work_is_refused_at_once_before_the_first_step() {
     assert_eq!(text.lines().count(), REFUSALS.len());
     assert!(later.is_empty());
     assert!(matches!(report.outcome, Outcome::Failed { .. }));
-    assert_eq!(tape.places("hook:all"), ["setup", "on_fit_start", "on_exception", "teardown"]);
+    assert_eq!(call_log.places("hook:all"), ["setup", "on_fit_start", "on_exception", "teardown"]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_observer_that_never_fires_is_a_warning_whoever_chose_how_often() {
     trainer.add_json_logging(100).unwrap();
     trainer.add_console_logging(50).unwrap();
     trainer.add_hook(Curious("train/loss").every("9 epochs").unwrap()).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default());
+    let mut lab = Lab::new(Toy::default(), &CallLog::default());
     let found = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
     assert!(found.len() == 3 && found.iter().all(PlanError::is_warning), "{found:?}");
     let too_short = |hook: &str, batches| {
@@ -126,7 +126,7 @@ fn an_evaluation_names_hooks_that_cannot_work_before_it_begins() {
     let mut trainer = trainer(epochs(1));
     let options = toml::from_str("command = [\"/no/such/program\"]\non = [\"on_test_end\"]").unwrap();
     trainer.add_hook_type::<Exec>(options).unwrap();
-    let report = trainer.test(&mut Lab::new(Toy::default(), &Tape::default()), &mut data(4, 1)).unwrap();
+    let report = trainer.test(&mut Lab::new(Toy::default(), &CallLog::default()), &mut data(4, 1)).unwrap();
     let first = report.notices.first().map(ToString::to_string).unwrap_or_default();
     assert!(first.contains("hook `exec` cannot work") && first.contains("/no/such/program"), "{first}");
 }
@@ -137,7 +137,7 @@ fn a_metric_that_a_hook_of_anybodys_reads_and_nobody_logs_is_named_after_the_fir
         let mut trainer = trainer(epochs(3));
         trainer.add_hook(Curious(name)).unwrap();
         // It does not say what it logs, so the plan cannot know.
-        warnings(&mut trainer, &mut Lab::new(Toy::default(), &Tape::default()))
+        warnings(&mut trainer, &mut Lab::new(Toy::default(), &CallLog::default()))
     };
     let expected = "hook `curious` reads `val/los`, which nobody has logged by the end of the validation in epoch 1/3; \
                     did you mean `val/loss`?";
@@ -168,7 +168,7 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
         .unwrap();
     trainer.add_hook(closure::on_validation_start("validations", move |_| validated())).unwrap();
     trainer.add_hook(closure::on_train_epoch_end("epochs", move |_| ended())).unwrap();
-    trainer.fit(&mut Lab::new(Toy::default(), &Tape::default()), &mut data(4, 1)).unwrap();
+    trainer.fit(&mut Lab::new(Toy::default(), &CallLog::default()), &mut data(4, 1)).unwrap();
     let epoch = ["validated", "validated", "epoch ended"];
     let first = [
         "validated",
@@ -183,13 +183,13 @@ fn a_metric_that_nobody_logs_is_named_after_the_first_of_two_validations_in_an_e
 #[test]
 fn refusals_can_be_asked_for_without_running_anything() {
     let mut trainer = refused(epochs(2));
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
-    let mut lab = Lab::new(Toy::default(), &tape);
-    let refusals = trainer.refusals(&mut Toy::default(), &mut LabData::new(data(4, 1), &tape)).unwrap();
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
+    let mut lab = Lab::new(Toy::default(), &call_log);
+    let refusals = trainer.refusals(&mut Toy::default(), &mut LabData::new(data(4, 1), &call_log)).unwrap();
     assert_eq!(refusals.iter().map(ToString::to_string).collect::<Vec<_>>(), REFUSALS);
     let only_the_data = ["setup", "loaders", "loaders", "teardown"].map(|place| ("data".to_owned(), place));
-    assert_eq!(tape.rows(), only_the_data);
+    assert_eq!(call_log.rows(), only_the_data);
     let refusals = trainer.refusals(&mut lab, &mut data(4, 1)).unwrap();
     assert_eq!(refusals.len(), 2, "a module that does not say what it logs is not second-guessed");
 }

@@ -7,9 +7,9 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Phase, Settings, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Tape;
 
 fn lines(root: &Path, file: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(latest(root).join(file)).unwrap();
@@ -62,7 +62,7 @@ fn what_hooks_and_module_log_in_one_event_stands_on_one_line() {
     trainer.add_hook(closure::on_train_batch_end("late", |cx| cx.log("at_batch_end", 2.0))).unwrap();
     trainer.add_hook(closure::on_validation_end("judge", |cx| cx.log("judged", 3.0))).unwrap();
     trainer.add_hook(closure::on_train_end("last", |cx| cx.log("at_the_end", 4.0))).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| match place {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| match place {
         "on_train_batch_end" => cx.log("by_module", 5.0),
         "on_train_epoch_end" => cx.log("by_module_at_epoch_end", 6.0),
         _ => {}

@@ -10,9 +10,9 @@ use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Report, Request, RunError, RunNotice, SaveRequest, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::{Seen, Tape};
 
 fn names(root: &Path) -> Vec<String> {
     let mut names: Vec<_> = list(root).unwrap().into_iter().map(|listed| listed.name).collect();
@@ -38,7 +38,7 @@ fn unblock(root: &Path) {
 /// Three epochs of two steps; what the second saves cannot be written. What there was in between is returned, too.
 fn second_fails(root: &Path, settings: Settings) -> (Result<Report, RunError>, Vec<Vec<String>>) {
     let mut trainer = trainer(settings).with_checkpoints_in(root);
-    let (place, seen) = (root.to_owned(), Seen::new());
+    let (place, seen) = (root.to_owned(), SharedVec::new());
     let between = seen.clone();
     trainer
         .add_hook(closure::on_train_epoch_start("in_the_way", move |cx| match cx.epoch {
@@ -221,11 +221,11 @@ fn a_panic_on_the_thread_that_writes_is_a_save_that_failed_and_has_the_way_to_it
         let settings = Settings { background_saves, debug: true, ..epochs(1) };
         let mut trainer = trainer(settings).with_checkpoints_in(&root);
         trainer.add_hook(saving(CheckpointOptions::default())).unwrap();
-        let mut lab = Lab::new(Toy::default(), &Tape::default()).torn();
+        let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_failing_snapshot();
         let error = trainer.fit(&mut lab, &mut data(2, 0)).unwrap_err();
         let RunError::Failed { failure, .. } = error else { panic!("{error}") };
         assert_eq!((failure.place, failure.panicked), ("save", true), "{failure}");
-        assert!(failure.to_string().contains("torn in two"), "{failure}");
+        assert!(failure.to_string().contains("the snapshot panics"), "{failure}");
         let trace = failure.trace.unwrap().to_string();
         assert!(trace.contains("snapshot"), "{trace}");
         assert_eq!(names(&root), Vec::<String>::new());

@@ -9,9 +9,9 @@ use tenterhook::data::{Batches, Dataset, Loading, Sample};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, TimeSpan, Trainer};
 
+use crate::call_log::SharedVec;
 use crate::lab::epochs;
 use crate::run_directory::{latest, plan};
-use crate::tape::Seen;
 
 /// Far longer than anybody waits here, so that a test ends when the notice never comes.
 const NEVER: Duration = Duration::from_mins(1);
@@ -94,7 +94,7 @@ fn told_of(
     data: impl FnOnce(Gate) -> Loading<ToyBatch>,
     times: usize,
 ) -> (Vec<Told>, Vec<Told>, tempfile::TempDir) {
-    let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), Seen::new(), Gate::new());
+    let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), SharedVec::new(), Gate::new());
     let settings = Settings { stall_warning: TimeSpan(Duration::from_millis(20)), ..epochs(1) };
     let (tell, mut stalls) = (told.clone(), 0);
     let mut trainer =
@@ -165,7 +165,7 @@ fn a_loader_that_cannot_begin_is_named_too() {
 
 #[test]
 fn without_a_stall_warning_nobody_is_told() {
-    let told = Seen::new();
+    let told = SharedVec::new();
     let (tell, settings) = (told.clone(), Settings { stall_warning: TimeSpan(Duration::ZERO), ..epochs(1) });
     let mut trainer = Trainer::new(settings)
         .unwrap()

@@ -13,8 +13,8 @@ use tenterhook::{
     Settings, StepOutput, Trainer, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// The generator of an engine: one for all, seeded before each step, as flex has it.
 #[derive(Clone, Default)]
@@ -34,7 +34,7 @@ impl Engine {
 /// A model that draws from its engine after it has shown an activation.
 pub(crate) fn lab(engine: &Engine) -> Lab {
     let engine = engine.clone();
-    Lab::new(Toy::new(2), &Tape::default()).with_step(move |lab, _, cx| {
+    Lab::new(Toy::new(2), &CallLog::default()).with_step(move |lab, _, cx| {
         engine.0.store(cx.progress().total_batches, Ordering::Relaxed);
         cx.show("weights", |_| tenterhook::ModelView::params(&lab.toy));
         let samples = vec![([engine.draw(), engine.draw()], engine.draw())];
@@ -140,7 +140,7 @@ fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
     let runs = AtomicU64::new(0);
     let judgement = neutral::verify(10, || {
         let run = runs.fetch_add(1, Ordering::Relaxed);
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             // From the third step on, every run goes its own way.
             let odd = if cx.progress().step >= 2 { run as f32 } else { 0.0 };
             let batch = if odd > 0.0 { &ToyBatch::of(vec![([odd, 1.0], 1.0)]) } else { batch };
@@ -295,7 +295,8 @@ fn a_failing_run_is_an_error_and_not_neutral() {
         "{of_hook}"
     );
     let of_module = failing(|| {
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(|_, _, _| Err("no step today".into()));
+        let lab =
+            Lab::new(Toy::default(), &CallLog::default()).with_step(|_, _, _| Err("no step today".into()));
         Ok((trainer(epochs(1)).with_hooks([innocent("a")])?, lab, data(4, 0)))
     });
     assert!(of_module.starts_with("the run without observers failed: module failed"), "{of_module}");

@@ -1,7 +1,7 @@
 //! Exactly which events pass, over a whole run.
 
 use tenterhook_core::{Event, HookExt};
-use tenterhook_testkit::Cue;
+use tenterhook_testkit::ScriptEntry;
 
 use super::{Passed, passed, scripted};
 
@@ -12,7 +12,7 @@ fn whole_batches(passed: &[Passed]) -> Vec<u64> {
     let mut batches: Vec<_> = passed.iter().filter(|(event, ..)| within(*event)).map(|seen| seen.2).collect();
     batches.dedup();
     let seen: Vec<_> = passed.iter().copied().filter(|(event, ..)| within(*event)).collect();
-    let whole = scripted(|cue| within(cue.event) && batches.contains(&cue.progress.total_batches));
+    let whole = scripted(|entry| within(entry.event) && batches.contains(&entry.progress.total_batches));
     assert_eq!(seen, whole, "a batch passes as a whole");
     batches
 }
@@ -22,8 +22,8 @@ fn outside(passed: &[Passed]) -> Vec<Passed> {
     passed.iter().copied().filter(|(event, ..)| !event.is_within_train_batch()).collect()
 }
 
-fn scripted_outside(keep: impl Fn(&Cue) -> bool) -> Vec<Passed> {
-    scripted(|cue| !cue.event.is_within_train_batch() && keep(cue))
+fn scripted_outside(keep: impl Fn(&ScriptEntry) -> bool) -> Vec<Passed> {
+    scripted(|entry| !entry.event.is_within_train_batch() && keep(entry))
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn every_so_many_batches_passes_those_batches() {
 fn every_so_many_epochs_passes_those_epochs_with_their_batches_and_validations() {
     let seen = passed(|hook| hook.every("2 epochs").unwrap());
     assert_eq!(whole_batches(&seen), [5, 6, 7, 8]);
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 1));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch == 1));
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn once_passes_the_first_batch_and_every_other_event_once() {
     let seen = passed(HookExt::once);
     assert_eq!(whole_batches(&seen), [1]);
     let mut first: Vec<Passed> = Vec::new();
-    for cue in scripted_outside(|_| true) {
-        if first.iter().all(|seen| seen.0 != cue.0) {
-            first.push(cue);
+    for entry in scripted_outside(|_| true) {
+        if first.iter().all(|seen| seen.0 != entry.0) {
+            first.push(entry);
         }
     }
     assert_eq!(outside(&seen), first);
@@ -84,7 +84,7 @@ fn after_so_many_steps_passes_the_rest() {
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
     assert_eq!(
         outside(&seen),
-        scripted_outside(|cue| !cue.event.is_within_epoch() || cue.progress.step >= 2)
+        scripted_outside(|entry| !entry.event.is_within_epoch() || entry.progress.step >= 2)
     );
 }
 
@@ -98,7 +98,7 @@ fn after_so_many_batches_passes_the_rest() {
 fn after_so_many_epochs_passes_the_rest() {
     let seen = passed(|hook| hook.after("1 epoch").unwrap());
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch >= 1));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch >= 1));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn after_so_much_time_passes_from_the_next_batch_on() {
 fn when_passes_what_the_predicate_says_within_epochs() {
     let seen = passed(|hook| hook.when(|moment| moment.epoch == 2));
     assert_eq!(whole_batches(&seen), [9, 10, 11, 12]);
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 2));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch == 2));
 }
 
 #[test]

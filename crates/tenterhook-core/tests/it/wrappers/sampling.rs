@@ -11,10 +11,10 @@ fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
     let mut rig = Rig::new(recorder.clone().sampled(share));
     rig.seed(seed);
     if with_others {
-        rig.beside(closure::on_train_batch_start("draws", |cx| {
+        rig.add_hook(closure::on_train_batch_start("draws", |cx| {
             cx.rng().uniform();
         }));
-        rig.beside(closure::on_train_batch_start("sampled too", |_| ()).sampled(0.5));
+        rig.add_hook(closure::on_train_batch_start("sampled too", |_| ()).sampled(0.5));
     }
     for total_batches in 1..=batches {
         rig.progress(Progress { total_batches, ..Progress::default() });

@@ -1,4 +1,4 @@
-//! Training on several ranks, which are threads here: every call site of the loop, and that ranks part or fail without it.
+//! Training on several ranks, which are threads here: every collective of the loop is needed.
 
 mod decisions;
 mod failing;
@@ -116,11 +116,11 @@ impl Strategy for Deaf {
 
 /// What was seen on each rank.
 #[derive(Clone, Default)]
-struct Seen<T>(Arc<Mutex<Vec<Vec<T>>>>);
+struct SharedVec<T>(Arc<Mutex<Vec<Vec<T>>>>);
 
-impl<T: Clone> Seen<T> {
-    fn on(ranks: usize) -> Seen<T> {
-        Seen(Arc::new(Mutex::new(vec![Vec::new(); ranks])))
+impl<T: Clone> SharedVec<T> {
+    fn on(ranks: usize) -> SharedVec<T> {
+        SharedVec(Arc::new(Mutex::new(vec![Vec::new(); ranks])))
     }
 
     fn push(&self, rank: usize, seen: T) {

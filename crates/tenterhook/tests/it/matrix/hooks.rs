@@ -5,7 +5,7 @@ use tenterhook::{
     AnyHook, BoxError, Event, EventRef, Gradients, Hook, HookResult, HookSpec, Policy, State, Update,
 };
 
-use crate::tape::Tape;
+use crate::call_log::CallLog;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -43,19 +43,19 @@ pub struct Fault {
 /// What all kinds have in common.
 pub struct Faulty {
     name: String,
-    tape: Tape,
+    call_log: CallLog,
     policy: Policy,
     fault: Option<Fault>,
 }
 
 impl Faulty {
-    pub fn hook(kind: Kind, name: &str, tape: &Tape, policy: Policy, fault: Option<Fault>) -> AnyHook {
-        let faulty = Faulty { name: name.into(), tape: tape.clone(), policy, fault };
+    pub fn hook(kind: Kind, name: &str, call_log: &CallLog, policy: Policy, fault: Option<Fault>) -> AnyHook {
+        let faulty = Faulty { name: name.into(), call_log: call_log.clone(), policy, fault };
         AnyHook::new(Calls { faulty, kind })
     }
 
     fn called(&self, place: &'static str) -> Result<(), BoxError> {
-        self.tape.note(&format!("hook:{}", self.name), place)?;
+        self.call_log.note(&format!("hook:{}", self.name), place)?;
         match self.fault.filter(|fault| fault.place == place) {
             None => Ok(()),
             Some(Fault { panics: false, .. }) => Err(message(&self.name, place).into()),

@@ -9,9 +9,9 @@ use tenterhook::run::{RunDirectoryPlan, RunLock, SentByHook};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunError, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::Tape;
 
 pub const ID: &str = "the-run";
 /// What the child is to do.
@@ -97,9 +97,9 @@ impl Job {
             closure::on_save_checkpoint("carry", move |cx| cx.entries.put("ballast", &ballast).unwrap());
         trainer.add_hook(carry).unwrap();
         let (handle, end) = (trainer.interrupt_handle(), self.end);
-        let tape = Tape::default();
-        let fails = tape.clone();
-        let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, cx| {
+        let call_log = CallLog::default();
+        let fails = call_log.clone();
+        let mut lab = Lab::new(Toy::default(), &call_log).with_handler(move |place, cx| {
             if place == "training_step" && cx.epoch() == 1 {
                 match end {
                     End::ByItself => {}

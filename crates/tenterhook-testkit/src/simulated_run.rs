@@ -1,4 +1,4 @@
-//! The made-up run that contexts are built from: what is true at the next event.
+//! The simulated run: the values from which contexts are built.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,26 +16,26 @@ use tenterhook_core::{
 
 use crate::model::Model;
 
-/// What is true at the next event.
-pub(crate) struct World {
+/// The values of the next context.
+pub(crate) struct SimulatedRun {
     pub(crate) shared: Shared,
     pub(crate) model: Model,
-    pub(crate) at: Place,
-    pub(crate) batch: MadeUpBatch,
+    pub(crate) at: Position,
+    pub(crate) batch: SimulatedBatch,
     pub(crate) result: BatchResult,
     pub(crate) update: LastUpdate,
     pub(crate) times: Times,
-    /// The activation to show.
+    /// The activation to deliver.
     pub(crate) point: (String, NamedTensors),
     pub(crate) checkpoint: Checkpoint,
     pub(crate) log: Log,
-    pub(crate) told: Told,
+    pub(crate) values: EventValues,
     loops: Loops,
 }
 
-/// Where the run stands. Where something is `None`, the event says what is usual.
+/// Position of the run. `None` stands for the usual value of the event.
 #[derive(Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) progress: Progress,
     pub(crate) stage: Option<Stage>,
     pub(crate) phase: Option<Phase>,
@@ -43,9 +43,9 @@ pub(crate) struct Place {
     pub(crate) outcome: Outcome,
 }
 
-#[derive(Clone)]
-pub(crate) struct MadeUpBatch {
-    /// Where it is `None`, the progress says which.
+#[derive(Clone, Default)]
+pub(crate) struct SimulatedBatch {
+    /// `None` for the index in the progress counters.
     pub(crate) index: Option<u64>,
     pub(crate) size: usize,
     pub(crate) loader_index: usize,
@@ -54,18 +54,18 @@ pub(crate) struct MadeUpBatch {
     pub(crate) tensors: NamedTensors,
 }
 
-/// What the module's step gave.
-#[derive(Clone)]
+/// Results of a step of the module.
+#[derive(Clone, Default)]
 pub(crate) struct BatchResult {
     pub(crate) loss: Option<f64>,
     /// The latest and the average loss.
     pub(crate) losses: (Option<f64>, Option<f64>),
-    /// What the step of an evaluation logged, and its outputs.
+    /// Metrics and outputs of an evaluation step.
     pub(crate) metrics: BTreeMap<String, f64>,
     pub(crate) outputs: NamedTensors,
 }
 
-/// The update under way, or the last one.
+/// The current or last update.
 #[derive(Clone, Default)]
 pub(crate) struct LastUpdate {
     pub(crate) optimizer: usize,
@@ -74,16 +74,16 @@ pub(crate) struct LastUpdate {
     pub(crate) next_lr: Option<f64>,
 }
 
-/// The norms of the gradients: those that were given, and those that are in force.
+/// The norms of the gradients: those that a test set, and those that contexts show.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Norms {
-    pub(crate) given: Option<(f64, f64)>,
+    pub(crate) set: Option<(f64, f64)>,
     pub(crate) rule: Option<ClipRule>,
     pub(crate) before: f64,
     pub(crate) after: f64,
 }
 
-/// How long the parts of a step took.
+/// Durations of the parts of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) wait: Duration,
@@ -92,7 +92,7 @@ pub(crate) struct Times {
     pub(crate) optimizer: Duration,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Checkpoint {
     pub(crate) step: u64,
     pub(crate) epoch: u64,
@@ -105,22 +105,22 @@ pub(crate) struct Checkpoint {
     pub(crate) entries: Entries,
 }
 
-/// What is logged at once: numbers and histograms.
-pub(crate) type Line = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
+/// Numbers and histograms of one line of metrics.
+pub(crate) type LogLine = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
 
-/// The line that is logged, what was logged since the last one, and in which loop.
+/// The current line, what was logged after it, and the loop of the next line.
 #[derive(Clone)]
 pub(crate) struct Log {
-    pub(crate) line: Line,
-    pub(crate) since: Line,
+    pub(crate) line: LogLine,
+    pub(crate) since: LogLine,
     of: Phase,
 }
 
-/// What is given at single events.
-pub(crate) struct Told {
-    /// The hook that was disabled, and why.
+/// Values of single events.
+pub(crate) struct EventValues {
+    /// The disabled hook and the reason.
     pub(crate) disabled: (String, String),
-    /// The notice, as it stands in `events.jsonl`.
+    /// The notice as in `events.jsonl`.
     pub(crate) notice: serde_json::Value,
     pub(crate) failure: Failure,
     pub(crate) prediction: Box<dyn Any>,
@@ -132,52 +132,34 @@ struct Loops {
     evaluating: bool,
 }
 
-impl Default for World {
-    fn default() -> World {
+impl Default for SimulatedRun {
+    fn default() -> SimulatedRun {
         let run = RunInfo { id: "made-up".into(), device: "cpu".into(), ..RunInfo::default() };
-        let batch = MadeUpBatch {
-            index: None,
-            size: 1,
-            loader_index: 0,
-            loader: "train".into(),
-            is_last: false,
-            tensors: NamedTensors::default(),
+        let checkpoint = Checkpoint {
+            path: "checkpoints/made-up".into(),
+            root: "checkpoints".into(),
+            ..Checkpoint::default()
         };
-        World {
+        SimulatedRun {
             shared: Shared::new(run, 0, Box::new(FixedClock::default())),
             model: Model::default(),
-            at: Place::default(),
-            batch,
-            result: BatchResult {
-                loss: Some(1.0),
-                losses: (None, None),
-                metrics: BTreeMap::new(),
-                outputs: NamedTensors::default(),
-            },
+            at: Position::default(),
+            batch: SimulatedBatch { size: 1, loader: "train".into(), ..SimulatedBatch::default() },
+            result: BatchResult { loss: Some(1.0), ..BatchResult::default() },
             update: LastUpdate::default(),
             times: Times::default(),
             point: Default::default(),
-            checkpoint: Checkpoint {
-                step: 0,
-                epoch: 0,
-                metrics: BTreeMap::new(),
-                metric_steps: BTreeMap::new(),
-                path: "checkpoints/made-up".into(),
-                root: "checkpoints".into(),
-                best_score: None,
-                again: false,
-                entries: Entries::default(),
-            },
-            log: Log { line: Line::default(), since: Line::default(), of: Phase::Train },
-            told: Told::default(),
+            checkpoint,
+            log: Log { line: LogLine::default(), since: LogLine::default(), of: Phase::Train },
+            values: EventValues::default(),
             loops: Loops::default(),
         }
     }
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told {
+impl Default for EventValues {
+    fn default() -> EventValues {
+        EventValues {
             disabled: ("another".into(), "a made-up reason".into()),
             notice: serde_json::json!({ "event": "said", "by": "another", "text": "made up" }),
             failure: Failure {
@@ -194,7 +176,7 @@ impl Default for Told {
     }
 }
 
-impl World {
+impl SimulatedRun {
     pub(crate) fn moment(&self, event: Event) -> Moment<'_> {
         let phase = self.at.phase.unwrap_or_else(|| self.usual_phase(event));
         let stage = self.at.stage.unwrap_or(match phase {
@@ -207,7 +189,7 @@ impl World {
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
-        let MadeUpBatch { index, size, loader_index, loader, is_last, tensors } = &self.batch;
+        let SimulatedBatch { index, size, loader_index, loader, is_last, tensors } = &self.batch;
         Batch {
             index: index.unwrap_or(self.at.progress.batches.saturating_sub(1)),
             size: *size,
@@ -218,7 +200,7 @@ impl World {
         }
     }
 
-    /// What the loop does before it delivers an event: the metrics follow it.
+    /// Updates the metrics as the loop does before it delivers an event.
     pub(crate) fn before(&mut self, event: Event) {
         let metrics = &self.shared.metrics;
         let evaluation = matches!(event.phase(), Phase::Validate | Phase::Test | Phase::Predict);
@@ -244,10 +226,10 @@ impl World {
             _ => {}
         }
         let norm = self.update.gradients.norm();
-        (self.update.norms.before, self.update.norms.after) = self.update.norms.given.unwrap_or((norm, norm));
+        (self.update.norms.before, self.update.norms.after) = self.update.norms.set.unwrap_or((norm, norm));
     }
 
-    /// What the loop does when an event has reached everyone.
+    /// Updates the state as the loop does after it has delivered an event.
     pub(crate) fn after(&mut self, event: Event) {
         let metrics = &self.shared.metrics;
         match event {
@@ -265,8 +247,8 @@ impl World {
         }
     }
 
-    /// The same point of another run, as a checkpoint carries it over.
-    pub(crate) fn resumed(&self) -> World {
+    /// A run that is resumed at this point from a checkpoint.
+    pub(crate) fn resumed(&self) -> SimulatedRun {
         let run = self.shared.run.clone();
         let mut shared = Shared::new(run, 0, Box::new(FixedClock::default()));
         shared.elapsed_before = self.shared.elapsed();
@@ -277,7 +259,7 @@ impl World {
         }
         let positions = self.shared.streams.borrow().positions();
         shared.streams.replace(Streams::at(&positions));
-        World {
+        SimulatedRun {
             shared,
             model: self.model.clone(),
             at: self.at.clone(),
@@ -288,7 +270,7 @@ impl World {
             point: self.point.clone(),
             checkpoint: self.checkpoint.clone(),
             log: self.log.clone(),
-            told: Told::default(),
+            values: EventValues::default(),
             loops: Loops::default(),
         }
     }

@@ -1,17 +1,16 @@
-//! Burn's own tensors for hooks: to look at, and for update hooks to put in the place of a gradient.
+//! Burn tensors for hooks: reading parameters and activations, and replacing gradients in update hooks.
 
 use burn::tensor::Tensor;
 use tenterhook::update::{Gradient, Gradients};
 use tenterhook::{Tensor as View, UpdateError};
 
-use crate::erased::Erased;
+use crate::dyn_tensor::DynTensor;
 
-/// A view of a tensor as Burn's own, for what statistics and values cannot say.
+/// Converts a tensor that a hook sees into a Burn tensor.
 ///
-/// The tensor shares its values with the model and is apart from its graph, and Burn's tensors cannot be changed
-/// through a clone, so looking at it changes nothing. What the compiler cannot see is what is done with Burn
-/// beside it: an observer that draws from Burn's generator within a step (`Tensor::random`, `Device::seed`) shifts
-/// what the model draws after it. `tenter verify-neutral` finds that out.
+/// The Burn tensor shares its values with the model and is detached from its graph. Burn's tensors cannot be changed through
+/// a clone, so reading it changes nothing. The compiler cannot prevent an observer from drawing from Burn's generator within a
+/// step (`Tensor::random`, `Device::seed`), which changes what the model draws later; `tenter verify-neutral` detects that.
 ///
 /// ```
 /// use tenterhook::prelude::*;
@@ -36,49 +35,49 @@ use crate::erased::Erased;
 /// }
 /// ```
 pub trait BurnTensor {
-    /// The tensor, if it is one of Burn's floats and has this rank.
+    /// The tensor, if it is a float tensor of Burn with this rank.
     fn to_burn<const D: usize>(&self) -> Option<Tensor<D>>;
 }
 
 impl BurnTensor for View<'_> {
     fn to_burn<const D: usize>(&self) -> Option<Tensor<D>> {
-        own(self.native()?)
+        downcast(self.native()?)
     }
 }
 
-/// A gradient as Burn's own tensor. The new one must have the shape and the element type of the old.
+/// Reads and replaces a gradient as a Burn tensor.
 pub trait BurnGradient {
     /// The gradient, if it has this rank.
     fn to_burn<const D: usize>(&self) -> Option<Tensor<D>>;
 
-    /// Puts another in its place. It is taken off any graph.
+    /// Replaces the gradient by one of the same shape and element type. It is detached from any graph.
     fn set_burn<const D: usize>(&mut self, gradient: Tensor<D>) -> Result<(), UpdateError>;
 }
 
 impl BurnGradient for Gradient<'_> {
     fn to_burn<const D: usize>(&self) -> Option<Tensor<D>> {
-        own(self.native()?)
+        downcast(self.native()?)
     }
 
     fn set_burn<const D: usize>(&mut self, gradient: Tensor<D>) -> Result<(), UpdateError> {
-        self.set_native(Box::new(Erased::new(gradient.inner())))
+        self.set_native(Box::new(DynTensor::new(gradient.inner())))
     }
 }
 
-/// Changes gradients of every rank, on the device they are on.
+/// A function of gradients of any rank, computed on their device.
 pub trait MapGradient {
-    /// What becomes of the gradient of this parameter.
+    /// The new gradient of this parameter.
     fn map<const D: usize>(&mut self, name: &str, gradient: Tensor<D>) -> Tensor<D>;
 }
 
-/// All gradients as Burn's own tensors.
+/// Replaces gradients as Burn tensors.
 ///
 /// ```
 /// use burn::tensor::Tensor;
 /// use tenterhook::prelude::*;
 /// use tenterhook_burn::{BurnGradients, MapGradient};
 ///
-/// /// Keeps the signs and forgets the rest.
+/// /// Replaces each gradient by its signs.
 /// struct Signs;
 ///
 /// impl MapGradient for Signs {
@@ -95,7 +94,7 @@ pub trait MapGradient {
 /// }
 /// ```
 pub trait BurnGradients {
-    /// Puts what this makes of it in the place of every gradient there is.
+    /// Replaces every gradient by its value under `map`.
     fn map_burn(&mut self, map: &mut impl MapGradient) -> Result<(), UpdateError>;
 }
 
@@ -103,14 +102,14 @@ impl BurnGradients for Gradients<'_> {
     fn map_burn(&mut self, map: &mut impl MapGradient) -> Result<(), UpdateError> {
         self.each(|gradient| {
             let name = gradient.name().to_owned();
-            let before = gradient.native().and_then(|native| native.downcast::<Erased>().ok());
+            let before = gradient.native().and_then(|native| native.downcast::<DynTensor>().ok());
             let Some(before) = before else { return gradient.refuse_native() };
             gradient.set_native(Box::new(before.mapped(&name, map)))
         })
     }
 }
 
-fn own<const D: usize>(native: Box<dyn std::any::Any>) -> Option<Tensor<D>> {
-    let tensor = native.downcast::<Erased>().ok()?;
+fn downcast<const D: usize>(native: Box<dyn std::any::Any>) -> Option<Tensor<D>> {
+    let tensor = native.downcast::<DynTensor>().ok()?;
     (tensor.rank() == D).then(|| tensor.into_tensor())
 }

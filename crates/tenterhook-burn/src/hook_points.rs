@@ -1,4 +1,4 @@
-//! Hook points: where a model names an activation for forward hooks to look at.
+//! Hook points: named places in a forward pass, whose activations forward hooks receive.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -7,18 +7,18 @@ use std::ops::Range;
 use burn::tensor::Tensor;
 use tenterhook::{Cx, DType, Stats, TensorSource};
 
+use crate::dyn_tensor::DynTensor;
 use crate::engine::Burn;
-use crate::erased::Erased;
 use crate::module::BurnModule;
 
-/// Whoever listens to a model's activations. A forward pass that takes `points: &mut impl Points`
-/// serves training, where it gets `cx`, and everything else, where `&mut ()` hears nothing.
+/// Receives the activations of a forward pass. A forward pass that takes `points: &mut impl HookPoints` is called with `cx` in the
+/// steps of a module, and with `&mut ()`, which ignores them, elsewhere.
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
-/// use tenterhook_burn::Points;
+/// use tenterhook_burn::HookPoints;
 ///
-/// fn forward(x: Tensor<2>, points: &mut impl Points) -> Tensor<2> {
+/// fn forward(x: Tensor<2>, points: &mut impl HookPoints) -> Tensor<2> {
 ///     for layer in 0..2 {
 ///         points.scope(format_args!("layers.{layer}"), |points| {
 ///             points.point("input", &x);
@@ -29,34 +29,34 @@ use crate::module::BurnModule;
 /// }
 /// # forward(Tensor::zeros([1, 1], &Device::flex()), &mut ());
 /// ```
-pub trait Points {
-    /// Names an activation that is only made if somebody wants it.
+pub trait HookPoints {
+    /// Reports an activation. It is computed only if a hook wants this point.
     fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>);
 
-    /// Gives an output of a step of validation, test or prediction, such as its logits, to the hooks that receive the end
-    /// of the batch. It is only made if there is one; in training never.
+    /// Gives an output of a validation, test or prediction step, such as its logits, to the hooks that receive the end of the
+    /// batch. It is computed only if there is such a hook; in training never.
     #[inline]
     fn output_with<const D: usize>(&mut self, _name: &str, _output: impl FnOnce() -> Tensor<D>) {}
 
-    /// The same for a tensor that is there already.
+    /// The same for a tensor that exists already.
     #[inline]
     fn output<const D: usize>(&mut self, name: &str, output: &Tensor<D>) {
         self.output_with(name, || output.clone());
     }
 
-    /// Everything that is named inside has this before its name, with a dot.
+    /// Prefixes the names of all points inside with this one and a dot.
     fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R;
 
-    /// Names an activation. While nobody listens it costs a branch, and the name is not built; when somebody does
-    /// and does not want this one, it costs its name.
+    /// Reports an activation. Without forward hooks this costs a branch and the name is not formatted; with hooks that do not
+    /// want this point, it costs the name.
     #[inline]
     fn point<const D: usize>(&mut self, name: impl Display, activation: &Tensor<D>) {
         self.point_with(name, || activation.clone());
     }
 }
 
-/// Nobody.
-impl Points for () {
+/// Ignores all activations.
+impl HookPoints for () {
     #[inline]
     fn point_with<const D: usize>(&mut self, _: impl Display, _: impl FnOnce() -> Tensor<D>) {}
 
@@ -66,7 +66,7 @@ impl Points for () {
     }
 }
 
-impl<M: BurnModule> Points for Cx<'_, Burn<M>> {
+impl<M: BurnModule> HookPoints for Cx<'_, Burn<M>> {
     #[inline]
     fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>) {
         self.show(name, |name| TensorList::default().with(name, activation()));
@@ -83,23 +83,23 @@ impl<M: BurnModule> Points for Cx<'_, Burn<M>> {
     }
 }
 
-/// Named Burn tensors as hooks see them: a batch's, or an activation.
+/// Named Burn tensors for hooks, such as those of a batch.
 #[derive(Clone, Debug, Default)]
-pub struct TensorList(Vec<Listed>);
+pub struct TensorList(Vec<NamedTensor>);
 
 #[derive(Clone, Debug)]
-struct Listed {
+struct NamedTensor {
     name: String,
     shape: Vec<usize>,
-    tensor: Erased,
+    tensor: DynTensor,
 }
 
 impl TensorList {
-    /// The same and one more. The tensor is shared, not copied.
+    /// Adds a tensor, which is shared, not copied.
     #[must_use]
     pub fn with<const D: usize>(mut self, name: impl Into<String>, tensor: Tensor<D>) -> TensorList {
-        let tensor = Erased::new(tensor.inner());
-        self.0.push(Listed { name: name.into(), shape: tensor.shape(), tensor });
+        let tensor = DynTensor::new(tensor.inner());
+        self.0.push(NamedTensor { name: name.into(), shape: tensor.shape(), tensor });
         self
     }
 }

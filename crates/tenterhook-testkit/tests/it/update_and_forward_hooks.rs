@@ -4,7 +4,7 @@ use tenterhook_core::{
     Activation, Controller, Decision, Event, Gradients, HookResult, HookSpec, Observer, Policy, Request,
     SaveRequest, State, Tier, TrainEpochEnd, Update, UpdateHook, hook,
 };
-use tenterhook_testkit::{Effect, Rig};
+use tenterhook_testkit::{FailureEffect, Rig};
 
 /// Doubles one gradient and then, from the second step on, fails.
 struct Doubles {
@@ -41,7 +41,7 @@ fn an_update_hook_changes_the_given_gradients_and_a_failing_one_does_not() {
     assert_eq!(rig.failures().len(), 1);
     rig.hook().panics = true;
     assert_eq!(rig.step(0).update().get("w"), Some(&[2.0, 4.0][..]));
-    assert_eq!(rig.failures()[1].effect, Effect::Disabled);
+    assert_eq!(rig.failures()[1].effect, FailureEffect::Disabled);
     assert!(!rig.is_enabled());
     assert_eq!(rig.hook().calls, 3);
 }
@@ -83,11 +83,11 @@ fn a_forward_hook_sees_the_points_it_wants() {
     assert_eq!(rig.hook().0, [("blocks.0".to_owned(), vec![1]), ("blocks.1".to_owned(), vec![2, 1])]);
     assert_eq!(rig.metrics().get("seen"), Some(2.0));
     rig.step(1).activation("blocks.0", [1.0]);
-    assert_eq!(rig.failures()[0].effect, Effect::Aborted);
+    assert_eq!(rig.failures()[0].effect, FailureEffect::Aborted);
 }
 
 #[test]
-fn what_a_checkpoint_hook_saves_in_its_turn_is_part_of_its_decision() {
+fn save_requests_of_a_checkpoint_hook_are_part_of_its_decision() {
     struct Saves;
     #[hook]
     impl Controller for Saves {

@@ -1,4 +1,4 @@
-//! What was called, in order, and what is made to happen in a call.
+//! The recorded calls in order, and the actions that a test injects into them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,40 +6,40 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use tenterhook::BoxError;
 
-/// One call: on whom, of what, and where the batch came from.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct RecordedCall {
     /// `hook:<name>`, `module`, `data` or `strategy`.
     pub source: String,
-    /// The method.
+    /// The name of the method.
     pub place: &'static str,
     /// Index of the batch and of its loader.
     pub batch: Option<(u64, usize)>,
 }
 
-/// What is made to happen in a call.
+/// What a test makes happen in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Happening {
-    /// It returns an error.
+pub enum InjectedAction {
+    /// The call returns an error.
     Error,
-    /// It panics.
+    /// The call panics.
     Panic,
-    /// It asks the run to stop.
+    /// The call requests that training stops.
     Stop,
-    /// A training step yields no loss.
+    /// The training step returns no loss.
     Skip,
-    /// It asks the epoch to end.
+    /// The call requests that the epoch ends.
     EndEpoch,
 }
 
-/// Shared by everything that records.
+/// The recorded calls and the injections; clones share them.
 #[derive(Clone, Default)]
-pub struct Tape(Arc<Mutex<Recording>>);
+pub struct CallLog(Arc<Mutex<Recording>>);
 
 #[derive(Default)]
 struct Recording {
-    calls: Vec<Call>,
+    calls: Vec<RecordedCall>,
     counts: BTreeMap<(String, &'static str), u64>,
     injections: Vec<Injection>,
 }
@@ -47,45 +47,45 @@ struct Recording {
 struct Injection {
     source: String,
     place: String,
-    /// Only in this call, counted from 1; otherwise in every call.
+    /// Which call, counted from 1; `None` for every call.
     nth: Option<u64>,
-    what: Happening,
+    action: InjectedAction,
 }
 
-impl Tape {
-    /// From now on this place of this source returns an error.
+impl CallLog {
+    /// Makes all further calls of this method of this source return an error.
     pub fn fails_at(&self, source: &str, place: &str) {
-        self.inject(source, place, None, Happening::Error);
+        self.inject(source, place, None, InjectedAction::Error);
     }
 
-    /// From now on this place of this source panics.
+    /// Makes all further calls of this method of this source panic.
     pub fn panics_at(&self, source: &str, place: &str) {
-        self.inject(source, place, None, Happening::Panic);
+        self.inject(source, place, None, InjectedAction::Panic);
     }
 
-    /// Makes something happen in the nth call of this place of this source, counted from 1, or in every call.
-    pub fn inject(&self, source: &str, place: &str, nth: Option<u64>, what: Happening) {
-        let injection = Injection { source: source.to_owned(), place: place.to_owned(), nth, what };
+    /// Injects an action into the nth call of this method of this source, counted from 1, or into every call.
+    pub fn inject(&self, source: &str, place: &str, nth: Option<u64>, action: InjectedAction) {
+        let injection = Injection { source: source.to_owned(), place: place.to_owned(), nth, action };
         self.recording().injections.push(injection);
     }
 
-    /// Records a call, and fails in it if that was asked for.
+    /// Records a call. Returns the error that is injected into it.
     ///
     /// # Panics
-    /// If that was asked for.
+    /// If a panic is injected.
     pub fn note(&self, source: &str, place: &'static str) -> Result<(), BoxError> {
-        raised(self.record(source, place, None), source, place).map(|_| ())
+        raise(self.record(source, place, None), source, place).map(|_| ())
     }
 
-    /// Records a call, and returns what is made to happen in it.
+    /// Records a call, and returns the action that is injected into it.
     pub(super) fn record(
         &self,
         source: &str,
         place: &'static str,
         batch: Option<(u64, usize)>,
-    ) -> Option<Happening> {
+    ) -> Option<InjectedAction> {
         let mut recording = self.recording();
-        recording.calls.push(Call { source: source.to_owned(), place, batch });
+        recording.calls.push(RecordedCall { source: source.to_owned(), place, batch });
         let count = recording.counts.entry((source.to_owned(), place)).or_default();
         *count += 1;
         let count = *count;
@@ -93,29 +93,29 @@ impl Tape {
             (&*injection.source, &*injection.place) == (source, place)
                 && injection.nth.is_none_or(|nth| nth == count)
         };
-        recording.injections.iter().find(due).map(|injection| injection.what)
+        recording.injections.iter().find(due).map(|injection| injection.action)
     }
 
-    /// Every call, in order.
+    /// All calls in order.
     #[must_use]
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.recording().calls.clone()
     }
 
-    /// Source and place of every call, in order.
+    /// Source and method of all calls in order.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, &'static str)> {
         self.calls().into_iter().map(|call| (call.source, call.place)).collect()
     }
 
-    /// What one source was called for, in order.
+    /// The methods called on one source, in order.
     #[must_use]
     pub fn places(&self, source: &str) -> Vec<&'static str> {
         let calls = self.calls().into_iter();
         calls.filter(|call| call.source == source).map(|call| call.place).collect()
     }
 
-    /// Who was called for this, in order.
+    /// The sources on which this method was called, in order.
     #[must_use]
     pub fn sources(&self, place: &str) -> Vec<String> {
         self.calls().into_iter().filter(|call| call.place == place).map(|call| call.source).collect()
@@ -126,15 +126,15 @@ impl Tape {
     }
 }
 
-/// Fails or panics where that is what happens.
-pub(super) fn raised(
-    what: Option<Happening>,
+/// Carries out an injected error or panic.
+pub(super) fn raise(
+    action: Option<InjectedAction>,
     source: &str,
     place: &str,
-) -> Result<Option<Happening>, BoxError> {
-    assert!(what != Some(Happening::Panic), "{source} panics in {place}");
-    if what == Some(Happening::Error) {
+) -> Result<Option<InjectedAction>, BoxError> {
+    assert!(action != Some(InjectedAction::Panic), "{source} panics in {place}");
+    if action == Some(InjectedAction::Error) {
         return Err(format!("{source} fails in {place}").into());
     }
-    Ok(what)
+    Ok(action)
 }
