@@ -46,13 +46,10 @@ impl GradientBuffer {
     }
 }
 
-/// The norm over all these tensors, on the device.
-pub(crate) fn norm<'a>(gradients: impl Iterator<Item = &'a DynTensor>) -> Loss {
+/// The norm over all these tensors, on the device. `None` if there are none.
+pub(crate) fn norm<'a>(gradients: impl Iterator<Item = &'a DynTensor>) -> Option<Tensor<1>> {
     let squares: Vec<_> = gradients.map(DynTensor::square_sum).collect();
-    match squares.len() {
-        0 => Loss::known(0.0),
-        _ => Loss::new(Tensor::cat(squares, 0).sum().sqrt()),
-    }
+    (!squares.is_empty()).then(|| Tensor::cat(squares, 0).sum().sqrt())
 }
 
 impl GradientsMut for GradientBuffer {
@@ -89,7 +86,7 @@ impl GradientsMut for GradientBuffer {
             ClipRule::Value(_) => None,
             ClipRule::Norm(limit) => {
                 let norm = norm(indexes.iter().filter_map(|index| self.values[*index].as_deref()));
-                norm.tensor().map(|norm| ((norm.clone() + EPSILON).recip() * limit).clamp_max(1.0))
+                norm.map(|norm| ((norm + EPSILON).recip() * limit).clamp_max(1.0))
             }
         };
         for index in indexes {

@@ -75,7 +75,7 @@ impl ReadScalar for Loss {
             Inner::Lazy(tensor) => in_memory(tensor)
                 .unwrap_or_else(|| tensor.clone().try_into_scalar::<f64>().unwrap_or(f64::NAN)),
             Inner::Known(value) => *value,
-            Inner::NormOf(tensors) => norm(tensors.iter()).read(),
+            Inner::NormOf(tensors) => norm(tensors.iter()).map_or(0.0, |norm| Loss::new(norm).read()),
         }
     }
 

@@ -12,7 +12,7 @@ use tenterhook::optim::{Recipe, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::task::{Build, Problem, Task};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, HookPoints, Step, device};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, HookPoints, OptimizerTable, Step, device};
 
 /// The model: an ordinary Burn module.
 #[derive(Module, Debug)]

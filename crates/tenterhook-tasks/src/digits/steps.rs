@@ -2,6 +2,7 @@
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use serde::Serialize;
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
 use tenterhook_burn::{BurnCx, BurnModule, HookPoints, Step, TensorList};
@@ -56,7 +57,7 @@ impl BatchData for ImageBatch {
 }
 
 /// The prediction for one image.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The class with the highest probability.
     pub class: usize,

@@ -11,7 +11,7 @@ use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::data::{DataOptions, ImageDataset, Splits, load};
 use super::model::{Classifier, ModelOptions};
-use super::steps::{ImageBatch, Prediction};
+use super::steps::ImageBatch;
 use crate::{KEPT_BYTES, LoaderOptions};
 
 /// The task `digits`: classifies the UCI handwritten digits, or other small images from a CSV or IDX file.
@@ -91,7 +91,6 @@ impl Task for Digits {
     }
 
     fn show(&self, prediction: &<Self::Module as Module>::Prediction) -> Vec<Value> {
-        let json = |Prediction { class, probability, label }: &Prediction| json!({ "class": class, "probability": probability, "label": label });
-        prediction.iter().map(json).collect()
+        prediction.iter().map(|prediction| json!(prediction)).collect()
     }
 }

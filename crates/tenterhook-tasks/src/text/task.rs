@@ -75,11 +75,8 @@ impl GenerateOptions {
     /// Adds the memory of the prompts and of the generated text.
     fn with_memory(&self, estimate: Estimate) -> Estimate {
         let prompts = self.count as f64 * (self.prompt.len() + size_of::<Prompt>()) as f64;
-        estimate.part("generate.count", "the prompts", prompts).part(
-            "generate.bytes",
-            "the text to generate",
-            self.bytes as f64,
-        )
+        let estimate = estimate.part("generate.count", "the prompts", prompts);
+        estimate.part("generate.bytes", "the text to generate", self.bytes as f64)
     }
 
     fn prompts(&self, seed: u64) -> Batches<TextBatch> {

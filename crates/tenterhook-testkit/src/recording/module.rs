@@ -226,7 +226,7 @@ macro_rules! recording_module {
             }
             fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
                 if self.snapshot_fails {
-                    return Ok(Snapshot::new(|_| panic!("injected into the snapshot")));
+                    return Ok(Snapshot::new(|_| panic!("the snapshot panics")));
                 }
                 let saved = Saved::of(self, wanted)?;
                 Ok(Snapshot::new(move |_| Ok(saved)))

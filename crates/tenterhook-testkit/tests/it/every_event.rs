@@ -9,7 +9,7 @@ use serde_json::json;
 use tenterhook_core::*;
 use tenterhook_testkit::{NamedTensors, Rig};
 
-/// Notes the events it gets; made like any hook, with all handlers.
+/// Records the events that it receives, in all handlers.
 #[derive(Default)]
 struct Everything(Vec<(Event, Phase, Stage, Status)>);
 
@@ -62,7 +62,7 @@ fn stage_phase_and_status_follow_from_the_event_by_default() {
     assert_eq!(rig.hook().0, expected);
 }
 
-/// A closure that keeps what it was told, and the place where it is kept.
+/// A closure that records values, and the list of the values.
 fn keep<T: Send + 'static>() -> (Arc<Mutex<Vec<T>>>, impl Fn(T) + Send + 'static) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let copy = Arc::clone(&kept);

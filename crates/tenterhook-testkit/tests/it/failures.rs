@@ -62,7 +62,7 @@ fn the_policy_of_the_registration_is_applied() {
     let text = rig.on_step_end().failure.clone().expect("it fails");
     assert!(text.starts_with("hook `other` failed"), "{text}");
     assert_eq!(effects(&rig), [FailureEffect::Aborted]);
-    assert!(rig.is_enabled(), "the run ends, nobody is disabled");
+    assert!(rig.is_enabled(), "an aborted run disables no hook");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tenterhook_testkit::{FitScript, Rig, check_resume};
 
 const DRAWS: Key<u64> = Key::new("draws");
 
-/// Stops at random; keeps its sum, its count on the board and a free entry in the checkpoint.
+/// Stops at random. It has a sum, a count on the blackboard and an entry in the checkpoint.
 #[derive(Default)]
 struct Gambler {
     sum: f64,
@@ -114,7 +114,7 @@ fn check_resume_reports_where_a_hook_without_state_differs() {
     assert!(told.starts_with(place), "{told}");
 }
 
-/// Writes its count at every step into a file, and into the state what it is told to.
+/// Appends its count to a file at every step. With `cuts` it truncates the file to the saved length on resume.
 struct Writer {
     path: std::path::PathBuf,
     cuts: bool,

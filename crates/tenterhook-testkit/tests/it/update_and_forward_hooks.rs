@@ -6,7 +6,7 @@ use tenterhook_core::{
 };
 use tenterhook_testkit::{FailureEffect, Rig};
 
-/// Doubles one gradient and then, from the second step on, fails.
+/// Doubles one gradient; from the second step on it fails afterwards.
 struct Doubles {
     calls: u32,
     panics: bool,

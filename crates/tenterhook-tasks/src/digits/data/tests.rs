@@ -27,7 +27,7 @@ fn at(path: impl Into<PathBuf>) -> DataOptions {
     DataOptions { path: Some(path.into()), ..DataOptions::default() }
 }
 
-/// The error must be about this option and say all of this.
+/// The problem must have this key and contain all of these texts.
 #[track_caller]
 fn refused(options: &DataOptions, key: &str, parts: &[&str]) {
     let error = load(options).expect_err("it is refused");
@@ -102,7 +102,7 @@ fn csv_files_are_read_with_any_label_column() {
     };
     let label_first = DataOptions { label: Some(LabelColumn::First), ..DataOptions::default() };
     same("first.csv", rows(first).into(), label_first.clone());
-    // The last column is 1 in all rows, so it is no label.
+    // The last column is 1 in all rows, so it holds no labels.
     same("guessed.csv", rows(first).into(), DataOptions::default());
     let header = "p0,p1,Target,p2,p3\n".to_owned();
     let named = rows(|[a, b, c, d], label| format!("{a},{b},{label},{c},{d}"));
@@ -347,7 +347,7 @@ fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
     assert_ne!(of(&[0.0, 1.0, 2.0, 3.5], &[0, 1]), of(&[0.0, 1.0, 2.5, 3.0], &[0, 1]), "not whole numbers");
 }
 
-/// Compressed, a million zeros are a thousand bytes.
+/// A million zeros compress to a thousand bytes.
 fn bomb(beginning: &[u8], zeros: usize) -> Vec<u8> {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(beginning).unwrap();

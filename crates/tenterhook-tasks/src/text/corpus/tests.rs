@@ -141,7 +141,7 @@ fn links_to_files_are_followed_and_links_to_directories_are_not() {
 fn a_huge_file_opens_at_once_and_is_read_window_by_window() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("huge");
-    // Sparse: it takes no room, and only a reader of windows can afford its length.
+    // A sparse file: it takes no space, and reading it whole would take too long.
     let file = fs::File::create(&path).unwrap();
     file.set_len(1 << 36).unwrap();
     let splits = load(&at(&path), 64).unwrap();

@@ -11,7 +11,7 @@ use tenterhook::{
 
 use super::{Ended, SharedVec, alike, fit, fit_on, settings, trainer};
 
-/// Decides this at the third batch in this event.
+/// Returns this decision at this event of the third batch.
 struct Decide(Event, Decision);
 
 impl Decide {
@@ -49,7 +49,7 @@ impl tenterhook::Observer for CountValidations {
     }
 }
 
-/// What rank 0 alone decides, where, and the call site at which the others learn of it.
+/// Decisions of rank 0 alone with their events, and the collective that shares them.
 fn cases() -> Vec<(Event, Decision, &'static str)> {
     vec![
         (Event::TrainBatchStart, Decision::skip_batch(), "skipped batches"),
@@ -83,8 +83,8 @@ fn a_decision_on_rank_0_is_applied_on_all_ranks_as_in_one_process() {
         assert_eq!(ended[1].report().outcome, one.report().outcome, "{event} {decision:?}");
         assert_eq!(validations.all(), vec![alone.all()[0].clone(); 2], "{event} {decision:?}");
 
-        let deaf = fit_on(2, Some(site), |rank| deciding(rank, event, &decision, &SharedVec::on(2)));
-        assert!(!alike(&deaf), "{event} {decision:?} without `{site}`");
+        let skipped = fit_on(2, Some(site), |rank| deciding(rank, event, &decision, &SharedVec::on(2)));
+        assert!(!alike(&skipped), "{event} {decision:?} without `{site}`");
     }
 }
 
@@ -173,7 +173,7 @@ impl Clock for At {
     }
 }
 
-/// A clock that is beyond every limit when it is read the second time.
+/// A clock that exceeds every limit from the second reading on.
 #[derive(Default)]
 struct Jumps(std::sync::atomic::AtomicU64);
 

@@ -41,14 +41,14 @@ fn ranks_that_share_each_batch_train_as_one_process_does() {
 
 #[test]
 fn ranks_differ_without_the_collectives_of_gradients_loss_and_metrics() {
-    let deaf = |site| fit_on(2, Some(site), |_| (trainer(settings()), Toy::default()));
-    assert!(alike(&deaf("no such site")));
-    let gradients = deaf("gradients");
+    let skipped = |site| fit_on(2, Some(site), |_| (trainer(settings()), Toy::default()));
+    assert!(alike(&skipped("no such site")));
+    let gradients = skipped("gradients");
     assert_ne!(gradients[0].bits, gradients[1].bits);
-    let loss = deaf("loss");
+    let loss = skipped("loss");
     assert_eq!(loss[0].bits, loss[1].bits);
     assert_ne!(loss[0].metric("train/loss"), loss[1].metric("train/loss"));
-    let metrics = deaf("metrics");
+    let metrics = skipped("metrics");
     assert_eq!(metrics[0].metric("train/loss"), metrics[1].metric("train/loss"));
     assert_ne!(metrics[0].metric("val/loss"), metrics[1].metric("val/loss"));
 }
@@ -65,7 +65,7 @@ macro_rules! counting {
                 Ok(())
             }
             fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-                // Read on some ranks only, it must not be a collective.
+                // Reading on some ranks only must not be a collective.
                 assert!(cx.loss.value().is_finite());
                 self.1.push(self.0, "step");
                 Ok(())
