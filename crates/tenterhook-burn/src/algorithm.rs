@@ -2,7 +2,7 @@
 //!
 //! Burn keys the state by random ids and silently starts anew where an id is missing; here the key is the parameter's name.
 //! Burn flattens a state into copies in fresh memory, whose page faults cost more than the copying. The state types of Adam,
-//! AdamW and Lion are public, so their tensors are shared instead.
+//! `AdamW` and Lion are public, so their tensors are shared instead.
 
 use std::any::Any;
 use std::sync::Arc;

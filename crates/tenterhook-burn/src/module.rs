@@ -41,7 +41,7 @@ macro_rules! define_burn_module {
                 _batch: &Self::Batch,
                 _cx: &mut BurnCx<'_, Self>,
             ) -> ModuleResult {
-                Err("this module optimizes by hand and has no manual_step".into())
+                Err("this module uses manual optimization and has no manual_step".into())
             }
 
             /// Whether the loop calls backward and the optimizers. If `false`, `manual_step` does.
@@ -71,7 +71,7 @@ macro_rules! define_burn_module {
             /// The optimizers and schedules, for a training of this length. Not called if
             /// [`Burn::with_optimizers`] gives them.
             fn configure_optimizers(&mut self, _horizon: Horizon) -> Result<Optimizers, BoxError> {
-                Err("this module has no configure_optimizers, and was given no optimizers".into())
+                Err("this module has no configure_optimizers, and Burn::with_optimizers was not called".into())
             }
 
             /// The metrics that it logs, if they are known. Hooks that monitor others are then refused before

@@ -31,7 +31,7 @@ pub struct Scenario {
     data: DataSpec,
     module: ModuleSpec,
     #[serde(default)]
-    hooks: Vec<HookSpec>,
+    hooks: Vec<HookEntry>,
     #[serde(default)]
     inject: Vec<Injection>,
     #[serde(rename = "until")]
@@ -112,7 +112,7 @@ impl Value {
 /// A hook that records, or a built-in one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum HookSpec {
+enum HookEntry {
     Record { record: String },
     BuiltIn(Box<HookTable>),
 }
@@ -144,12 +144,12 @@ impl Scenario {
         let registry = Registry::default();
         for spec in &self.hooks {
             match spec {
-                HookSpec::Record { record } => {
+                HookEntry::Record { record } => {
                     trainer
                         .add_hook(RecordingHook::new(record, call_log))
                         .map_err(|error| error.to_string())?;
                 }
-                HookSpec::BuiltIn(table) => {
+                HookEntry::BuiltIn(table) => {
                     let mut table = table.clone();
                     // The recordings of Lightning use its default mode; here `mode` has none.
                     let judges = ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str());

@@ -104,7 +104,7 @@ impl Task for Text {
     }
 
     fn purpose(&self) -> &'static str {
-        "learns to write like a text, byte by byte: a file, a directory, or the built-in handbook"
+        "trains a byte-level language model on a file, a directory, or the built-in handbook"
     }
 
     fn defaults(&self) -> &'static str {
