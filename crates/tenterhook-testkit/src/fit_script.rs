@@ -105,49 +105,52 @@ impl FitScript {
     /// The events in order.
     #[must_use]
     pub fn script(&self) -> Vec<ScriptEntry> {
-        let mut writer = ScriptWriter::default();
+        let (progress, elapsed) = (Progress::default(), Duration::ZERO);
+        let next =
+            ScriptEntry { event: Event::Setup, progress, elapsed, loss: None, batch: 0, is_last: false };
+        let mut writer = ScriptWriter { entries: Vec::new(), next };
         writer.push(&[Event::Setup, Event::FitStart, Event::TrainStart]);
         for epoch in 0..self.epochs {
-            writer.progress.epoch = epoch;
-            writer.progress.batches = 0;
+            writer.next.progress.epoch = epoch;
+            writer.next.progress.batches = 0;
             writer.push(&[Event::TrainEpochStart]);
             for batch in 0..self.batches {
                 self.batch(&mut writer, batch);
             }
             self.validation(&mut writer);
-            writer.progress.epochs_done = epoch + 1;
+            writer.next.progress.epochs_done = epoch + 1;
             writer.push(&[Event::TrainEpochEnd]);
             self.log(&mut writer);
         }
-        writer.progress.epoch = self.epochs;
+        writer.next.progress.epoch = self.epochs;
         writer.push(&[Event::TrainEnd, Event::FitEnd, Event::Teardown]);
         writer.entries
     }
 
     fn batch(&self, writer: &mut ScriptWriter, batch: u64) {
-        let progress = &mut writer.progress;
+        let progress = &mut writer.next.progress;
         progress.batches += 1;
         progress.total_batches += 1;
         progress.step_counted = false;
         let loss = (self.loss)(progress.total_batches);
-        (writer.batch, writer.is_last, writer.loss) = (batch, batch + 1 == self.batches, loss);
+        (writer.next.batch, writer.next.is_last, writer.next.loss) = (batch, batch + 1 == self.batches, loss);
         writer.push(&[Event::TrainBatchStart, Event::BeforeForward]);
-        writer.elapsed += self.batch_time;
+        writer.next.elapsed += self.batch_time;
         writer.push(&[Event::AfterForward]);
         if batch.is_multiple_of(self.accumulate) {
             writer.push(&[Event::BeforeZeroGrad]);
         }
-        let window_ends = (batch + 1).is_multiple_of(self.accumulate) || writer.is_last;
+        let window_ends = (batch + 1).is_multiple_of(self.accumulate) || writer.next.is_last;
         if loss.is_some() {
             writer.push(&[Event::BeforeBackward, Event::AfterBackward]);
         }
         if loss.is_some() && window_ends {
             writer.push(&[Event::BeforeOptimizerStep, Event::GradientClip, Event::AfterOptimizerStep]);
-            writer.progress.step += 1;
-            writer.progress.step_counted = true;
+            writer.next.progress.step += 1;
+            writer.next.progress.step_counted = true;
         }
-        writer.progress.samples += self.batch_size;
-        if writer.progress.step_counted {
+        writer.next.progress.samples += self.batch_size;
+        if writer.next.progress.step_counted {
             writer.push(&[Event::StepEnd]);
         }
         writer.push(&[Event::TrainBatchEnd]);
@@ -160,9 +163,9 @@ impl FitScript {
         }
         writer.push(&[Event::ValidationStart, Event::ValidationEpochStart]);
         for batch in 0..self.validation_batches {
-            (writer.batch, writer.is_last) = (batch, batch + 1 == self.validation_batches);
+            (writer.next.batch, writer.next.is_last) = (batch, batch + 1 == self.validation_batches);
             writer.push(&[Event::ValidationBatchStart]);
-            writer.elapsed += self.batch_time;
+            writer.next.elapsed += self.batch_time;
             writer.push(&[Event::ValidationBatchEnd]);
         }
         writer.push(&[Event::ValidationEpochEnd, Event::ValidationEnd]);
@@ -170,27 +173,15 @@ impl FitScript {
     }
 }
 
-#[derive(Default)]
 struct ScriptWriter {
     entries: Vec<ScriptEntry>,
-    progress: Progress,
-    elapsed: Duration,
-    loss: Option<f64>,
-    batch: u64,
-    is_last: bool,
+    /// The values of the next entry.
+    next: ScriptEntry,
 }
 
 impl ScriptWriter {
     fn push(&mut self, events: &[Event]) {
-        let ScriptWriter { progress, elapsed, loss, batch, is_last, .. } = *self;
-        self.entries.extend(events.iter().map(|event| ScriptEntry {
-            event: *event,
-            progress,
-            elapsed,
-            loss,
-            batch,
-            is_last,
-        }));
+        self.entries.extend(events.iter().map(|event| ScriptEntry { event: *event, ..self.next }));
     }
 }
 
